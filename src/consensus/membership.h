@@ -91,8 +91,6 @@ void membership_set_replica(struct membership *m, struct replica *r);
 
 /* ---- what a node asks ---- */
 
-const struct members *membership_members(const struct membership *m);
-
 bool membership_formed(const struct membership *m); /* commands are taken */
 
 /* Whether Raft must not talk to a peer, because the last caller under its id was another

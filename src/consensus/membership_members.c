@@ -175,8 +175,3 @@ void membership_start(struct membership *m)
     m->members.n = 0;
     membership_members_turn(m);
 }
-
-const struct members *membership_members(const struct membership *m)
-{
-    return &m->members;
-}

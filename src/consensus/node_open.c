@@ -557,8 +557,7 @@ static int make_parts(struct node *n, const struct node_config *c, char *errmsg,
     if (rv != 0) {
         return rv;
     }
-    rv =
-        outbound_create(n->loop, n->transport, &n->identity.members, n->id, 0, &ocbs, &n->outbound);
+    rv = outbound_create(n->loop, n->transport, &n->identity.members, n->id, &ocbs, &n->outbound);
     pc.fsm = n->fsm;
     pc.batch_max = log_entry_max(n->log);
     pc.batch_max = pc.batch_max < PROPOSER_BATCH_DEFAULT ? pc.batch_max : PROPOSER_BATCH_DEFAULT;

@@ -174,7 +174,6 @@ static void vote_as_learner(struct raft_edge *e, struct raft_server *self, struc
     const struct raft_server *servers = e->raft->configuration.servers;
     int role = self->role;
     m->request_vote.disrupt_leader = m->request_vote.disrupt_leader || is_silent(e);
-    e->stats.learner_votes++;
     self->role = RAFT_VOTER;
     receive(e, m);
     if (e->raft->configuration.servers == servers) {
@@ -327,7 +326,6 @@ static void redirect_to_asked(struct raft_edge *e, uint64_t from,
             m->rejected = index;
             m->last_log_index = m->last_log_index < index ? m->last_log_index : index - 1;
             e->peers[i].asked_term = 0; /* the library asks again */
-            e->stats.rejections_redirected++;
         }
     }
 }
@@ -523,7 +521,6 @@ static void correct_answer_to_vote(struct raft_edge *e, struct raft_request_vote
     e->refused = !m->vote_granted;
     if (m->pre_vote && !m->vote_granted && m->term < term) {
         m->term = term;
-        e->stats.refusals_corrected++;
     }
 }
 

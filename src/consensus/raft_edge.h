@@ -74,13 +74,10 @@ struct raft_edge_stats {
     uint64_t votes_dropped;      /* answers that came too late */
     uint64_t rejections_dropped; /* overtaken */
     uint64_t rejections_corrected;
-    uint64_t rejections_redirected; /* to the snapshot that was asked for */
     uint64_t rejections_expected;   /* of heartbeats, while a snapshot is on its way */
-    uint64_t refusals_corrected;    /* answers to pre-votes that hid the newer term */
     uint64_t refusals_emptied;      /* answers to old leaders */
     uint64_t repetitions_shortened; /* messages with entries that were sent before */
     uint64_t pre_votes_again;       /* by candidates that were not elected */
-    uint64_t learner_votes;         /* vote requests that a learner answered as a voter does */
     uint64_t impossible;            /* messages that no correct peer sends */
     uint64_t campaigns;             /* election timers that were made to run out */
     uint64_t yields;                /* of these, in favour of another candidate */

@@ -60,7 +60,6 @@ struct replica_config {
                                                                  follower */
     void (*barrier_applied)(void *ctx, uint64_t term);        /* of replica_barrier() */
     void (*fatal)(void *ctx, int error, const char *message); /* at most once */
-    void (*log_line)(void *ctx, int level, const char *message);
 };
 
 /* Starts with the contents of the log. 0; FL_ECORRUPT: log and snapshot do not fit; FL_ENOMEM,
@@ -175,7 +174,5 @@ uint64_t replica_match_index(const struct replica *r, uint64_t id); /* leader on
 const struct configuration *replica_configuration(const struct replica *r);
 uint64_t replica_configuration_index(const struct replica *r);
 bool replica_configuration_committed(const struct replica *r);
-
-void replica_get_edge_stats(const struct replica *r, struct raft_edge_stats *ret);
 
 #endif

@@ -81,8 +81,3 @@ bool replica_configuration_committed(const struct replica *r)
 {
     return changes_last(&r->changes)->index <= raft_commit_index(&r->raft);
 }
-
-void replica_get_edge_stats(const struct replica *r, struct raft_edge_stats *ret)
-{
-    *ret = r->edge.stats;
-}

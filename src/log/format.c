@@ -30,7 +30,7 @@
  *            8   8   index
  *           16   8   term
  *           24   4   length of data
- *           28   2   group
+ *           28   2   0
  *           30   1   type: 1 entry, 2 truncation, 3 hard state, 4 reset
  *           31   1   kind of an entry, the caller's; 0 for the others
  *           32       data, padded with zeros to a multiple of 8
@@ -58,7 +58,7 @@ uint32_t log_record_encode(const struct log_record *r, uint8_t *out)
     fli_put_u64(out + 8, r->index);
     fli_put_u64(out + 16, r->term);
     fli_put_u32(out + 24, r->len);
-    fli_put_u16(out + 28, r->group);
+    fli_put_u16(out + 28, 0);
     out[30] = r->type;
     out[31] = r->kind;
     if (r->len > 0) {
@@ -78,7 +78,6 @@ void log_record_peek(const uint8_t *data, struct log_record *ret)
         .index = fli_get_u64(data + 8),
         .term = fli_get_u64(data + 16),
         .len = fli_get_u32(data + 24),
-        .group = fli_get_u16(data + 28),
         .type = data[30],
         .kind = data[31],
         .data = data + LOG_RECORD_HEADER,
@@ -292,9 +291,6 @@ static const char *record_step(struct log_scan *s, const struct log_record *r)
     struct log_state *st = &s->state;
     if (r->crc_before != st->chain) {
         return "a record does not follow the one before";
-    }
-    if (r->group != s->group) {
-        return "a record belongs to another group";
     }
     if (r->type != LOG_RECORD_ENTRY && (r->len != 0 || r->kind != 0)) {
         return "a record has an impossible length or kind";

@@ -28,7 +28,6 @@ struct log_record {
     uint64_t index;
     uint64_t term;
     uint32_t len;
-    uint16_t group;
     uint8_t type;
     uint8_t kind;
     const uint8_t *data;
@@ -92,7 +91,6 @@ enum log_scan_end {
 /* The state of a recovery; it goes on from one segment to the next. */
 struct log_scan {
     /* Set by the caller. */
-    uint16_t group;
     int (*begun)(void *ctx, const struct log_write *first); /* the first write of all */
     int (*record)(void *ctx, const struct log_record *r, uint64_t offset);
     void *ctx;

@@ -185,7 +185,6 @@ static uint64_t put_record(struct log *l, struct log_buffer *b, struct log_recor
 {
     size_t size = log_record_size(r->len);
     FLI_ASSERT(b == l->tail && b->len + size <= b->cap);
-    r->group = (uint16_t)l->config.group;
     r->crc_before = l->chain;
     l->chain = log_record_encode(r, b->data + b->len);
     b->hard_at = r->type == LOG_RECORD_HARD_STATE ? b->len : 0;

@@ -57,7 +57,6 @@ struct log_config {
     size_t cache_bytes;        /* 0: LOG_CACHE_DEFAULT. Newest entries kept in memory */
     uint64_t segment_bytes;    /* 0: LOG_SEGMENT_DEFAULT; MIN to MAX, a multiple of the block */
     bool must_exist;           /* a directory without a segment is FL_ENOTFOUND */
-    uint32_t group;            /* number of the Raft group, 0 to 65535, noted in each record */
     void *ctx;
     void (*durable)(void *ctx); /* something became durable: see log_durable() */
     void (*failed)(void *ctx, int error, const char *message); /* a write failed for good

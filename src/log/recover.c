@@ -337,8 +337,7 @@ static int check_segment(struct recovery *r, const struct found *f)
 
 static int read_all(struct recovery *r)
 {
-    r->scan = (struct log_scan){
-        .group = (uint16_t)r->l->config.group, .begun = on_begun, .record = on_record, .ctx = r};
+    r->scan = (struct log_scan){.begun = on_begun, .record = on_record, .ctx = r};
     for (size_t i = 0; i < r->len; i++) {
         int rv = read_segment(r, &r->segments[i]);
         if (rv == 0) {
@@ -599,9 +598,6 @@ static int check_config(struct recovery *r, const struct log_config *c)
                        "a segment of %" PRIu64 " bytes: it has %" PRIu64 " to %" PRIu64
                        ", a multiple of %zu",
                        c->segment_bytes, LOG_SEGMENT_MIN, LOG_SEGMENT_MAX, c->device->block);
-    }
-    if (c->group > UINT16_MAX) {
-        return explain(r, FL_EINVAL, "group %" PRIu32 ": it is at most %d", c->group, UINT16_MAX);
     }
     return 0;
 }

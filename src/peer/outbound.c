@@ -17,7 +17,7 @@ struct outbound_peer {
     bool gone;   /* not a member any more; a dial is still under way */
     struct stream *stream;
     bool dialing;
-    bool flooded; /* that messages are dropped was logged; reset when half of the room is free */
+    bool flooded; /* that messages are dropped was logged; reset when nothing waits */
     unsigned pause_ms;
     uint64_t dial_at_ms; /* while neither up nor dialing */
     uint64_t dialed_ms;  /* when the last dial began */
@@ -29,7 +29,6 @@ struct outbound {
     uv_loop_t *loop;
     struct transport *transport;
     struct outbound_callbacks cbs;
-    size_t queue_max;
     bool started, closing;
     bool timer_live;
     uv_timer_t timer; /* of the next dial */
@@ -122,7 +121,7 @@ static void pause_then_dial(struct outbound_peer *p, unsigned least_ms)
     set_timer(p->o);
 }
 
-static void go_down(struct outbound_peer *p, bool hung_up, const char *why)
+static void go_down(struct outbound_peer *p, const char *why)
 {
     struct outbound *o = p->o;
     struct stream *s = p->stream;
@@ -134,22 +133,19 @@ static void go_down(struct outbound_peer *p, bool hung_up, const char *why)
     stream_close(s);
     log_message(o, 3, "the stream to node %llu ended: %s", ull(p->id), why);
     pause_then_dial(p, 0);
-    if (o->cbs.down != NULL) {
-        o->cbs.down(o->cbs.ctx, p->id, hung_up, why);
-    }
 }
 
 static void lost_cb(void *ctx, enum channel_end end, const char *why)
 {
-    go_down(ctx, end == CHANNEL_HUNG_UP, why);
+    go_down(ctx, why);
 }
 
 static void frame_cb(void *ctx, uint8_t type, struct fli_slice body)
 {
-    go_down(ctx, false, "the peer sent on a stream that is not its to send on");
+    go_down(ctx, "the peer sent on a stream that is not its to send on");
 }
 
-static void go_up(struct outbound_peer *p, const struct peer_identity *peer, struct stream *s)
+static void go_up(struct outbound_peer *p, struct stream *s)
 {
     struct outbound *o = p->o;
     struct stream_callbacks cbs = {.ctx = p, .frame = frame_cb, .lost = lost_cb};
@@ -157,12 +153,7 @@ static void go_up(struct outbound_peer *p, const struct peer_identity *peer, str
     p->up_since_ms = uv_now(o->loop);
     p->times_up++;
     log_message(o, 3, "connected to node %llu", ull(p->id));
-    if (o->cbs.up != NULL) {
-        o->cbs.up(o->cbs.ctx, peer);
-    }
-    if (p->stream == s) {
-        (void)stream_start(s, &cbs);
-    }
+    (void)stream_start(s, &cbs);
 }
 
 static void enter_missing(struct outbound *o);
@@ -182,7 +173,7 @@ static void dialed(void *ctx, int status, const struct peer_identity *peer, stru
         }
         maybe_closed(o);
     } else if (status == 0) {
-        go_up(p, peer, s);
+        go_up(p, s);
     } else {
         pause_then_dial(p, status == FL_EDENIED ? OUTBOUND_REFUSED_MS : 0);
     }
@@ -235,22 +226,15 @@ int outbound_send(struct outbound *o, uint64_t peer_id, uint8_t type, const stru
                   unsigned n)
 {
     struct outbound_peer *p = find(o, peer_id);
-    size_t size = FRAME_HEADER_SIZE;
     if (p == NULL) {
         return FL_EINVAL;
     }
     if (p->stream == NULL) {
         return drop(p, FL_ENOCONN);
     }
-    for (unsigned i = 0; i < n; i++) {
-        size += parts[i].len;
-    }
     size_t unsent = stream_unsent(p->stream);
-    p->flooded = p->flooded && unsent > o->queue_max / 2;
-    /* One message that is larger than the limit may wait alone. */
-    int rv = unsent > 0 && (unsent >= o->queue_max || size > o->queue_max - unsent)
-                 ? FL_ELIMIT
-                 : stream_send(p->stream, type, parts, n);
+    p->flooded = p->flooded && unsent > 0;
+    int rv = stream_send(p->stream, type, parts, n);
     if (rv == 0) {
         p->sent++;
         return 0;
@@ -355,8 +339,7 @@ void outbound_set_members(struct outbound *o, const struct members *members)
 /* ---- start and end ---- */
 
 int outbound_create(uv_loop_t *loop, struct transport *t, const struct members *members,
-                    uint64_t self_id, size_t queue_max, const struct outbound_callbacks *cbs,
-                    struct outbound **ret)
+                    uint64_t self_id, const struct outbound_callbacks *cbs, struct outbound **ret)
 {
     struct outbound *o = calloc(1, sizeof *o);
     if (o == NULL) {
@@ -365,7 +348,6 @@ int outbound_create(uv_loop_t *loop, struct transport *t, const struct members *
     o->loop = loop;
     o->transport = t;
     o->cbs = *cbs;
-    o->queue_max = queue_max == 0 ? SIZE_MAX : queue_max;
     o->self_id = self_id;
     outbound_set_members(o, members);
     *ret = o;

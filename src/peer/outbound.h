@@ -9,7 +9,8 @@
  * lasted longer than the pause, because the network drops everything, is followed at once.
  *
  * Messages may be lost. While a stream is down they are dropped; so is a message that would make
- * more than queue_max bytes wait for one peer. The sender must tolerate that, as Raft does.
+ * more bytes wait for one peer than the limits of its stream allow. The sender must tolerate that,
+ * as Raft does.
  *
  * The peer never sends on such a stream: if it does, the stream ends. One thread, the loop's. */
 #ifndef PEER_OUTBOUND_H
@@ -25,10 +26,6 @@ struct outbound;
 
 struct outbound_callbacks {
     void *ctx;
-    void (*up)(void *ctx, const struct peer_identity *peer); /* may be NULL */
-    /* hung_up: the peer's process ended the stream, which is noticed at once. Only after `up`. May
-     * be NULL. */
-    void (*down)(void *ctx, uint64_t peer_id, bool hung_up, const char *why);
     void (*log)(void *ctx, int level, const char *message); /* may be NULL; levels as in
                                                                transport.h */
 };
@@ -41,14 +38,12 @@ struct outbound_peer_stats {
     uint64_t times_up;
 };
 
-/* The transport must exist and outlive it. queue_max: bytes that may wait for one peer (a single
- * message that is larger may wait alone), at most what the transport's limits of STREAM_RAFT allow;
- * 0: all of that. 0 or FL_ENOMEM. */
+/* The transport must exist and outlive it. 0 or FL_ENOMEM. */
 int outbound_create(uv_loop_t *loop, struct transport *t, const struct members *members,
-                    uint64_t self_id, size_t queue_max, const struct outbound_callbacks *cbs,
+                    uint64_t self_id, const struct outbound_callbacks *cbs,
                     struct outbound **ret) FLI_MUST_USE;
 
-/* Sets the members. Streams to nodes that are no longer members end, without `down`. */
+/* Sets the members. Streams to nodes that are no longer members end. */
 void outbound_set_members(struct outbound *o, const struct members *members);
 
 void outbound_start(struct outbound *o); /* once, when the transport was started */
@@ -59,7 +54,7 @@ void outbound_start(struct outbound *o); /* once, when the transport was started
 int outbound_send(struct outbound *o, uint64_t peer_id, uint8_t type, const struct fli_slice *parts,
                   unsigned n) FLI_MUST_USE;
 
-void outbound_flush(struct outbound *o); /* once a turn; may call `down` */
+void outbound_flush(struct outbound *o); /* once a turn */
 
 bool outbound_is_up(const struct outbound *o, uint64_t peer_id);
 void outbound_peer_stats(const struct outbound *o, uint64_t peer_id,
@@ -69,7 +64,7 @@ void outbound_peer_stats(const struct outbound *o, uint64_t peer_id,
 /* Dials at once instead of after the pause: the peer has shown that it is running. */
 void outbound_redial(struct outbound *o, uint64_t peer_id);
 
-/* Ends all streams without `down`. Calls cb, never inside this call, when nothing of it is left in
+/* Ends all streams. Calls cb, never inside this call, when nothing of it is left in
  * the loop; then outbound_destroy() may follow. Only after outbound_start(). A dial under way ends
  * at its deadline or with the transport. */
 void outbound_close(struct outbound *o, void (*cb)(void *ctx), void *ctx);

@@ -15,12 +15,6 @@
 
 #define CERT_WARN_DAYS 14 /* an earlier end is worth a warning */
 
-static const struct stream_limits DEFAULT_LIMITS[STREAM_KINDS + 1] = {
-    [STREAM_RAFT] = {TRANSPORT_RAFT_FRAME_MAX, TRANSPORT_RAFT_OUT_MAX},
-    [STREAM_RELAY] = {TRANSPORT_RELAY_FRAME_MAX, TRANSPORT_RELAY_OUT_MAX},
-    [STREAM_SNAPSHOT] = {TRANSPORT_SNAPSHOT_FRAME_MAX, TRANSPORT_SNAPSHOT_OUT_MAX},
-};
-
 /* ---- log ---- */
 
 void transport_log(struct transport *t, int level, const char *fmt, ...)
@@ -312,12 +306,10 @@ int transport_channel(struct transport *t, struct channel **ret)
 static void set_limits(struct transport *t, const struct transport_config *c)
 {
     for (unsigned kind = 1; kind <= STREAM_KINDS; kind++) {
-        struct stream_limits *l = &t->limits[kind];
-        *l = c->limits[kind];
-        l->frame_max = l->frame_max == 0 ? DEFAULT_LIMITS[kind].frame_max : l->frame_max;
-        l->out_max = l->out_max == 0 ? DEFAULT_LIMITS[kind].out_max : l->out_max;
-        FLI_ASSERT(l->frame_max <= FRAME_MAX && l->out_max <= STREAM_OUT_MAX);
-        FLI_ASSERT(l->out_max >= l->frame_max + FRAME_HEADER_SIZE);
+        const struct stream_limits *l = &c->limits[kind];
+        FLI_ASSERT(l->frame_max > 0 && l->frame_max <= FRAME_MAX);
+        FLI_ASSERT(l->out_max >= l->frame_max + FRAME_HEADER_SIZE && l->out_max <= STREAM_OUT_MAX);
+        t->limits[kind] = *l;
     }
 }
 

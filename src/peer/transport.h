@@ -55,12 +55,6 @@ struct transport;
 #define TRANSPORT_UNACKED_MS 1000u
 #define TRANSPORT_PENDING_MS 2000u
 #define TRANSPORT_FILES_MS 2000u /* between two checks of security's files for changes */
-#define TRANSPORT_RAFT_FRAME_MAX ((size_t)16 << 20)
-#define TRANSPORT_RAFT_OUT_MAX ((size_t)32 << 20)
-#define TRANSPORT_RELAY_FRAME_MAX ((size_t)96 << 10)
-#define TRANSPORT_RELAY_OUT_MAX ((size_t)32 << 20)
-#define TRANSPORT_SNAPSHOT_FRAME_MAX (((size_t)1 << 20) + 4096)
-#define TRANSPORT_SNAPSHOT_OUT_MAX ((size_t)4 << 20)
 
 struct transport_config {
     const char *bind_address; /* HOST:PORT; port 0: any. Used during transport_create only. */
@@ -80,7 +74,7 @@ struct transport_config {
     unsigned pending_ms;                           /* for a stranger's handshake; 0: the default */
     struct security_config security;               /* empty: every peer that reaches the port is
                                                       trusted */
-    struct stream_limits limits[STREAM_KINDS + 1]; /* by kind; [0] is not used; 0: the defaults */
+    struct stream_limits limits[STREAM_KINDS + 1]; /* by kind; [0] is not used */
 };
 
 struct transport_callbacks {

@@ -7,6 +7,7 @@
 #include "cluster.h"
 #include "consensus/node_private.h"
 #include "consensus/replica_private.h"
+#include "consensus/replica_private.h"
 
 #define SUSPENDED_MS 86400000u
 
@@ -24,11 +25,7 @@ static uint64_t campaigns(struct cluster *c)
 {
     uint64_t sum = 0;
     for (unsigned i = 0; i < c->n; i++) {
-        struct raft_edge_stats s;
-        if (c->nodes[i].node != NULL) {
-            replica_get_edge_stats(c->nodes[i].node->replica, &s);
-            sum += s.campaigns;
-        }
+        sum += c->nodes[i].node == NULL ? 0 : c->nodes[i].node->replica->edge.stats.campaigns;
     }
     return sum;
 }

@@ -330,7 +330,7 @@ static bool all_know(void *ctx)
     bool all = true;
     for (unsigned i = 0; i < r->c->n; i++) {
         const struct membership *m = r->c->nodes[i].node->membership;
-        all = all && members_find(membership_members(m), r->i + 1) != NULL;
+        all = all && members_find(&m->members, r->i + 1) != NULL;
     }
     return all;
 }
@@ -353,7 +353,7 @@ TEST_WITH(test_back_with_less_log_than_identity, cluster_set_up, cluster_tear_do
     uint64_t token = cluster_acquire(c, leader, "b", "owner-1");
     hand_over(c, lost);
     cluster_start(c, away);
-    assert_null(members_find(membership_members(c->nodes[away].node->membership), lost + 1));
+    assert_null(members_find(&c->nodes[away].node->membership->members, lost + 1));
     cluster_check(c, away, "b", token, MACHINE_DONE);
     cluster_expect_same_hash(c);
     struct rejoin r = {c, lost};
@@ -481,7 +481,7 @@ TEST_WITH(starts_that_come_together_are_one_write, cluster_set_up, cluster_tear_
 
 static const char *address_of(const struct node *n, uint64_t id)
 {
-    const struct member *m = members_find(membership_members(n->membership), id);
+    const struct member *m = members_find(&n->membership->members, id);
     return m == NULL ? "" : m->address;
 }
 

@@ -103,10 +103,13 @@ static void run_node(uint64_t id, int heard_fd)
     config.self.incarnation = id;
     config.self.start.number = 1;
     config.unacked_ms = UNACKED_MS;
+    for (unsigned kind = 1; kind <= STREAM_KINDS; kind++) {
+        config.limits[kind] = (struct stream_limits){FRAME_MAX, FRAME_MAX + FRAME_HEADER_SIZE};
+    }
     must(transport_create(&n.loop, &config, &cbs, &n.t, errmsg, sizeof errmsg) == 0 &&
              transport_start(n.t, errmsg, sizeof errmsg) == 0,
          errmsg);
-    must(outbound_create(&n.loop, n.t, &config.members, id, 0, &none, &n.o) == 0, "outbound");
+    must(outbound_create(&n.loop, n.t, &config.members, id, &none, &n.o) == 0, "outbound");
     outbound_start(n.o);
     uv_timer_init(&n.loop, &n.timer);
     n.timer.data = &n;

@@ -10,29 +10,27 @@
 struct outbound_fixture {
     struct rig *r;
     struct outbound *o;
-    unsigned up, down, closed, logged;
-    uint64_t up_id, down_id;
-    bool hung_up;
-    char why[128];
+    unsigned closed, logged;
     char log[256];
 };
 
-static void up_cb(void *ctx, const struct peer_identity *peer)
+static struct outbound_peer_stats stats_of(const struct outbound_fixture *k, uint64_t id)
 {
-    struct outbound_fixture *k = ctx;
-    k->up++;
-    k->up_id = peer->node_id;
-    assert_true(outbound_is_up(k->o, peer->node_id));
+    struct outbound_peer_stats stats;
+    outbound_peer_stats(k->o, id, &stats);
+    assert_int_equal(stats.up, outbound_is_up(k->o, id));
+    return stats;
 }
 
-static void down_cb(void *ctx, uint64_t peer_id, bool hung_up, const char *why)
+/* How often node 2 was connected, and how often that has ended. */
+static unsigned up(const struct outbound_fixture *k)
 {
-    struct outbound_fixture *k = ctx;
-    k->down++;
-    k->down_id = peer_id;
-    k->hung_up = hung_up;
-    snprintf(k->why, sizeof k->why, "%s", why);
-    assert_false(outbound_is_up(k->o, peer_id));
+    return (unsigned)stats_of(k, 2).times_up;
+}
+
+static unsigned down(const struct outbound_fixture *k)
+{
+    return up(k) - stats_of(k, 2).up;
 }
 
 static void log_cb(void *ctx, int level, const char *message)
@@ -47,24 +45,21 @@ static void closed_cb(void *ctx)
     ((struct outbound_fixture *)ctx)->closed++;
 }
 
-static void fixture_open(struct outbound_fixture *k, const char *third, size_t queue_max)
+static void fixture_open(struct outbound_fixture *k, const char *third)
 {
-    struct outbound_callbacks cbs = {.ctx = k, .up = up_cb, .down = down_cb, .log = log_cb};
+    struct outbound_callbacks cbs = {.ctx = k, .log = log_cb};
     memset(k, 0, sizeof *k);
     k->r = rig_open(third);
-    assert_int_equal(
-        outbound_create(&k->r->loop, k->r->a.t, &k->r->members, 1, queue_max, &cbs, &k->o), 0);
+    assert_int_equal(outbound_create(&k->r->loop, k->r->a.t, &k->r->members, 1, &cbs, &k->o), 0);
     outbound_start(k->o);
 }
 
 static void fixture_close(struct outbound_fixture *k)
 {
     struct rig *r = k->r;
-    unsigned down = k->down;
     outbound_close(k->o, closed_cb, k);
     assert_int_equal(k->closed, 0);
     RUN_UNTIL(r, k->closed == 1);
-    assert_int_equal(k->down, down);
     outbound_destroy(k->o);
     rig_close(r);
 }
@@ -79,13 +74,12 @@ TEST(test_up)
 {
     struct outbound_fixture k;
     struct outbound_peer_stats stats;
-    fixture_open(&k, NULL, 0);
+    fixture_open(&k, NULL);
     struct rig *r = k.r;
     assert_int_equal(send_text(&k, 2, "too early"), FL_ENOCONN);
     assert_int_equal(send_text(&k, 1, "to myself"), FL_EINVAL);
     assert_int_equal(send_text(&k, 4, "to nobody"), FL_EINVAL);
-    RUN_UNTIL(r, k.up == 1 && r->b.accepted == 1);
-    assert_int_equal(k.up_id, 2);
+    RUN_UNTIL(r, up(&k) == 1 && r->b.accepted == 1);
     assert_false(outbound_is_up(k.o, 3));
     assert_int_equal(send_text(&k, 2, "hello"), 0);
     assert_int_equal(r->b.streams[0].frames, 0);
@@ -101,20 +95,18 @@ TEST(test_up)
     fixture_close(&k);
 }
 
-/* The other side ends the stream: the owner is told at once, and the node is dialed again. */
+/* The other side ends the stream: that is noticed at once, and the node is dialed again. */
 TEST(test_hung_up)
 {
     struct outbound_fixture k;
-    fixture_open(&k, NULL, 0);
+    fixture_open(&k, NULL);
     struct rig *r = k.r;
     for (unsigned i = 1; i <= 5; i++) {
-        RUN_UNTIL(r, k.up == i && r->b.accepted == i);
+        RUN_UNTIL(r, up(&k) == i && r->b.accepted == i);
         held_close(&r->b.streams[i - 1]);
-        RUN_UNTIL(r, k.down == i);
-        assert_true(k.hung_up);
-        assert_int_equal(k.down_id, 2);
+        RUN_UNTIL(r, down(&k) == i);
     }
-    RUN_UNTIL(r, k.up == 6);
+    RUN_UNTIL(r, up(&k) == 6);
     fixture_close(&k);
 }
 
@@ -123,17 +115,17 @@ TEST(test_comes_back)
 {
     struct outbound_fixture k;
     struct transport_config config;
-    fixture_open(&k, NULL, 0);
+    fixture_open(&k, NULL);
     struct rig *r = k.r;
-    RUN_UNTIL(r, k.up == 1 && r->b.accepted == 1);
+    RUN_UNTIL(r, up(&k) == 1 && r->b.accepted == 1);
     side_stop(&r->b);
-    RUN_UNTIL(r, k.down == 1);
+    RUN_UNTIL(r, down(&k) == 1);
     unsigned absent = r->a.absent;
     RUN_UNTIL(r, r->a.absent >= absent + 5);
     r->b.accepted = 0;
     side_config(r, &r->b, &config);
     side_start(r, &r->b, &config);
-    RUN_UNTIL(r, k.up == 2 && r->b.accepted == 1);
+    RUN_UNTIL(r, up(&k) == 2 && r->b.accepted == 1);
     fixture_close(&k);
 }
 
@@ -141,13 +133,13 @@ TEST(test_refused)
 {
     struct outbound_fixture k;
     struct transport_stats stats;
-    fixture_open(&k, NULL, 0);
+    fixture_open(&k, NULL);
     struct rig *r = k.r;
     r->b.refuse = true;
     RUN_UNTIL(r, r->a.answered >= 2);
-    assert_int_equal(k.up, 0);
+    assert_int_equal(up(&k), 0);
     r->b.refuse = false;
-    RUN_UNTIL(r, k.up == 1);
+    RUN_UNTIL(r, up(&k) == 1);
     transport_stats(r->b.t, &stats);
     assert_int_equal(stats.refused, r->a.answered - 1);
     fixture_close(&k);
@@ -157,7 +149,7 @@ TEST(test_refused)
 TEST(test_redial)
 {
     struct outbound_fixture k;
-    fixture_open(&k, NULL, 0);
+    fixture_open(&k, NULL);
     struct rig *r = k.r;
     RUN_UNTIL(r, r->a.absent >= 6); /* of node 3, whose pause has grown */
     for (unsigned i = 0; i < 20; i++) {
@@ -172,16 +164,16 @@ TEST(test_redial)
 
 /* A peer reads nothing: messages beyond the queue are dropped, and the log says once how much
  * waits. */
-static void fill_queue(size_t queue_max, size_t most)
+TEST(test_queue)
 {
     struct outbound_fixture k;
     static uint8_t body[100000];
     struct fli_slice part = {body, sizeof body};
     struct outbound_peer_stats stats;
-    fixture_open(&k, NULL, queue_max);
+    fixture_open(&k, NULL);
     struct rig *r = k.r;
     r->b.unstarted = true;
-    RUN_UNTIL(r, k.up == 1 && r->b.accepted == 1);
+    RUN_UNTIL(r, up(&k) == 1 && r->b.accepted == 1);
     unsigned taken = 0;
     while (outbound_send(k.o, 2, 1, &part, 1) == 0) {
         outbound_flush(k.o);
@@ -199,34 +191,24 @@ static void fill_queue(size_t queue_max, size_t most)
     assert_int_equal(k.logged, logged);
     outbound_peer_stats(k.o, 2, &stats);
     assert_true(stats.dropped >= 11 && stats.sent == taken);
-    assert_true(stats.unsent > 0 && stats.unsent <= most);
+    assert_true(stats.unsent > 0 && stats.unsent <= RIG_LIMITS.out_max);
     held_start(&r->b.streams[0]);
     RUN_UNTIL(r, r->b.streams[0].frames == taken);
     RUN_UNTIL(r, (outbound_peer_stats(k.o, 2, &stats), stats.unsent == 0));
     assert_int_equal(outbound_send(k.o, 2, 1, &part, 1), 0);
-    assert_int_equal(k.down, 0);
+    assert_int_equal(down(&k), 0);
     fixture_close(&k);
 }
 
-TEST(test_queue)
-{
-    fill_queue(250000, 250000);
-}
-
-TEST(test_queue_of_the_stream)
-{
-    fill_queue(0, RIG_LIMITS.out_max);
-}
-
-/* One message may be larger than the queue; a frame may not be larger than a frame. */
+/* A message may be as large as a frame, and no larger. */
 TEST(test_large_message)
 {
     struct outbound_fixture k;
     static uint8_t body[(1 << 20) + 1];
     struct fli_slice part = {body, sizeof body};
-    fixture_open(&k, NULL, 1000);
+    fixture_open(&k, NULL);
     struct rig *r = k.r;
-    RUN_UNTIL(r, k.up == 1 && r->b.accepted == 1);
+    RUN_UNTIL(r, up(&k) == 1 && r->b.accepted == 1);
     assert_int_equal(outbound_send(k.o, 2, 1, &part, 1), FL_EINVAL);
     part.len--;
     assert_int_equal(outbound_send(k.o, 2, 1, &part, 1), 0);
@@ -240,14 +222,13 @@ TEST(test_large_message)
 TEST(test_peer_sends)
 {
     struct outbound_fixture k;
-    fixture_open(&k, NULL, 0);
+    fixture_open(&k, NULL);
     struct rig *r = k.r;
-    RUN_UNTIL(r, k.up == 1 && r->b.accepted == 1);
+    RUN_UNTIL(r, up(&k) == 1 && r->b.accepted == 1);
     assert_int_equal(stream_send(r->b.streams[0].s, 1, NULL, 0), 0);
     stream_flush(r->b.streams[0].s);
-    RUN_UNTIL(r, k.down == 1);
-    assert_false(k.hung_up);
-    RUN_UNTIL(r, k.up == 2);
+    RUN_UNTIL(r, down(&k) == 1);
+    RUN_UNTIL(r, up(&k) == 2);
     fixture_close(&k);
 }
 
@@ -260,9 +241,9 @@ TEST(test_close_while_dialing)
     char address[64];
     int listener = plain_listener(&port, 8);
     snprintf(address, sizeof address, "127.0.0.1:%u", port);
-    fixture_open(&k, address, 0);
+    fixture_open(&k, address);
     struct rig *r = k.r;
-    RUN_UNTIL(r, k.up == 1);
+    RUN_UNTIL(r, up(&k) == 1);
     int fd = accept(listener, NULL, NULL);
     RUN_UNTIL(r, plain_peek(fd) == (ssize_t)HANDSHAKE_SIZE);
     close(fd);
@@ -287,12 +268,12 @@ TEST(test_a_member_that_finds_no_place)
     char silent[64];
     int listener = plain_listener(&port, KNOWN_MEMBERS_MAX);
     snprintf(silent, sizeof silent, "127.0.0.1:%u", port);
-    fixture_open(&k, NULL, 0);
+    fixture_open(&k, NULL);
     struct rig *r = k.r;
     struct members with = {0};
     struct members nobody = {0};
     assert_true(members_put(&nobody, 1, r->members.list[0].address));
-    RUN_UNTIL(r, k.up == 1);
+    RUN_UNTIL(r, up(&k) == 1);
     set_members(&k, &nobody);
     RUN_UNTIL(r, (transport_stats(r->a.t, &stats), stats.dialing == 0));
     transport_set_times(r->a.t, 600000, 600000, 0);
@@ -309,6 +290,6 @@ TEST(test_a_member_that_finds_no_place)
         close(fds[i]);
     }
     close(listener);
-    RUN_UNTIL(r, k.up == 2);
+    RUN_UNTIL(r, up(&k) == 1);
     fixture_close(&k);
 }
