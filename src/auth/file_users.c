@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "auth/aclfile.h"
+#include "base/clock.h"
 
 /* A user as the file has it now. `login` changes whenever the user is switched or its passwords
  * change, so older connections are no longer logged in. 0: no login. */
@@ -218,7 +219,7 @@ static void timer_cb(uv_timer_t *timer);
 
 static void set_timer(struct file_users *u)
 {
-    uint64_t now_ms = uv_now(u->config.loop);
+    uint64_t now_ms = fli_clock_ms();
     uint64_t next_ms = auth_logins_next_ms(&u->logins);
     if (next_ms != UINT64_MAX && !u->closing) {
         (void)uv_timer_start(&u->timer, timer_cb, next_ms > now_ms ? next_ms - now_ms : 0, 0);
@@ -352,8 +353,7 @@ int file_users_create(const struct file_users_config *config, struct file_users 
             (void)snprintf(errmsg, errmsg_size, "no thread can be made for passwords");
         }
     }
-    const struct auth_logins_config logins = {.loop = config->loop,
-                                              .commands = config->commands,
+    const struct auth_logins_config logins = {.commands = config->commands,
                                               .worker = u->worker,
                                               .ctx = u,
                                               .slot = slot,

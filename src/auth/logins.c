@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/map.h"
 
 void auth_logins_init(struct auth_logins *ls, const struct auth_logins_config *config)
@@ -18,11 +19,6 @@ void auth_logins_fini(struct auth_logins *ls)
 {
     FLI_ASSERT(ls->n == 0);
     throttle_fini(&ls->throttle);
-}
-
-static uint64_t now_of(const struct auth_logins *ls)
-{
-    return uv_now(ls->config.loop);
 }
 
 static void finish(struct net_request *r, int rc)
@@ -138,9 +134,9 @@ static void note_end(struct auth_login *l)
     struct throttle_who who = who_of(l);
     l->counted = false;
     if (l->ok) {
-        throttle_succeeded(&ls->throttle, &who, now_of(ls));
+        throttle_succeeded(&ls->throttle, &who, fli_clock_ms());
     } else {
-        throttle_failed(&ls->throttle, &who, now_of(ls));
+        throttle_failed(&ls->throttle, &who, fli_clock_ms());
     }
 }
 
@@ -247,7 +243,7 @@ static struct fli_slice host_of(const struct net_conn *c)
 void auth_logins_begin(struct auth_logins *ls, struct net_request *r, const struct net_auth *auth)
 {
     static const struct fli_slice none = {(const uint8_t *)"", 0};
-    uint64_t now_ms = now_of(ls);
+    uint64_t now_ms = fli_clock_ms();
     uint8_t tag[AUTH_TAG_SIZE];
     bool fits = acl_name_ok(auth->user) && auth->password.len <= AUTH_PASSWORD_MAX;
     struct fli_slice password = fits ? auth->password : none;
@@ -286,7 +282,7 @@ void auth_logins_cancel(struct auth_logins *ls, struct net_request *r)
 
 void auth_logins_turn(struct auth_logins *ls)
 {
-    uint64_t now_ms = now_of(ls);
+    uint64_t now_ms = fli_clock_ms();
     FLI_LIST_FOREACH_SAFE(pos, next, &ls->delayed)
     {
         struct auth_login *l = FLI_CONTAINER_OF(pos, struct auth_login, link);

@@ -42,7 +42,6 @@ struct auth_login {
 };
 
 struct auth_logins_config {
-    uv_loop_t *loop;
     const struct net_commands *commands;
     struct auth_worker *worker; /* for hashes of passwords */
     size_t room;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 
 static void send_text(struct daemon_notify *n, const char *text)
 {
@@ -77,7 +78,7 @@ static void send_status(struct daemon_notify *n, const char *before)
 static void timer_cb(uv_timer_t *timer)
 {
     struct daemon_notify *n = timer->data;
-    uint64_t now_ms = uv_now(timer->loop);
+    uint64_t now_ms = fli_clock_ms();
     if (n->watchdog_ms != 0) {
         send_text(n, "WATCHDOG=1");
     }

@@ -19,11 +19,4 @@ struct host {
 void host_log(const struct host *h, int level, const char *fmt, ...) FLI_PRINTF(3, 4);
 void host_fail(const struct host *h, int error, const char *fmt, ...) FLI_PRINTF(3, 4);
 
-/* The loop's clock, as streams use it. It stands still while the machine is suspended, so no time
- * that the replica told is compared with it: the replica goes by fli_clock_ms(). */
-static inline uint64_t host_now_ms(const struct host *h)
-{
-    return uv_now(h->loop);
-}
-
 #endif

@@ -224,7 +224,7 @@ int membership_transfer(struct membership *m, uint64_t id, void (*cb)(void *ctx,
         return 0;
     }
     id = id == 0 ? best_follower(m) : id;
-    int rv = id == 0 ? FL_ENOTFOUND : replica_transfer(m->replica, membership_now_ms(m), id);
+    int rv = id == 0 ? FL_ENOTFOUND : replica_transfer(m->replica, fli_clock_ms(), id);
     if (rv != 0) {
         return rv;
     }
@@ -305,8 +305,8 @@ static void check_refused(struct membership *m)
     if (!refused && !removed) {
         m->refused_since_ms = 0;
     } else if (m->refused_since_ms == 0) {
-        m->refused_since_ms = membership_now_ms(m);
-    } else if (membership_now_ms(m) - m->refused_since_ms >= (removed ? REMOVED_MS : REFUSED_MS)) {
+        m->refused_since_ms = fli_clock_ms();
+    } else if (fli_clock_since_ms(m->refused_since_ms) >= (removed ? REMOVED_MS : REFUSED_MS)) {
         host_fail(&m->config.host, FL_EDENIED, "the other members refuse this node: %s",
                   m->refused_why);
     }
@@ -354,7 +354,7 @@ static void note_leadership(struct membership *m)
 {
     bool leads = proposer_is_open(m->config.proposer);
     if (leads && !m->leads) {
-        m->leads_since_ms = membership_now_ms(m);
+        m->leads_since_ms = fli_clock_ms();
     }
     m->leads = leads;
 }

@@ -16,6 +16,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
+
 #define CALL_MS 500u /* between calls to a node that is to be added */
 
 /* So long after this node has begun to lead, nobody is known to be down. The others connect to a
@@ -29,7 +31,7 @@ static const struct configuration_server *server_of(const struct membership *m, 
 
 static bool change(struct membership *m, const struct configuration *c)
 {
-    int rv = replica_change(m->replica, membership_now_ms(m), c);
+    int rv = replica_change(m->replica, fli_clock_ms(), c);
     if (rv != 0 && rv != FL_EBUSY) { /* busy: while a node catches up; the next tick tries again */
         host_log(&m->config.host, 2, "a change of the configuration was refused: %s",
                  fl_strerror(rv));
@@ -44,9 +46,8 @@ static bool change(struct membership *m, const struct configuration *c)
 static void called(void *ctx, int status, const struct peer_identity *peer, struct stream *stream)
 {
     struct member_state *p = ctx;
-    struct membership *m = p->owner;
     p->calling = false;
-    p->call_at_ms = membership_now_ms(m) + CALL_MS;
+    p->call_at_ms = fli_clock_ms() + CALL_MS;
     if (status == 0) {
         stream_close(stream);
     }
@@ -67,10 +68,10 @@ static bool has_shaken_hands(const struct membership *m, const struct member_sta
 static void call(struct membership *m, const struct machine_node *e)
 {
     struct member_state *p = membership_find(m, e->id);
-    if (p == NULL || has_shaken_hands(m, p) || p->calling || membership_now_ms(m) < p->call_at_ms) {
+    if (p == NULL || has_shaken_hands(m, p) || p->calling || fli_clock_ms() < p->call_at_ms) {
         return;
     }
-    p->call_at_ms = membership_now_ms(m) + CALL_MS;
+    p->call_at_ms = fli_clock_ms() + CALL_MS;
     p->calling = transport_dial(m->transport, p->id, STREAM_RELAY, called, p) == 0;
 }
 
@@ -134,7 +135,7 @@ static void promote(struct membership *m, uint64_t id, uint64_t incarnation)
     case CATCH_UP_RUNNING:
         break;
     default:
-        if (replica_catch_up(m->replica, membership_now_ms(m), id) == 0) {
+        if (replica_catch_up(m->replica, fli_clock_ms(), id) == 0) {
             host_log(&m->config.host, 4,
                      "node %" PRIu64 " is brought up to date, to become a voter", id);
         }
@@ -228,7 +229,7 @@ static bool give_up_leadership(struct membership *m)
 
 static bool leads_since_just_now(const struct membership *m)
 {
-    return !m->leads || membership_now_ms(m) - m->leads_since_ms < NEW_LEADER_MS;
+    return !m->leads || fli_clock_since_ms(m->leads_since_ms) < NEW_LEADER_MS;
 }
 
 /* Whoever was up when the change was asked for may be lost by the time that it is carried out: a
@@ -500,7 +501,7 @@ static int begin_move(struct membership *m, struct membership_operation *o)
     bool asked_before = strcmp(server_of(m, o->change.id)->address, o->change.address) == 0;
     int rv = configuration_set_address(&c, o->change.id, o->change.address);
     if (rv == 0 && !asked_before) {
-        rv = replica_change(m->replica, membership_now_ms(m), &c);
+        rv = replica_change(m->replica, fli_clock_ms(), &c);
     }
     if (rv == 0) {
         o->submitted = true;

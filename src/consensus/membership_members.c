@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
+
 struct member_state *membership_find(const struct membership *m, uint64_t id)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX && id != 0; i++) {
@@ -171,7 +173,7 @@ void membership_members_turn(struct membership *m)
 void membership_start(struct membership *m)
 {
     m->members_due = true;
-    m->started_ms = membership_now_ms(m);
+    m->started_ms = fli_clock_ms();
     m->members.n = 0;
     membership_members_turn(m);
 }

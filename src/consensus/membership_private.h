@@ -79,11 +79,6 @@ struct membership {
 
 /* ---- membership.c ---- */
 
-static inline uint64_t membership_now_ms(const struct membership *m)
-{
-    return host_now_ms(&m->config.host);
-}
-
 static inline struct machine *membership_machine(const struct membership *m)
 {
     return fsm_machine(m->config.fsm);

@@ -18,6 +18,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/clock.h"
+
 static void save(struct membership *m)
 {
     m->config.save_starts(m->config.ctx);
@@ -206,7 +208,7 @@ bool membership_may_speak(struct membership *m)
         const struct member_state *p = membership_find(m, m->members.list[i].id);
         all = m->members.list[i].id == id->id || (p != NULL && p->has_answered);
     }
-    m->speaks = m->config.is_new || all || membership_now_ms(m) - m->started_ms >= m->config.ask_ms;
+    m->speaks = m->config.is_new || all || fli_clock_since_ms(m->started_ms) >= m->config.ask_ms;
     return m->speaks;
 }
 

@@ -80,7 +80,7 @@ static void watch_leadership(struct node *n)
 /* Hands one held command to the proposer or to the relay. False: neither takes it now. */
 static bool route(struct node *n, struct held *h)
 {
-    if (h->t->deadline_ms <= uv_now(n->loop)) {
+    if (h->t->deadline_ms <= fli_clock_ms()) {
         held_take(&n->held, h);
         held_answer(&n->held, h, FL_ENOLEADER);
         return true;
@@ -209,7 +209,7 @@ static void snapshot_turn(struct node *n)
 
 static void expire(struct node *n)
 {
-    n->expiring = held_expire(&n->held, uv_now(n->loop));
+    n->expiring = held_expire(&n->held, fli_clock_ms());
     if (n->expiring) {
         node_wake(n);
     }
@@ -306,7 +306,7 @@ void node_turn_start(struct node *n)
     }
     FLI_ASSERT(rv == 0);
     n->turned_ms = fli_clock_ms();
-    n->started_ms = n->led_ms = uv_now(n->loop);
+    n->started_ms = n->led_ms = fli_clock_ms();
     node_wake(n);
 }
 
@@ -321,7 +321,7 @@ int node_submit(struct node *n, struct node_ticket *t, const void *command, size
     }
     fli_list_init(&t->link);
     t->cb = cb;
-    t->deadline_ms = uv_now(n->loop) + n->hold_ms;
+    t->deadline_ms = fli_clock_ms() + n->hold_ms;
     t->number = ++n->submitted;
     if (n->held.count == 0 && node_can_propose(n)) {
         int rv = proposer_add(n->proposer, t, command, len, cb);

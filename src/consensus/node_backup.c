@@ -32,7 +32,7 @@ int node_backup_begin(struct node *n, uint64_t *ret_id)
     }
     *b = (struct node_backup){
         .phase = BACKUP_WANTED,
-        .used_ms = uv_now(n->loop),
+        .used_ms = fli_clock_ms(),
         .counts = b->counts,
         .read_at_ms = b->read_at_ms,
     };
@@ -130,7 +130,7 @@ int node_backup_read(struct node *n, uint64_t id, uint64_t offset, void *data, s
     if (b->phase == BACKUP_NONE || b->id != id) {
         return FL_ENOTFOUND;
     }
-    b->used_ms = uv_now(n->loop);
+    b->used_ms = fli_clock_ms();
     if (b->phase == BACKUP_FAILED) {
         *ret_why = b->why;
         drop(b);
@@ -159,7 +159,7 @@ int node_backup_read(struct node *n, uint64_t id, uint64_t offset, void *data, s
 void node_backup_tick(struct node *n)
 {
     struct node_backup *b = &n->backup;
-    if (b->phase != BACKUP_NONE && uv_now(n->loop) - b->used_ms > BACKUP_IDLE_MS) {
+    if (b->phase != BACKUP_NONE && fli_clock_since_ms(b->used_ms) > BACKUP_IDLE_MS) {
         b->counts.failed += b->phase != BACKUP_FAILED;
         host_log(&n->host, 2, "a backup that nobody reads any more is given up");
         drop(b);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
+#include "base/clock.h"
 #include "consensus/message_codec.h"
 #include "consensus/node_private.h"
 
@@ -129,7 +130,7 @@ static void ask_disk(struct node *n)
 
 void node_report_tick(struct node *n)
 {
-    uint64_t now_ms = uv_now(n->loop);
+    uint64_t now_ms = fli_clock_ms();
     if (n->reported_ms != 0 && now_ms - n->reported_ms < NODE_REPORT_MS) {
         return;
     }
@@ -269,7 +270,7 @@ int node_report_receive(struct node *n, uint64_t from, struct fli_slice body)
     struct node_known_report *t = find_report(n, from);
     if (rc == 0 && t != NULL) {
         reckon_lag(n, &r);
-        t->at_ms = uv_now(n->loop);
+        t->at_ms = fli_clock_ms();
         t->report = r;
         compare_states(n, t);
     }
@@ -282,7 +283,7 @@ const struct node_report *node_report_of(const struct node *n, uint64_t id)
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX && t == NULL; i++) {
         t = n->reports[i].id == id ? &n->reports[i] : NULL;
     }
-    bool fresh = t != NULL && t->at_ms != 0 && uv_now(n->loop) - t->at_ms < NODE_REPORT_OLD_MS;
+    bool fresh = t != NULL && t->at_ms != 0 && fli_clock_since_ms(t->at_ms) < NODE_REPORT_OLD_MS;
     return fresh ? &t->report : NULL;
 }
 

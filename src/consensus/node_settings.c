@@ -14,6 +14,8 @@
 
 #include <string.h>
 
+#include "base/clock.h"
+
 #define LEADERLESS_ELECTIONS 50u
 
 /* The values in force: the cluster's settings where set, else the node's own options. */
@@ -37,7 +39,7 @@ static void find_in_force(const struct machine_settings *options,
 static bool is_too_short(const struct node *n)
 {
     return n->settings.election_ms != 0 && n->settings.election_ms < n->options.election_ms &&
-           uv_now(n->loop) - n->led_ms >= (uint64_t)LEADERLESS_ELECTIONS * n->options.election_ms;
+           fli_clock_since_ms(n->led_ms) >= (uint64_t)LEADERLESS_ELECTIONS * n->options.election_ms;
 }
 
 static bool leader_goes_by_the_setting(const struct node *n)
@@ -51,7 +53,7 @@ static bool has_news(struct node *n, const struct machine_settings *cluster)
 {
     bool changed = memcmp(cluster, &n->settings, sizeof n->settings) != 0;
     if (changed || n->leader_id != 0) {
-        n->led_ms = uv_now(n->loop);
+        n->led_ms = fli_clock_ms();
     }
     if (changed) {
         n->settings = *cluster;

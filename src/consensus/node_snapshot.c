@@ -87,7 +87,7 @@ static void clean_done(uv_work_t *req, int status)
                  k->error.text);
         k->wanted = true;
         k->parts_left = k->parts_left || k->parts;
-        k->not_before_ms = uv_now(n->loop) + CLEAN_AGAIN_MS;
+        k->not_before_ms = fli_clock_ms() + CLEAN_AGAIN_MS;
     }
     k->busy = false;
     k->parts = false;
@@ -121,7 +121,7 @@ static void clean_if_possible(struct node *n)
     const struct node_cleaning *k = &n->cleaning;
     bool parts = n->child == NULL && snapshot_install_receives(n->install) == 0;
     if (!k->busy && !install_works(n) && (k->wanted || (k->parts_left && parts)) &&
-        uv_now(n->loop) >= k->not_before_ms) {
+        fli_clock_ms() >= k->not_before_ms) {
         begin_cleaning(n, parts);
     }
 }
@@ -139,7 +139,7 @@ static void failed(struct node *n, const char *why)
     if (n->snapshot_pause_ms > PAUSE_MAX_MS) {
         n->snapshot_pause_ms = PAUSE_MAX_MS;
     }
-    n->snapshot_not_before_ms = uv_now(n->loop) + n->snapshot_pause_ms;
+    n->snapshot_not_before_ms = fli_clock_ms() + n->snapshot_pause_ms;
     clean(n); /* of a full disk, too */
     host_log(&n->host, 2, "no snapshot was taken: %s; next attempt in %" PRIu64 " ms", why,
              n->snapshot_pause_ms);
@@ -185,7 +185,7 @@ void node_snapshot_turn(struct node *n)
     struct snapshot_child_callbacks cbs = {.ctx = n, .done = child_done, .gone = node_closed_one};
     bool again = n->snapshot_damaged || node_backup_is_wanted(n);
     if (n->child != NULL || n->cleaning.parts || !node_running(n) || !(is_due(n) || again) ||
-        uv_now(n->loop) < n->snapshot_not_before_ms ||
+        fli_clock_ms() < n->snapshot_not_before_ms ||
         replica_snapshot_meta(n->replica, again, &n->child_meta) != 0 ||
         install_forbids(n, n->child_meta.index)) {
         return;

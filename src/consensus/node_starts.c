@@ -329,7 +329,7 @@ static bool starts_move(struct node *n)
 void node_starts_tick(struct node *n)
 {
     struct node_starts *k = &n->starts;
-    uint64_t now_ms = uv_now(n->loop);
+    uint64_t now_ms = fli_clock_ms();
     if (!may_save(n)) {
         return;
     }

@@ -12,6 +12,8 @@
 
 #include "consensus/node_private.h"
 
+#include "base/clock.h"
+
 void node_free_parts(struct node *n)
 {
     replica_destroy(n->replica);
@@ -128,7 +130,7 @@ static bool handed_over(struct node *n)
 
 void node_stop_turn(struct node *n)
 {
-    bool late = uv_now(n->loop) >= n->drain_until_ms;
+    bool late = fli_clock_ms() >= n->drain_until_ms;
     held_refuse_all(&n->held, FL_ENOLEADER);
     relay_server_flush(n->followers);
     relay_client_flush(n->relay);
@@ -143,7 +145,7 @@ void node_stop(struct node *n, unsigned drain_ms, void (*cb)(void *ctx), void *c
     FLI_ASSERT(n->phase == PHASE_RUN);
     n->stop_cb = cb;
     n->stop_ctx = ctx;
-    n->drain_until_ms = uv_now(n->loop) + drain_ms;
+    n->drain_until_ms = fli_clock_ms() + drain_ms;
     n->phase = PHASE_DRAIN;
     node_wake(n);
 }

@@ -32,7 +32,7 @@ static const char *why_lost(const struct node *n)
 void node_watch_leadership(struct node *n, enum node_role role, uint64_t leader)
 {
     uint64_t term = replica_term(n->replica);
-    uint64_t now_ms = uv_now(n->loop);
+    uint64_t now_ms = fli_clock_ms();
     if (n->role == NODE_LEADER && role != NODE_LEADER) {
         host_log(&n->host, 2, "this node leads no more reason=\"%s\" term=%" PRIu64, why_lost(n),
                  term);
@@ -132,7 +132,7 @@ static void log_missing(struct node *n)
 
 static void watch_members(struct node *n)
 {
-    bool settled = uv_now(n->loop) - n->started_ms >= 2 * (uint64_t)n->election_ms;
+    bool settled = fli_clock_since_ms(n->started_ms) >= 2 * (uint64_t)n->election_ms;
     bool changed = settled && !n->settled;
     n->settled = settled;
     for (unsigned i = 0; i < n->members->n; i++) {
@@ -144,7 +144,7 @@ static void watch_members(struct node *n)
     }
     /* An election takes a moment; only a longer time without a leader gets a line of its own. */
     uint64_t since_ms = n->leaderless_ms != 0 ? n->leaderless_ms : n->started_ms;
-    bool lasts = uv_now(n->loop) - since_ms >= 2 * (uint64_t)n->election_ms;
+    bool lasts = fli_clock_since_ms(since_ms) >= 2 * (uint64_t)n->election_ms;
     if (settled && lasts && (changed || !n->missing_logged)) {
         n->missing_logged = true;
         log_missing(n);

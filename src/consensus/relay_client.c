@@ -62,11 +62,6 @@ static struct fli_slice slice(const void *data, size_t len)
     return (struct fli_slice){data, len};
 }
 
-static uint64_t now_ms(const struct relay_client *c)
-{
-    return host_now_ms(&c->config.host);
-}
-
 static struct leader *find(const struct relay_client *c, uint64_t id)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
@@ -104,7 +99,7 @@ static struct held *take(struct relay_stream *o, uint64_t sequence)
 
 static bool has_room(const struct relay_stream *o, const struct held *h)
 {
-    if (o->probe_ms != 0 && (o->count > 0 || now_ms(o->leader->client) < o->probe_ms)) {
+    if (o->probe_ms != 0 && (o->count > 0 || fli_clock_ms() < o->probe_ms)) {
         return false;
     }
     bool urgent = backlog_is_urgent(h->t, h->data[0]);
@@ -171,7 +166,7 @@ static void give_up(struct relay_stream *o, const char *why)
     }
     FLI_ASSERT(o->count == 0 && o->bytes == 0 && o->queries == 0);
     leader->out = NULL;
-    leader->redial_ms = now_ms(c) + REDIAL_MS;
+    leader->redial_ms = fli_clock_ms() + REDIAL_MS;
     stream_close(o->stream);
     free(o);
     held_answer_all(q, &uncertain, FL_EUNCERTAIN);
@@ -218,7 +213,7 @@ static void on_returned(struct relay_stream *o, struct fli_slice body)
         give_up(o, "a command was given back that was not sent");
         return;
     }
-    o->probe_ms = now_ms(c) + PROBE_MS;
+    o->probe_ms = fli_clock_ms() + PROBE_MS;
     if (held_put_back(c->config.queue, h) != 0) {
         held_answer(c->config.queue, h, FL_EBUSY);
     }
@@ -305,7 +300,7 @@ static void open_stream(struct leader *leader, struct stream *stream)
     o->stream = stream;
     o->first = first_sequence();
     o->next = o->first;
-    o->pinged_ms = now_ms(c);
+    o->pinged_ms = fli_clock_ms();
     leader->out = o;
     if (stream_start(stream, &cbs)) {
         send_ready(o);
@@ -319,7 +314,7 @@ static void dialed_cb(void *ctx, int status, const struct peer_identity *peer,
     struct leader *leader = ctx;
     struct relay_client *c = leader->client;
     leader->dialing = false;
-    leader->redial_ms = now_ms(c) + REDIAL_MS;
+    leader->redial_ms = fli_clock_ms() + REDIAL_MS;
     if (status == 0 && (c->closed || leader->gone || leader->out != NULL)) {
         stream_close(stream);
     } else if (status == 0) {
@@ -349,7 +344,7 @@ static void connect_leader(struct relay_client *c)
 {
     struct leader *leader = c->leader_id == 0 ? NULL : place_of(c, c->leader_id);
     if (leader == NULL || leader->out != NULL || leader->dialing || c->closed ||
-        now_ms(c) < leader->redial_ms) {
+        fli_clock_ms() < leader->redial_ms) {
         return;
     }
     int rv = transport_dial(c->config.transport, leader->id, STREAM_RELAY, dialed_cb, leader);
@@ -360,7 +355,7 @@ static void tick_stream(struct relay_stream *o)
 {
     struct relay_client *c = o->leader->client;
     bool leads = c->leader_id == o->leader->id;
-    uint64_t silent_ms = now_ms(c) - stream_heard_ms(o->stream);
+    uint64_t silent_ms = fli_clock_since_ms(stream_heard_ms(o->stream));
     if (!leads && o->count == 0) {
         give_up(o, "not needed any more");
         return;
@@ -373,8 +368,8 @@ static void tick_stream(struct relay_stream *o)
         give_up(o, "silence");
         return;
     }
-    if (now_ms(c) - o->pinged_ms >= (o->count > 0 ? PING_WAITING_MS : PING_MS)) {
-        o->pinged_ms = now_ms(c);
+    if (fli_clock_since_ms(o->pinged_ms) >= (o->count > 0 ? PING_WAITING_MS : PING_MS)) {
+        o->pinged_ms = fli_clock_ms();
         if (stream_send(o->stream, RELAY_PING, NULL, 0) != 0) {
             give_up(o, "too much is waiting to be sent");
             return;
@@ -411,10 +406,11 @@ uint64_t relay_client_next_ms(const struct relay_client *c)
 {
     const struct leader *leader = find(c, c->leader_id);
     const struct relay_stream *o = leader == NULL ? NULL : leader->out;
-    if (o == NULL || o->probe_ms <= now_ms(c) || o->count > 0) {
+    uint64_t now_ms = fli_clock_ms();
+    if (o == NULL || o->probe_ms <= now_ms || o->count > 0) {
         return UINT64_MAX;
     }
-    return o->probe_ms - now_ms(c);
+    return o->probe_ms - now_ms;
 }
 
 void relay_client_set_election_ms(struct relay_client *c, unsigned election_ms)

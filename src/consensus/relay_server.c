@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/map.h"
 #include "consensus/relay_codec.h"
 #include "machine/batch.h"
@@ -459,7 +460,7 @@ void relay_server_accept(struct relay_server *s, const struct peer_identity *pee
 bool relay_server_connected(const struct relay_server *s, uint64_t peer_id)
 {
     const struct follower *f = find_follower(s, peer_id);
-    return f != NULL && host_now_ms(&s->config.host) - stream_heard_ms(f->stream) <= UNHEARD_MS;
+    return f != NULL && fli_clock_since_ms(stream_heard_ms(f->stream)) <= UNHEARD_MS;
 }
 
 bool relay_server_ready(const struct relay_server *s, uint64_t peer_id, uint64_t incarnation,
@@ -482,11 +483,10 @@ void relay_server_hang_up(struct relay_server *s, uint64_t peer_id, const char *
 
 void relay_server_tick(struct relay_server *s)
 {
-    uint64_t now_ms = host_now_ms(&s->config.host);
     FLI_LIST_FOREACH_SAFE(pos, next, &s->followers)
     {
         struct follower *f = FLI_CONTAINER_OF(pos, struct follower, link);
-        if (f->stream != NULL && now_ms - stream_heard_ms(f->stream) > SILENCE_MS) {
+        if (f->stream != NULL && fli_clock_since_ms(stream_heard_ms(f->stream)) > SILENCE_MS) {
             close_follower(f, "silence");
         }
     }

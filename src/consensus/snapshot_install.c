@@ -217,7 +217,7 @@ static void send_taken(struct snapshot_install *s)
     if (s->stream == NULL) {
         return;
     }
-    s->sent_ms = uv_now(s->config.loop);
+    s->sent_ms = fli_clock_ms();
     fli_put_u64(body, s->taken);
     if (stream_send(s->stream, SNAPSHOT_TAKEN, &part, 1) == 0) {
         stream_flush(s->stream);
@@ -466,7 +466,7 @@ static bool is_silent(const struct snapshot_install *s)
 {
     uint64_t since_ms = stream_heard_ms(s->stream);
     since_ms = since_ms > s->sent_ms ? since_ms : s->sent_ms; /* what it has to answer */
-    return waits_for_piece(s) && uv_now(s->config.loop) - since_ms > SNAPSHOT_SILENCE_MS;
+    return waits_for_piece(s) && fli_clock_since_ms(since_ms) > SNAPSHOT_SILENCE_MS;
 }
 
 static void give_up_in_vain(struct snapshot_install *s)
@@ -485,7 +485,7 @@ void snapshot_install_tick(struct snapshot_install *s)
         give_up_in_vain(s);
     }
     if (s->stream != NULL && s->state != STATE_IDLE && must_report(s) &&
-        uv_now(s->config.loop) - s->sent_ms >= ALIVE_MS) {
+        fli_clock_since_ms(s->sent_ms) >= ALIVE_MS) {
         send_taken(s);
     }
     if (s->state == STATE_READY) {

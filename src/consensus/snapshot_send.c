@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 
 #define PAUSE_MIN_MS 100u
 #define PAUSE_MAX_MS 5000u
@@ -33,11 +34,6 @@ struct snapshot_send {
     size_t piece_len; /* of the piece that was read and not sent yet */
     uint8_t piece[SNAPSHOT_SEND_PIECE];
 };
-
-static uint64_t now_ms(const struct snapshot_send *s)
-{
-    return uv_now(s->config.loop);
-}
 
 static void log_message(struct snapshot_send *s, int level, const char *fmt, ...) FLI_PRINTF(3, 4);
 static void log_message(struct snapshot_send *s, int level, const char *fmt, ...)
@@ -73,7 +69,7 @@ static void pause_after(struct snapshot_send *s, const char *why)
     s->failures++;
     s->pause_ms = s->pause_ms == 0 ? PAUSE_MIN_MS : 2 * s->pause_ms;
     s->pause_ms = s->pause_ms < PAUSE_MAX_MS ? s->pause_ms : PAUSE_MAX_MS;
-    s->not_before_ms = now_ms(s) + s->pause_ms;
+    s->not_before_ms = fli_clock_ms() + s->pause_ms;
     log_message(
         s, 2, "the snapshot for node %" PRIu64 " was not sent: %s; next attempt in %" PRIu64 " ms",
         s->config.peer_id, why, s->pause_ms);
@@ -253,7 +249,7 @@ void snapshot_send_start(struct snapshot_send *s, uint64_t newest_index)
                                             .ctx = s,
                                             .ready = ready_cb,
                                             .closed = closed_cb};
-    if (s->state != STATE_IDLE || now_ms(s) < s->not_before_ms) {
+    if (s->state != STATE_IDLE || fli_clock_ms() < s->not_before_ms) {
         return;
     }
     if (snapshot_source_open(&config, &s->source) != 0) {
@@ -285,7 +281,7 @@ void snapshot_send_tick(struct snapshot_send *s)
     if (s->state != STATE_SENDING) {
         return;
     }
-    if (now_ms(s) - stream_heard_ms(s->stream) > SNAPSHOT_SILENCE_MS) {
+    if (fli_clock_since_ms(stream_heard_ms(s->stream)) > SNAPSHOT_SILENCE_MS) {
         give_up(s, "silence");
         return;
     }

@@ -19,6 +19,7 @@
 #include <sys/socket.h>
 
 #include "net/address.h"
+#include "base/clock.h"
 #include "net/conn.h"
 
 static struct net_input *input_take(struct net_server *s)
@@ -301,7 +302,7 @@ static void got(struct net_conn *c, ssize_t n, const uint8_t *data)
         net_conn_failed(c, (int)n);
         return;
     }
-    c->active_ms = uv_now(c->server->loop);
+    c->active_ms = fli_clock_ms();
     c->server->stats.bytes_in += (uint64_t)n;
     if (c->last) {
         return; /* it takes no more requests; reading only detects the end */
@@ -553,7 +554,7 @@ void net_conn_accept(struct net_listener *l)
     c->server = s;
     c->id = ++s->next_id;
     c->proto = 2;
-    c->opened_ms = c->active_ms = uv_now(s->loop);
+    c->opened_ms = c->active_ms = fli_clock_ms();
     fli_list_init(&c->dirty);
     fli_list_init(&c->watch);
     fli_list_init(&c->yielded);
@@ -688,7 +689,7 @@ size_t net_conn_output_bytes(const struct net_conn *c)
 
 void net_conn_info(const struct net_conn *c, struct net_conn_info *ret)
 {
-    uint64_t now = uv_now(c->server->loop);
+    uint64_t now = fli_clock_ms();
     *ret = (struct net_conn_info){.id = c->id,
                                   .proto = c->proto,
                                   .age_ms = now - c->opened_ms,

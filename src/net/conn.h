@@ -160,7 +160,7 @@ struct net_server {
     uv_idle_t idle;   /* active while connections have yielded: the poll does not wait */
     struct fli_turn turn;
     bool turning;          /* the first turn has begun */
-    uint64_t polled_at_ns; /* when the loop began to wait */
+    uint64_t polled_at_ms; /* when the loop began to wait, on the loop's clock */
     uint64_t idle_ns;      /* how long it waited in this turn */
     uint64_t share_ns;     /* what requests may take of a turn, see base/turn.h */
     uint64_t take_ns;      /* spent on requests in this turn */

@@ -10,6 +10,8 @@
 
 #include "net/conn.h"
 
+#include "base/clock.h"
+
 #define US UINT64_C(1000)
 
 static void report_hangup(struct net_conn *c)
@@ -83,7 +85,7 @@ static void linger(struct net_conn *c)
     }
     net_input_drop(c);
     c->lingering = true;
-    c->watch_ms = uv_now(s->loop) + NET_LINGER_MS;
+    c->watch_ms = fli_clock_ms() + NET_LINGER_MS;
     fli_list_remove(&c->watch);
     fli_list_push(&s->lingering, &c->watch);
     net_server_tick_start(s);

@@ -9,6 +9,8 @@
 
 #include "net/conn.h"
 
+#include "base/clock.h"
+
 #define NETWORK6 8u        /* bytes of an address of version 6 that count */
 #define LOG_EVERY_MS 5000u /* a client that connects in a loop must not fill the log */
 
@@ -120,7 +122,7 @@ static struct net_origin *find_or_make(struct net_server *s, const struct net_co
 
 static void log_full(struct net_server *s, const struct net_conn *c, const struct net_origin *o)
 {
-    uint64_t now = uv_now(s->loop);
+    uint64_t now = fli_clock_ms();
     if (s->origin_logged_ms != 0 && now < s->origin_logged_ms + LOG_EVERY_MS) {
         return;
     }

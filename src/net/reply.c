@@ -8,6 +8,8 @@
 
 #include "net/conn.h"
 
+#include "base/clock.h"
+
 void net_buffer_take(struct net_server *s, struct fli_buf *b, size_t max)
 {
     if (b->data != NULL) {
@@ -233,7 +235,7 @@ void net_conn_cut_off(struct net_conn *c, const char *why, const void *last_word
     if (fli_list_linked(&c->watch)) {
         fli_list_remove(&c->watch);
     }
-    c->watch_ms = uv_now(s->loop) + NET_LAST_WORD_MS;
+    c->watch_ms = fli_clock_ms() + NET_LAST_WORD_MS;
     fli_list_push(&s->leaving, &c->watch);
     net_server_tick_start(s);
     net_conn_stop(c);

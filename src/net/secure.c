@@ -18,6 +18,8 @@
 
 #include "net/conn.h"
 
+#include "base/clock.h"
+
 #define PIECE ((size_t)64 << 10)   /* plaintext that is encrypted at once */
 #define PIECE_IN ((size_t)2 << 10) /* ciphertext that is decrypted at once */
 #define OUT_MAX ((size_t)512 << 10)
@@ -62,7 +64,7 @@ static void note_failure(struct net_conn *c, const char *why)
 {
     struct net_server *s = c->server;
     struct net_conn_info info;
-    uint64_t now = uv_now(s->loop);
+    uint64_t now = fli_clock_ms();
     s->stats.tls_failed++;
     s->tls_unlogged++;
     if (s->tls_logged_ms != 0 && now - s->tls_logged_ms < LOG_EVERY_MS) {
@@ -96,7 +98,7 @@ static void opened(struct net_conn *c)
         fli_list_remove(&c->watch);
     }
     if (s->limits.idle_first_ms > 0) {
-        c->watch_ms = uv_now(s->loop) + s->limits.idle_first_ms;
+        c->watch_ms = fli_clock_ms() + s->limits.idle_first_ms;
         fli_list_push(&s->fresh, &c->watch);
         net_server_tick_start(s);
     }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/listen.h"
+#include "base/clock.h"
 #include "net/address.h"
 #include "net/conn.h"
 
@@ -88,11 +89,11 @@ void net_server_stay_awake(struct net_server *s)
 }
 
 /* libuv notes the time right after its poll, in whole milliseconds, so a turn may seem up to one
- * longer. UV_METRICS_IDLE_TIME would be exact, but polls twice. */
+ * longer or shorter. UV_METRICS_IDLE_TIME would be exact, but polls twice. Both times are of the
+ * loop's clock, which is compared with no other. */
 static void note_idle(struct net_server *s)
 {
-    uint64_t woke_ns = uv_now(s->loop) * UINT64_C(1000000);
-    s->idle_ns = woke_ns > s->polled_at_ns ? woke_ns - s->polled_at_ns : 0;
+    s->idle_ns = (uv_now(s->loop) - s->polled_at_ms) * UINT64_C(1000000);
 }
 
 static void check_cb(uv_check_t *handle)
@@ -215,7 +216,8 @@ static void prepare_cb(uv_prepare_t *handle)
     end_turn(s);
     begin_turn(s);
     net_flush(s);
-    s->polled_at_ns = fli_clock_ns();
+    uv_update_time(s->loop);
+    s->polled_at_ms = uv_now(s->loop);
 }
 
 static void handle_closed(uv_handle_t *handle)
@@ -287,7 +289,7 @@ static void connection_cb(uv_stream_t *stream, int status)
          * that. */
         listener_close(l);
         l->retry = true;
-        s->retry_at_ms = uv_now(s->loop) + NET_LISTEN_RETRY_MS;
+        s->retry_at_ms = fli_clock_ms() + NET_LISTEN_RETRY_MS;
         net_server_tick_start(s);
     }
 }
@@ -454,7 +456,7 @@ static bool retry_listeners(struct net_server *s, uint64_t now)
 static void tick_cb(uv_timer_t *timer)
 {
     struct net_server *s = timer->data;
-    uint64_t now = uv_now(s->loop);
+    uint64_t now = fli_clock_ms();
     doom_due(&s->fresh, now, false);
     doom_due(&s->shaking, now, false);
     doom_due(&s->leaving, now, true);
@@ -544,7 +546,7 @@ void net_server_stop(struct net_server *s, unsigned drain_ms, void (*cb)(void *c
     s->stopping = true;
     s->stop_cb = cb;
     s->stop_ctx = ctx;
-    s->drain_at_ms = uv_now(s->loop) + drain_ms;
+    s->drain_at_ms = fli_clock_ms() + drain_ms;
     for (unsigned i = 0; i < s->listeners_n; i++) {
         s->listeners[i]->retry = false;
         listener_close(s->listeners[i]);

@@ -192,9 +192,9 @@ void channel_connect(struct channel *c, const struct sockaddr *to, void (*connec
 static bool has_share(const struct channel *c)
 {
     const struct channel_shared *shared = c->shared;
-    uint64_t now_ms = uv_now(shared->loop);
-    uint64_t all_ns = shared->read_at_ms == now_ms ? shared->read_ns : 0;
-    uint64_t mine_ns = c->visit_at_ms == now_ms ? c->visit_ns : 0;
+    uint64_t turn = channel_turn(shared);
+    uint64_t all_ns = shared->read_turn == turn ? shared->read_ns : 0;
+    uint64_t mine_ns = c->visit_turn == turn ? c->visit_ns : 0;
     return all_ns < FLI_TURN_PEERS_US * UINT64_C(1000) &&
            mine_ns < FLI_TURN_PEERS_VISIT_US * UINT64_C(1000);
 }
@@ -202,11 +202,11 @@ static bool has_share(const struct channel *c)
 static void charge(struct channel *c, uint64_t ns)
 {
     struct channel_shared *shared = c->shared;
-    uint64_t now_ms = uv_now(shared->loop);
-    shared->read_ns = (shared->read_at_ms == now_ms ? shared->read_ns : 0) + ns;
-    shared->read_at_ms = now_ms;
-    c->visit_ns = (c->visit_at_ms == now_ms ? c->visit_ns : 0) + ns;
-    c->visit_at_ms = now_ms;
+    uint64_t turn = channel_turn(shared);
+    shared->read_ns = (shared->read_turn == turn ? shared->read_ns : 0) + ns;
+    shared->read_turn = turn;
+    c->visit_ns = (c->visit_turn == turn ? c->visit_ns : 0) + ns;
+    c->visit_turn = turn;
 }
 
 /* What the next read may cost is unknown, but it resembles the last one. */

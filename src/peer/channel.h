@@ -62,10 +62,17 @@ struct channel_shared {
     struct fli_list deferred;
     uint64_t shake_ns;      /* spent in this turn */
     struct fli_list paused; /* channels that wait to be read, the first to come first */
-    uint64_t read_at_ms;    /* the loop's time of the turn that read_ns is of */
+    uint64_t read_turn;     /* the turn that read_ns is of: channel_turn() */
     uint64_t read_ns;
     uint64_t shaken, shake_failed, shake_deferred;
 };
+
+/* Tells turns of the loop from one another; those that begin in one millisecond count as one. No
+ * time: the loop's clock stands still while the machine is suspended. */
+static inline uint64_t channel_turn(const struct channel_shared *shared)
+{
+    return uv_now(shared->loop);
+}
 
 int channel_shared_init(struct channel_shared *shared) FLI_MUST_USE; /* 0 or FL_ESYSTEM */
 /* To be called when `turn` and all channels are closed. */

@@ -29,7 +29,7 @@ struct channel {
     struct channel_secure *secure; /* NULL: none */
     struct fli_list paused;        /* linked while it waits to be read in a later turn */
     bool owed;                     /* it has waited, and is read once whatever others have used */
-    uint64_t visit_at_ms;          /* as read_at_ms and read_ns, of this channel */
+    uint64_t visit_turn;           /* as read_turn and read_ns, of this channel */
     uint64_t visit_ns;
     size_t read_max;
     bool reading, writing, lost;

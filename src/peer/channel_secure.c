@@ -11,6 +11,8 @@
 
 #include "peer/channel_private.h"
 
+#include "base/clock.h"
+
 #define PIECE ((size_t)256 << 10) /* plaintext that is encrypted at once */
 
 int channel_shared_init(struct channel_shared *shared)
@@ -228,10 +230,10 @@ static bool turn_is_over(const struct channel_shared *shared)
 static void shake(struct channel *c, const uint8_t *data, size_t len)
 {
     struct channel_shared *shared = c->shared;
-    uint64_t began_ns = uv_hrtime();
+    uint64_t began_ns = fli_clock_ns();
     decrypt(c, data, len);
     if (!c->secure->ours) {
-        shared->shake_ns += uv_hrtime() - began_ns;
+        shared->shake_ns += fli_clock_ns() - began_ns;
     }
 }
 

@@ -93,7 +93,7 @@ static void timer_cb(uv_timer_t *timer)
 static void set_timer(struct outbound *o)
 {
     uint64_t at_ms = UINT64_MAX;
-    uint64_t now_ms = uv_now(o->loop);
+    uint64_t now_ms = fli_clock_ms();
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         const struct outbound_peer *p = &o->peers[i];
         if (p->id != 0 && p->stream == NULL && !p->dialing && p->dial_at_ms < at_ms) {
@@ -114,7 +114,7 @@ static void set_timer(struct outbound *o)
 static void pause_then_dial(struct outbound_peer *p, unsigned least_ms)
 {
     unsigned pause_ms = p->pause_ms > least_ms ? p->pause_ms : least_ms;
-    uint64_t soonest_ms = uv_now(p->o->loop) + OUTBOUND_PAUSE_MIN_MS;
+    uint64_t soonest_ms = fli_clock_ms() + OUTBOUND_PAUSE_MIN_MS;
     p->dial_at_ms = p->dialed_ms + pause_ms;
     p->dial_at_ms = p->dial_at_ms > soonest_ms ? p->dial_at_ms : soonest_ms;
     p->pause_ms = p->pause_ms * 2 < OUTBOUND_PAUSE_MAX_MS ? p->pause_ms * 2 : OUTBOUND_PAUSE_MAX_MS;
@@ -127,7 +127,7 @@ static void go_down(struct outbound_peer *p, const char *why)
     struct stream *s = p->stream;
     p->stream = NULL;
     p->flooded = false;
-    if (uv_now(o->loop) - p->up_since_ms >= STEADY_MS) {
+    if (fli_clock_since_ms(p->up_since_ms) >= STEADY_MS) {
         p->pause_ms = OUTBOUND_PAUSE_MIN_MS;
     }
     stream_close(s);
@@ -150,7 +150,7 @@ static void go_up(struct outbound_peer *p, struct stream *s)
     struct outbound *o = p->o;
     struct stream_callbacks cbs = {.ctx = p, .frame = frame_cb, .lost = lost_cb};
     p->stream = s;
-    p->up_since_ms = uv_now(o->loop);
+    p->up_since_ms = fli_clock_ms();
     p->times_up++;
     log_message(o, 3, "connected to node %llu", ull(p->id));
     (void)stream_start(s, &cbs);
@@ -182,7 +182,7 @@ static void dialed(void *ctx, int status, const struct peer_identity *peer, stru
 static void dial(struct outbound_peer *p)
 {
     struct outbound *o = p->o;
-    p->dialed_ms = uv_now(o->loop);
+    p->dialed_ms = fli_clock_ms();
     int rv = transport_dial(o->transport, p->id, STREAM_RAFT, dialed, p);
     if (rv == 0) {
         p->dialing = true;
@@ -194,7 +194,7 @@ static void dial(struct outbound_peer *p)
 
 static void dial_due(struct outbound *o)
 {
-    uint64_t now_ms = uv_now(o->loop);
+    uint64_t now_ms = fli_clock_ms();
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         struct outbound_peer *p = &o->peers[i];
         if (p->id != 0 && p->stream == NULL && !p->dialing && now_ms >= p->dial_at_ms) {
@@ -209,7 +209,7 @@ void outbound_redial(struct outbound *o, uint64_t peer_id)
     struct outbound_peer *p = find(o, peer_id);
     if (p != NULL && o->started && !o->closing && p->stream == NULL && !p->dialing) {
         p->pause_ms = OUTBOUND_PAUSE_MIN_MS;
-        p->dial_at_ms = uv_now(o->loop);
+        p->dial_at_ms = fli_clock_ms();
         set_timer(o);
     }
 }
@@ -307,7 +307,7 @@ static void enter(struct outbound *o, uint64_t id)
     p->o = o;
     p->id = id;
     p->pause_ms = OUTBOUND_PAUSE_MIN_MS;
-    p->dial_at_ms = uv_now(o->loop);
+    p->dial_at_ms = fli_clock_ms();
 }
 
 /* Every member has a place, unless dials to former members use them all. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "peer/stream_private.h"
 
 /* The memory that an empty buffer keeps, and for how many turns, so that turns need not
@@ -105,7 +106,7 @@ static void feed(struct stream *s, const uint8_t *data, size_t len)
 static void bytes_cb(void *ctx, const uint8_t *data, size_t len)
 {
     struct stream *s = ctx;
-    s->heard_ms = uv_now(s->loop);
+    s->heard_ms = fli_clock_ms();
     s->depth++;
     feed(s, data, len);
     leave(s);
@@ -149,7 +150,7 @@ int stream_create(struct channel *c, const struct stream_limits *limits, struct 
     s->loop = channel_tcp(c)->loop;
     s->limits = *limits;
     s->open = open;
-    s->heard_ms = uv_now(s->loop);
+    s->heard_ms = fli_clock_ms();
     (*open)++;
     fli_list_init(&s->place.link);
     frame_reader_init(&s->in, limits->frame_max);

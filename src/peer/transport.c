@@ -110,21 +110,21 @@ void transport_check_again(struct transport *t)
 
 void deadline_set(struct transport *t, struct deadline *d, unsigned after_ms)
 {
-    d->at_ms = uv_now(t->shared.loop) + after_ms;
+    d->at_ms = fli_clock_ms() + after_ms;
     d->late = false;
 }
 
 bool deadline_over(struct transport *t, struct deadline *d)
 {
-    uint64_t now_ms = uv_now(t->shared.loop);
+    uint64_t now_ms = fli_clock_ms();
     if (now_ms < d->at_ms) {
         return false;
     }
     if (d->late) {
         return true;
     }
-    d->late = true;
-    d->at_ms = now_ms + 1;
+    d->late = true; /* the sockets are read before the timer runs out once more */
+    d->at_ms = now_ms;
     return false;
 }
 
@@ -214,7 +214,7 @@ static void timer_cb(uv_timer_t *timer)
 void deadlines_changed(struct transport *t)
 {
     uint64_t at_ms = UINT64_MAX;
-    uint64_t now_ms = uv_now(t->shared.loop);
+    uint64_t now_ms = fli_clock_ms();
     FLI_ASSERT(t->started);
     if (t->closing) {
         return;
@@ -228,7 +228,7 @@ void deadlines_changed(struct transport *t)
         uv_timer_stop(&t->timer);
         return;
     }
-    int rv = uv_timer_start(&t->timer, timer_cb, at_ms > now_ms ? at_ms - now_ms : 0, 0);
+    int rv = uv_timer_start(&t->timer, timer_cb, at_ms > now_ms ? at_ms - now_ms : 1, 0);
     FLI_ASSERT(rv == 0);
 }
 

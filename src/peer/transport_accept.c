@@ -408,15 +408,15 @@ static void make_room(struct transport *t, const struct origin *o)
  * one of the turn's may not be counted. */
 static bool has_accepts(const struct transport *t)
 {
-    return t->accepts_at_ms != uv_now(t->shared.loop) ||
+    return t->accepts_turn != channel_turn(&t->shared) ||
            t->accepts < TRANSPORT_ACCEPTS_TURN_MAX - 1;
 }
 
 static void count_accept(struct transport *t)
 {
-    uint64_t now_ms = uv_now(t->shared.loop);
-    t->accepts = t->accepts_at_ms == now_ms ? t->accepts + 1 : 1;
-    t->accepts_at_ms = now_ms;
+    uint64_t turn = channel_turn(&t->shared);
+    t->accepts = t->accepts_turn == turn ? t->accepts + 1 : 1;
+    t->accepts_turn = turn;
 }
 
 /* Accepts the next connection. False when there is no memory: that connection and all behind it

@@ -55,7 +55,7 @@ struct transport {
     bool accept_waits;  /* a connection waits for memory, or for the next turn */
     bool accept_paused; /* there were no descriptors: no listener until accept_retry */
     struct deadline accept_retry;
-    uint64_t accepts_at_ms; /* the loop's time of the turn that `accepts` is of */
+    uint64_t accepts_turn; /* the turn that `accepts` is of: channel_turn() */
     unsigned accepts;
     uv_tcp_t listener;
     uv_timer_t timer; /* fires at the earliest deadline */

@@ -10,11 +10,6 @@
 #include "server/render.h"
 #include "wire/resp.h"
 
-uint64_t access_now(const struct access *a)
-{
-    return uv_now(a->config.loop);
-}
-
 struct machine *access_machine(const struct access *a)
 {
     return a->config.node.machine(a->config.node.ctx);
@@ -589,8 +584,7 @@ int access_create(const struct access_config *config, struct access **ret, char 
         rc = auth_worker_create(config->loop, ACCESS_CALLS_MAX + AUTH_LOGINS_MAX, &a->worker);
         rc = rc != 0 ? rc : auth_worker_create(config->loop, ACCESS_CALLS_MAX, &a->files);
     }
-    const struct auth_logins_config logins = {.loop = config->loop,
-                                              .commands = config->commands,
+    const struct auth_logins_config logins = {.commands = config->commands,
                                               .worker = a->worker,
                                               .room = sizeof(struct login_query),
                                               .ctx = a,

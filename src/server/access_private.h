@@ -71,7 +71,6 @@ struct access {
 };
 
 /* access.c */
-uint64_t access_now(const struct access *a);
 struct machine *access_machine(const struct access *a); /* NULL: none yet */
 /* For this connection, which may be NULL: for the node itself. NULL: too many are under way. */
 struct access_call *access_take(struct access *a, const struct net_conn *c, enum fli_command_id id);

@@ -533,14 +533,14 @@ void access_initial(struct access *a)
 {
     const struct machine *m = access_machine(a);
     struct node_status s;
-    if (!a->needs_users || a->initial != NULL || a->stopping || access_now(a) < a->initial_ms) {
+    if (!a->needs_users || a->initial != NULL || a->stopping || fli_clock_ms() < a->initial_ms) {
         return;
     }
     if (m != NULL && machine_cluster_id(m) != 0 && !machine_users_are_new(m)) {
         a->needs_users = false;
         return;
     }
-    a->initial_ms = access_now(a) + ACCESS_AGAIN_MS;
+    a->initial_ms = fli_clock_ms() + ACCESS_AGAIN_MS;
     a->config.node.status(a->config.node.ctx, &s);
     struct access_call *c = s.role != NODE_LEADER ? NULL : access_take(a, NULL, FLI_CMD_ACL_LOAD);
     if (c == NULL) {

@@ -297,8 +297,7 @@ static bool on_may_see(void *ctx, void *request, struct fli_slice lock, uint64_t
 
 static uint64_t on_now(void *ctx)
 {
-    const struct server *s = ctx;
-    return uv_now(s->loop);
+    return fli_clock_ms();
 }
 
 /* --- dispatch to node --- */
@@ -443,7 +442,7 @@ static bool send_events(struct server *s)
 static void prepare_cb(uv_prepare_t *prepare)
 {
     struct server *s = prepare->data;
-    uint64_t now = uv_now(s->loop);
+    uint64_t now = fli_clock_ms();
     bool more = events_wanted(&s->events) && s->node != NULL && send_events(s);
     if (next_turn_ms(s) <= now) {
         enum fli_turn_part part = fli_turn_enter(net_server_turn(s->net), FLI_TURN_ANSWERS);

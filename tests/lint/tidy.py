@@ -29,6 +29,9 @@ CLOCK_CALL = re.compile(r"(?<![\w.>])(clock_gettime|clock|times)\s*\(")
 # An end of a directory by an error is taken for its end, where this is called by hand.
 FOLDER_CALL = re.compile(r"(?<![\w.>])(opendir|readdir|fdopendir|scandir)\s*\(")
 CLOCK_FILES = {"src/base/clock.c", "src/base/clock_cpu.c"}
+# The loop's clock stands still while the machine is suspended. These files compare its times with each other only.
+LOOP_CLOCK_CALL = re.compile(r"(?<![\w.>])(uv_now|uv_hrtime)\s*\(")
+LOOP_CLOCK_FILES = {"src/net/server.c", "src/peer/channel.h", "src/metrics/listener.c"}
 # The word in two pieces, so that this file passes its own check.
 LEFTOVER = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b")
 # Paths of one machine, and hosts that serve packages: they have no business in the tree.
@@ -90,6 +93,9 @@ def check_c(path, text):
         for found in CLOCK_CALL.finditer(line):
             if path.startswith("src/") and path not in CLOCK_FILES:
                 yield f"{path}:{number}: {found.group(1)}(): only src/base/clock.c reads a clock"
+        for found in LOOP_CLOCK_CALL.finditer(line):
+            if path.startswith("src/") and path not in LOOP_CLOCK_FILES:
+                yield f"{path}:{number}: {found.group(1)}() stands still in a suspend; use fli_clock_ms()"
         for found in FOLDER_CALL.finditer(line):
             if path.startswith("src/") and path != "src/base/folder.c":
                 yield f"{path}:{number}: {found.group(1)}(): use fli_folder_each()"
@@ -191,6 +197,7 @@ def self_test():
         "wrong guard": ("src/base/bad.h", "#ifndef B_H\n#define C_H\n#endif\n"),
         "same guard": ("src/base/bad.h", guard.format("A")),
         "clock in src": ("src/net/bad.c", "int t = clock_gettime(0, 0);\n"),
+        "clock of the loop in src": ("src/net/bad.c", "uint64_t t = uv_now(loop);\n"),
         "directory in src": ("src/log/bad.c", "e = readdir(dir);\n"),
     }
     for word in BANNED:

@@ -8,20 +8,21 @@
 
 #include "../lib/splitmix.h"
 #include "base/clock.h"
+#include "node_clock.h"
 #include "sim.h"
 
 struct sim *sim_running;
 
 /* ---- for shipping code ---- */
 
-/* Machines that were suspended: libuv's clock stood still, and this one did not. Whatever compares
- * the one with the other is a day off. */
-#define SUSPENDED_MS 86400000u
+uint64_t sim_node_ms(const struct sim_node *n)
+{
+    return sim_clock_read(n->sim, &n->clock) + SIM_SUSPENDED_MS;
+}
 
 uint64_t fli_clock_ms(void)
 {
-    struct sim *s = sim_running;
-    return sim_clock_read(s, &s->current->clock) + SUSPENDED_MS;
+    return sim_node_ms(sim_running->current);
 }
 
 uint64_t fli_clock_ns(void)

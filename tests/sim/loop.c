@@ -553,9 +553,9 @@ void sim_node_crash(struct sim_node *n, bool power)
     }
     n->ghost = true;
     n->disk.frozen = true;
+    s->current = n;
     sim_server_ended(n);
     sim_net_reset(n);
-    s->current = n;
     note_relayed(n);
     if (n->node->phase < PHASE_CLOSE) {
         node_close(n->node);

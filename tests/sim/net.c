@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "node_clock.h"
 #include "wire.h"
 
 static bool loses(struct sim *s, unsigned from, unsigned to)
@@ -218,7 +219,7 @@ static void message_deliver(struct sim_event *e)
     if (st == NULL || st->closed || st->lost || !st->started) {
         return;
     }
-    st->heard_ms = e->node->loop_ms;
+    st->heard_ms = sim_node_ms(e->node);
     st->depth++;
     st->cbs.frame(st->cbs.ctx, f->type, (struct fli_slice){f->bytes, f->len});
     sim_wire_took(e->node, c->end[1 - e->a].node->index + 1, f->type,
@@ -363,7 +364,7 @@ static void chunk_deliver(struct sim_event *e)
     if (st == NULL || st->closed || st->lost) {
         return;
     }
-    st->heard_ms = e->node->loop_ms;
+    st->heard_ms = sim_node_ms(e->node);
     st->depth++;
     const char *why = frame_reader_feed(&st->in, b->data, b->len, show, st);
     SIM_CHECK(e->node->sim, why == NULL, "node %u cannot read a stream: %s", e->node->index + 1,

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "node_clock.h"
 #include "members.h"
 #include "wire.h"
 
@@ -99,7 +100,7 @@ static struct stream *stream_make(struct sim_conn *c, unsigned side)
     st->side = side;
     st->limits = n->transport->limits[c->kind];
     st->last = &st->first;
-    st->heard_ms = n->loop_ms;
+    st->heard_ms = sim_node_ms(n);
     st->lost = c->end[side].closed; /* the end of the other side has overtaken its answer */
     st->how = CHANNEL_HUNG_UP;
     frame_reader_init(&st->in, st->limits.frame_max);

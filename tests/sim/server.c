@@ -7,6 +7,7 @@
  *
  * Between dispatch and node each command is noted, for the oracle: what the machine said to it, and
  * under which owner the node has asked for a client that named none. */
+#include "node_clock.h"
 #include "sim.h"
 
 #include <stdlib.h>
@@ -431,8 +432,7 @@ static struct machine *machine(void *ctx)
 
 static uint64_t now_ms(void *ctx)
 {
-    const struct sim_node *n = ctx;
-    return uv_now(&n->loop);
+    return sim_node_ms(ctx);
 }
 
 static void connection(void *ctx, void *request, const struct fli_command *command,
@@ -664,7 +664,7 @@ void sim_server_restored(struct sim_node *n)
 
 void sim_server_turn(struct sim_node *n)
 {
-    if (dispatch_next_turn_ms(n->dispatch) <= uv_now(&n->loop)) {
+    if (dispatch_next_turn_ms(n->dispatch) <= sim_node_ms(n)) {
         dispatch_turn(n->dispatch);
     }
     check_answered(n);
@@ -672,7 +672,10 @@ void sim_server_turn(struct sim_node *n)
 
 uint64_t sim_server_next_ms(const struct sim_node *n)
 {
-    return n->dispatch == NULL ? SIM_NEVER : dispatch_next_turn_ms(n->dispatch);
+    uint64_t next_ms = n->dispatch == NULL ? SIM_NEVER : dispatch_next_turn_ms(n->dispatch);
+    return next_ms == SIM_NEVER          ? SIM_NEVER
+           : next_ms <= SIM_SUSPENDED_MS ? 0
+                                         : next_ms - SIM_SUSPENDED_MS;
 }
 
 void sim_server_start(struct sim_node *n)

@@ -636,7 +636,7 @@ void sim_server_event(struct sim_node *n, const struct machine_event *e);
 void sim_server_restored(struct sim_node *n);
 void sim_server_start(struct sim_node *n);
 void sim_server_turn(struct sim_node *n);
-uint64_t sim_server_next_ms(const struct sim_node *n); /* on the node's clock */
+uint64_t sim_server_next_ms(const struct sim_node *n); /* on the clock of the node's loop */
 void sim_server_stopping(struct sim_node *n);
 void sim_server_ended(struct sim_node *n);
 void sim_server_destroy(struct sim_node *n);

@@ -1,6 +1,7 @@
 /* transfer.c: see transfer.h. */
 #include "transfer.h"
 
+#include "base/clock.h"
 #include "base/bytes.h"
 #include "consensus/configuration.h"
 #include "states.h"
@@ -9,8 +10,8 @@ static struct fixture fixture;
 
 /* ---- what is wrapped ---- */
 
-uint64_t __real_uv_now(const uv_loop_t *loop);
-uint64_t __wrap_uv_now(const uv_loop_t *loop);
+uint64_t __real_fli_clock_ms(void);
+uint64_t __wrap_fli_clock_ms(void);
 int __real_stream_send(struct stream *s, uint8_t type, const struct fli_slice *parts, unsigned n);
 int __wrap_stream_send(struct stream *s, uint8_t type, const struct fli_slice *parts, unsigned n);
 
@@ -18,9 +19,9 @@ uint64_t ahead_ms;
 unsigned done_lost;
 unsigned taken_sent;
 
-uint64_t __wrap_uv_now(const uv_loop_t *loop)
+uint64_t __wrap_fli_clock_ms(void)
 {
-    return __real_uv_now(loop) + ahead_ms;
+    return __real_fli_clock_ms() + ahead_ms;
 }
 
 int __wrap_stream_send(struct stream *s, uint8_t type, const struct fli_slice *parts, unsigned n)
@@ -157,7 +158,7 @@ static void idle_cb(void *ctx)
 
 void set_now(struct fixture *f, uint64_t now_ms)
 {
-    ahead_ms = now_ms - __real_uv_now(&f->r->loop);
+    ahead_ms = now_ms - __real_fli_clock_ms();
 }
 
 bool turn(struct fixture *f, uint64_t deadline_ms)
