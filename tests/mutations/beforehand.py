@@ -49,7 +49,7 @@ MUTANTS = [
      'if ((0 && !on_disk) || r->applied == 0',
      'node \\d+ takes a snapshot at \\d+, and has \\d+ on its disk'),
     ('members', 'that a command came back is not noted', 'src/consensus/relay_client.c',
-     '    o->probe_ms = now_ms(c) + PROBE_MS;\n',
+     '    o->probe_ms = fli_clock_ms() + PROBE_MS;\n',
      '',
      'node \\d+ relays a command, \\d+ are unanswered, and it has heard '),
     ('members', 'a command behind one that went back is taken', 'src/consensus/relay_server.c',
