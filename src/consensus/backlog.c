@@ -146,6 +146,14 @@ static bool forget_empty(struct backlog *b, struct backlog_source *s)
     return true;
 }
 
+static int give_up(struct backlog *b, struct backlog_source *s)
+{
+    if (s != NULL) {
+        (void)forget_empty(b, s);
+    }
+    return FL_ENOMEM;
+}
+
 static struct backlog_source *source_of(struct backlog *b, struct held *h)
 {
     FLI_ASSERT(h->source == NULL && !fli_list_linked(&h->link));
@@ -153,15 +161,28 @@ static struct backlog_source *source_of(struct backlog *b, struct held *h)
     return find_or_make(b, key_of(h->t));
 }
 
+/* As long as deadlines come in their order, a list is enough. The time for which commands are held
+ * may be lowered, and a command without a ticket has no deadline at all. */
+static int stand_by_deadline(struct backlog *b, struct held *h, bool again)
+{
+    const struct fli_list *last = fli_list_empty(&b->fresh) ? NULL : b->fresh.prev;
+    bool later = last == NULL || FLI_CONTAINER_OF(last, struct held, link)->due_ms <= h->due_ms;
+    if (!again && later && h->due_ms != UINT64_MAX) {
+        fli_list_push(&b->fresh, &h->link);
+        return 0;
+    }
+    h->number = ++b->number;
+    return fli_heap_insert(&b->back, &h->at_due) == 0 ? 0 : FL_ENOMEM;
+}
+
 int backlog_push(struct backlog *b, struct held *h)
 {
     struct backlog_source *s = source_of(b, h);
-    if (s == NULL) {
-        return FL_ENOMEM;
+    if (s == NULL || stand_by_deadline(b, h, false) != 0) {
+        return give_up(b, s);
     }
     h->source = s;
     fli_list_push(&s->commands, &h->at_source);
-    fli_list_push(&b->fresh, &h->link);
     if (!fli_list_linked(&s->ring)) {
         join_ring(b, s);
     }
@@ -192,13 +213,8 @@ static void stand_in_order(struct fli_list *returned, struct held *h)
 int backlog_return(struct backlog *b, struct held *h)
 {
     struct backlog_source *s = source_of(b, h);
-    if (s == NULL) {
-        return FL_ENOMEM;
-    }
-    h->number = ++b->number;
-    if (fli_heap_insert(&b->back, &h->at_due) != 0) {
-        (void)forget_empty(b, s);
-        return FL_ENOMEM;
+    if (s == NULL || stand_by_deadline(b, h, true) != 0) {
+        return give_up(b, s);
     }
     h->source = s;
     stand_in_order(&s->returned, h);
@@ -225,6 +241,12 @@ struct held *backlog_first(const struct backlog *b)
 {
     struct fli_list *first = fli_list_first(turn(b));
     return first == NULL ? NULL : head(FLI_CONTAINER_OF(first, struct backlog_source, ring));
+}
+
+void backlog_pass(struct backlog *b, const struct held *h)
+{
+    FLI_ASSERT(head(h->source) == h);
+    join_ring(b, h->source);
 }
 
 struct held *backlog_first_urgent(const struct backlog *b)

@@ -16,9 +16,9 @@
  * a source keeps its order over a change of leader, and its turn is worth no more and no less than
  * before.
  *
- * Everything is O(1), but for two things: the source is looked up in a hash; and commands that came
- * back, in whatever order, stand in a heap by their deadlines, O(log n). The others came in the
- * order of their deadlines. No clock. One thread. */
+ * Everything is O(1), but for two things: the source is looked up in a hash; and commands that did
+ * not come in the order of their deadlines stand in a heap by these, O(log n): those that came back,
+ * and those that came when commands were to be held for a shorter time. No clock. One thread. */
 #ifndef CONSENSUS_BACKLOG_H
 #define CONSENSUS_BACKLOG_H
 
@@ -51,9 +51,9 @@ struct held {
 struct backlog {
     struct fli_map sources;
     struct fli_list urgent, others, last; /* rings of sources */
-    struct fli_list fresh;                /* commands that never came back, the oldest first */
+    struct fli_list fresh;                /* commands that came in the order of their deadlines */
     struct fli_heap back;                 /* all others, by deadline */
-    uint64_t number;                      /* of the last that came back */
+    uint64_t number;                      /* of the last that came into the heap */
     unsigned taken;                       /* commands taken since `others` had a turn */
     unsigned taken_last;                  /* likewise since `last` had one */
 };
@@ -71,6 +71,9 @@ int backlog_return(struct backlog *b, struct held *h) FLI_MUST_USE;
 /* The command whose turn it is; it stays the same until one is added or removed. NULL: none
  * waits. */
 struct held *backlog_first(const struct backlog *b);
+
+/* Puts the source of a command whose turn it is behind the other sources of its ring. */
+void backlog_pass(struct backlog *b, const struct held *h);
 
 /* The same among the sources in `urgent`. NULL: none of them waits. */
 struct held *backlog_first_urgent(const struct backlog *b);

@@ -97,6 +97,16 @@ struct held *held_first_urgent(const struct held_queue *q)
     return backlog_first_urgent(&q->waiting);
 }
 
+size_t held_sources(const struct held_queue *q)
+{
+    return q->waiting.sources.len;
+}
+
+void held_pass(struct held_queue *q, const struct held *h)
+{
+    backlog_pass(&q->waiting, h);
+}
+
 bool held_has(struct held_queue *q, const struct node_ticket *t)
 {
     return backlog_has(&q->waiting, t);

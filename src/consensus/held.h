@@ -35,6 +35,8 @@ void held_destroy(struct held_queue *q, struct held *h);
 void held_answer(struct held_queue *q, struct held *h, int status); /* destroys, then calls back */
 
 struct held *held_first(const struct held_queue *q);              /* NULL: none waits */
+size_t held_sources(const struct held_queue *q);                  /* that have one waiting */
+void held_pass(struct held_queue *q, const struct held *h);       /* the first: others go before */
 struct held *held_first_urgent(const struct held_queue *q);       /* NULL: nothing urgent may go */
 bool held_has(struct held_queue *q, const struct node_ticket *t); /* one of its source's waits */
 /* Takes out a command that one of these returned. The queue still owns it until it is destroyed

@@ -113,14 +113,32 @@ static bool may_route(const struct node *n)
            relay_client_settled(n->relay);
 }
 
+/* Whoever asks a query that the leader has no room for lets the others go before it, each at most
+ * once: their commands may have room. */
+static bool goes_behind(struct node *n, const struct held *h, unsigned passed)
+{
+    if (!h->query || passed >= held_sources(&n->held) || !relay_client_asks_enough(n->relay)) {
+        return false;
+    }
+    held_pass(&n->held, h);
+    return true;
+}
+
 /* A new leader may have held a hundred thousand commands during the election: they take turns. When
  * there is no room for the others, there may still be some for urgent ones. */
 static void route_held(struct node *n)
 {
     unsigned moved = 0;
+    unsigned passed = 0;
     struct held *h;
-    while (moved < HELD_MOVED_MAX && (h = held_first(&n->held)) != NULL && route(n, h)) {
-        moved++;
+    while (moved + passed < HELD_MOVED_MAX && (h = held_first(&n->held)) != NULL) {
+        if (route(n, h)) {
+            moved++;
+        } else if (goes_behind(n, h, passed)) {
+            passed++;
+        } else {
+            break;
+        }
     }
     while (moved < HELD_MOVED_MAX && (h = held_first_urgent(&n->held)) != NULL && route(n, h)) {
         moved++;

@@ -71,7 +71,7 @@ struct node_cleaning {
 /* The last report of a node, see node_report.h. */
 struct node_known_report {
     uint64_t id;    /* 0: a free place */
-    uint64_t at_ms; /* on the loop's clock; 0: never */
+    uint64_t at_ms; /* 0: never */
     bool differs;   /* at the last entry whose hash this node had as well */
     struct node_report report;
 };
@@ -94,8 +94,7 @@ enum node_backup_phase {
 
 struct node_backup {
     enum node_backup_phase phase;
-    uint64_t id, offset, used_ms; /* offset: of the next byte; used_ms: of the last read, on the
-                                     loop's clock */
+    uint64_t id, offset, used_ms; /* offset: of the next byte; used_ms: of the last read */
     struct backup_header header;
     struct snapshot_source *source; /* of the file, in phase BACKUP_READ */
     char why[256];
@@ -207,7 +206,7 @@ struct node {
     bool woken;                   /* node_wake() was called in this turn */
     bool expiring;                /* commands that are due are left for this turn */
     unsigned open;                /* things that must close before the node's end */
-    uint64_t turned_ms;           /* when the last turn of the loop was, by fli_clock_ms() */
+    uint64_t turned_ms;           /* when the last turn of the loop was */
     bool paused;                  /* the last turn came late: timers waited for this one */
     uint64_t unverified_until_ms; /* after a pause: until then it is unverified whether this node
                                      still leads */

@@ -109,6 +109,12 @@ static bool has_room(const struct relay_stream *o, const struct held *h)
            (!h->query || o->queries < QUERIES_MAX);
 }
 
+bool relay_client_asks_enough(const struct relay_client *c)
+{
+    const struct leader *leader = find(c, c->leader_id);
+    return leader != NULL && leader->out != NULL && leader->out->queries >= QUERIES_MAX;
+}
+
 bool relay_client_send(struct relay_client *c, struct held *h)
 {
     struct leader *leader = find(c, c->leader_id);

@@ -49,6 +49,9 @@ void relay_client_set_ready(struct relay_client *c, uint64_t index);
  * stream, or it has no room now. */
 bool relay_client_send(struct relay_client *c, struct held *h) FLI_MUST_USE;
 
+/* Whether so many queries are unanswered that no more are sent: other commands may still go. */
+bool relay_client_asks_enough(const struct relay_client *c);
+
 /* The time until relay_client_send() may succeed after a failure; UINT64_MAX: only an event can
  * change that. */
 uint64_t relay_client_next_ms(const struct relay_client *c);

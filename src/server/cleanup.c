@@ -196,7 +196,7 @@ void dispatch_park(struct call *c, const struct machine_result *queued)
         parked_add(&d->parked, &c->parked, queued->wait, queued->token, c->since, deadline_ms);
     if (news.end != PARKED_WAITING) {
         end_wait(c, &news);
-    } else if (d->stopping || c->restores != d->restores) {
+    } else if (d->stopping || c->restores != d->restores || !parked_has_all(&d->parked, c->since)) {
         /* Its event may have been skipped, and the local log may also be behind the leader. */
         (void)parked_remove(&d->parked, &c->parked);
         give_up(c);

@@ -140,6 +140,12 @@ static struct parked_news recall(struct parked *p, uint64_t wait, uint64_t since
     return e->news;
 }
 
+bool parked_has_all(const struct parked *p, uint64_t since)
+{
+    FLI_ASSERT(since <= p->events);
+    return p->events - since <= PARKED_RING;
+}
+
 static struct parked_wait *find(struct parked *p, uint64_t wait, uint64_t *ret_hash)
 {
     uint8_t key[8];

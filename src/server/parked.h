@@ -18,7 +18,9 @@
  *   - An event may come before the QUEUED that announces its wait (the log was faster than the
  *     link to the leader), also when an earlier request is parked on the wait. While answers to
  *     such requests are outstanding, a ring records all events, and parked_add() looks there first:
- *     by the wait's id, since each QUEUED asks, and most come from inside apply.
+ *     by the wait's id, since each QUEUED asks, and most come from inside apply. When the ring has
+ *     lost events since a request was sent, the event of its wait may be one of them: nobody can
+ *     tell its client how the wait has ended, which is said at once.
  *   - No event may ever come (the link broke at the wrong moment, a snapshot skipped the event).
  *     So each request has a deadline of its own, and those whose events a snapshot skipped are due
  *     at once.
@@ -90,6 +92,10 @@ void parked_fini(struct parked *p); /* nothing may be parked */
  * event, which parked_add() takes as `since`. */
 uint64_t parked_request_sent(struct parked *p);
 void parked_request_answered(struct parked *p);
+
+/* Whether the ring still has all events from the one numbered `since` on. If not, the event of a
+ * wait that is announced only now may be lost. */
+bool parked_has_all(const struct parked *p, uint64_t since);
 
 /* Parks a request, or returns how its wait has ended already (then it is not parked). times_asked
  * is the request count that QUEUED gave. */

@@ -292,3 +292,26 @@ TEST_WITH(refusing_ends, set_up, NULL)
     assert_int_equal(q.count, 0);
     held_fini(&q);
 }
+
+/* The time for which commands are held was lowered, and a command of the node itself has no
+ * deadline: whoever comes behind these is answered when its own deadline is over. */
+TEST_WITH(each_ends_at_its_own_deadline, set_up, NULL)
+{
+    struct held_queue q;
+    held_init(&q, 1024);
+    calls[0].ticket.deadline_ms = 3000;
+    hold(&q, 0);
+    assert_int_equal(held_add(&q, NULL, COMMAND, sizeof COMMAND), 0);
+    for (unsigned i = 1; i < 4; i++) {
+        hold(&q, i); /* until 101, 102, 103 */
+    }
+    assert_false(held_expire(&q, 102));
+    assert_int_equal(calls[1].answers + calls[2].answers, 2);
+    assert_int_equal(calls[3].answers + calls[0].answers, 0);
+    assert_int_equal(calls[1].order, 1);
+    assert_int_equal(q.count, 3);
+    for (unsigned i = 0; i < 3; i++) {
+        let_go(&q);
+    }
+    held_fini(&q);
+}

@@ -12,6 +12,7 @@ enum {
     COMMANDS_URGENT = 512,
     BYTES_MAX = 4 << 20,
     BYTES_URGENT = BYTES_MAX / 4,
+    QUERIES_MAX = 256,
 };
 
 struct load {
@@ -124,4 +125,28 @@ TEST_WITH(a_part_of_the_bytes, cluster_set_up, cluster_tear_down)
     load_comes(&w, &cmd);
     assert_int_equal(relayed(&w), (BYTES_MAX - BYTES_URGENT) / each);
     only_urgent_ones_are_sent(&w);
+}
+
+/* As many queries as may be on their way keep nobody else's command. */
+TEST_WITH(queries_hold_up_no_commands, cluster_set_up, cluster_tear_down)
+{
+    struct load w;
+    struct op other;
+    struct machine_command check = {.op = MACHINE_OP_CHECK, .name = {(const uint8_t *)"warm", 4}};
+    struct machine_command token = cmd_token("t");
+    load_up(&w, state, QUERIES_MAX + 200);
+    load_comes(&w, &check);
+    assert_int_equal(relayed(&w), QUERIES_MAX);
+    op_init(&other);
+    other.ticket.source = 1001;
+    assert_int_equal(op_submit(w.c, w.follower, &token, &other), 0);
+    uv_run(&w.c->loop, UV_RUN_NOWAIT);
+    assert_int_equal(relayed(&w), QUERIES_MAX + 1);
+    op_wait(w.c, &other);
+    assert_int_equal(other.result.code, MACHINE_DONE);
+    for (unsigned i = 0; i < w.n; i++) {
+        op_wait(w.c, &w.ops[i]);
+        assert_int_equal(w.ops[i].status, 0);
+    }
+    test_free(w.ops);
 }
