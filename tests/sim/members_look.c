@@ -393,7 +393,9 @@ static void ask_too_much(struct sim *s, struct sim_node *leader)
     }
     for (unsigned i = 0; i < c->n; i++) {
         uint64_t id = c->servers[i].id;
+        s->current = leader; /* its clock is the one that is read */
         bool up = relay_server_connected(leader->node->followers, id);
+        s->current = NULL;
         if (leaving != 0 && id != leaving) {
             struct node_change remove = {.kind = NODE_CHANGE_REMOVE, .id = id};
             must_refuse(s, leader, &remove, "another one leaves");

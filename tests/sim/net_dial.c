@@ -1,4 +1,5 @@
 /* net_dial.c: opening streams between nodes. It replaces transport*.c; see net.c. */
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,16 @@ int transport_create(uv_loop_t *loop, const struct transport_config *config,
     t->node->transport = t;
     *ret = t;
     return 0;
+}
+
+void transport_log(struct transport *t, int level, const char *fmt, ...)
+{
+    char text[256];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    t->cbs.log(t->cbs.ctx, level, text);
 }
 
 int transport_start(struct transport *t, char *errmsg, size_t errmsg_size)

@@ -108,8 +108,11 @@ static bool is_connected(const struct sim_node *leader, uint64_t id)
 unsigned sim_steps_connected(const struct sim_node *leader, const struct configuration *c,
                              uint64_t without, unsigned *ret_voters)
 {
+    struct sim_node *before = leader->sim->current;
     unsigned up = 0;
     *ret_voters = 0;
+    leader->sim->current =
+        (struct sim_node *)(uintptr_t)leader; /* its clock is the one that is read */
     for (unsigned i = 0; i < c->n; i++) {
         uint64_t id = c->servers[i].id;
         if (id != without && c->servers[i].role == CONFIGURATION_VOTER) {
@@ -117,6 +120,7 @@ unsigned sim_steps_connected(const struct sim_node *leader, const struct configu
             up += id == leader->index + 1 || is_connected(leader, id);
         }
     }
+    leader->sim->current = before;
     return up;
 }
 
