@@ -9,6 +9,7 @@
 #include "consensus/beginning.h"
 #include "consensus/identity.h"
 #include "consensus/identity_peek.h"
+#include "consensus/snapshot_decode.h"
 #include "log/log.h"
 
 #include <raft.h>
@@ -54,8 +55,6 @@ static int read_snapshot(struct remains *m)
 {
     struct snapshot_reader *reader = NULL;
     struct snapshot_error error = {0};
-    struct machine_restore *restore = NULL;
-    struct fli_slice bytes = {NULL, 0};
     uint64_t seed[2];
     fli_random(seed, sizeof seed);
     int rv = snapshot_reader_open(m->device, 0, &reader, &error);
@@ -66,17 +65,7 @@ static int read_snapshot(struct remains *m)
     if (rv == 0) {
         m->index = snapshot_reader_meta(reader)->index;
         m->term = snapshot_reader_meta(reader)->term;
-        rv = machine_restore_begin(seed, &restore);
-    }
-    while (rv == 0 && (rv = snapshot_reader_next(reader, &bytes, &error)) == 0 && bytes.len > 0) {
-        rv = machine_restore_feed(restore, bytes.data, bytes.len);
-    }
-    if (rv == 0) {
-        rv = machine_restore_finish(restore, &m->machine);
-    } else {
-        machine_restore_abort(restore);
-    }
-    if (reader != NULL) {
+        rv = snapshot_decode(reader, seed, &m->machine, &error);
         snapshot_reader_close(reader);
     }
     if (rv != 0) {

@@ -14,6 +14,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "consensus/node_private.h"
+#include "consensus/snapshot_decode.h"
 #include "machine/batch.h"
 #include "machine/snapshot.h"
 
@@ -235,28 +236,6 @@ static int open_log(struct node *n, char *errmsg, size_t errmsg_size)
                               : rv;
 }
 
-static int decode_snapshot(struct node *n, struct snapshot_reader *reader, struct machine **ret,
-                           struct snapshot_error *error)
-{
-    struct machine_restore *restore;
-    struct fli_slice bytes;
-    int rv = machine_restore_begin(n->hash_seed, &restore);
-    if (rv != 0) {
-        return rv;
-    }
-    while ((rv = snapshot_reader_next(reader, &bytes, error)) == 0 && bytes.len > 0) {
-        rv = machine_restore_feed(restore, bytes.data, bytes.len);
-        if (rv != 0) {
-            break;
-        }
-    }
-    if (rv != 0) {
-        machine_restore_abort(restore);
-        return rv;
-    }
-    return machine_restore_finish(restore, ret);
-}
-
 /* Only what is damaged costs a directory: a right or a descriptor may be lacking, and an error of
  * the disk may pass. */
 static const char *snapshot_advice(int error, const char *why)
@@ -281,7 +260,7 @@ static int load_snapshot(struct node *n, struct snapshot_meta *ret_meta,
     int rv = snapshot_reader_open(n->device, 0, &reader, &error);
     if (rv == 0) {
         *ret_meta = *snapshot_reader_meta(reader);
-        rv = decode_snapshot(n, reader, ret_machine, &error);
+        rv = snapshot_decode(reader, n->hash_seed, ret_machine, &error);
         snapshot_reader_close(reader);
     }
     if (rv == 0 || rv == FL_ENOTFOUND) {
@@ -546,7 +525,6 @@ static int make_membership(struct node *n, const struct node_config *c)
 static int make_parts(struct node *n, const struct node_config *c, char *errmsg, size_t errmsg_size)
 {
     struct snapshot_meta meta = {0};
-    struct outbound_callbacks ocbs = {.ctx = n, .log = peer_log_cb};
     struct proposer_config pc = {.turn = n->host.turn,
                                  .ctx = n,
                                  .returned = returned_cb,
@@ -557,7 +535,7 @@ static int make_parts(struct node *n, const struct node_config *c, char *errmsg,
     if (rv != 0) {
         return rv;
     }
-    rv = outbound_create(n->loop, n->transport, &n->identity.members, n->id, &ocbs, &n->outbound);
+    rv = outbound_create(n->loop, n->transport, &n->identity.members, n->id, &n->outbound);
     pc.fsm = n->fsm;
     pc.batch_max = log_entry_max(n->log);
     pc.batch_max = pc.batch_max < PROPOSER_BATCH_DEFAULT ? pc.batch_max : PROPOSER_BATCH_DEFAULT;

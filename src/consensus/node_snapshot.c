@@ -232,14 +232,21 @@ static void on_send_busy(void *ctx)
     n->open++;
 }
 
+/* What is told of snapshots is told as such. */
+static struct host snapshot_host(const struct node *n)
+{
+    struct host host = n->host;
+    host.log = node_snapshot_log;
+    return host;
+}
+
 static void make_send(struct node *n, uint64_t peer_id)
 {
-    struct snapshot_send_config sc = {.loop = n->loop,
+    struct snapshot_send_config sc = {.host = snapshot_host(n),
                                       .transport = n->transport,
                                       .device = n->device,
                                       .peer_id = peer_id,
                                       .ctx = n,
-                                      .log = node_snapshot_log,
                                       .damaged = on_damaged,
                                       .busy = on_send_busy,
                                       .idle = node_closed_one};
@@ -333,12 +340,11 @@ static void on_ready(void *ctx, const struct snapshot_meta *meta, struct machine
 
 int node_snapshot_make(struct node *n)
 {
-    struct snapshot_install_config ic = {.loop = n->loop,
+    struct snapshot_install_config ic = {.host = snapshot_host(n),
                                          .device = n->device,
                                          .ctx = n,
                                          .applied = applied_index,
                                          .ready = on_ready,
-                                         .log = node_snapshot_log,
                                          .idle = node_closed_one};
     return snapshot_install_create(&ic, &n->install);
 }

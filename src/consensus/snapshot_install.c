@@ -11,7 +11,6 @@
 #include "consensus/snapshot_install.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +18,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "consensus/replica.h"
+#include "consensus/snapshot_decode.h"
 
 #define SYNC_BYTES (UINT64_C(4) << 20)
 #define PIECES_MAX 256u /* that wait; a sender that means well has 17 in the window */
@@ -69,18 +69,6 @@ struct snapshot_install {
 
 static const char has_all[] = "this node has all that is in it";
 
-static void log_message(struct snapshot_install *s, int level, const char *fmt, ...)
-    FLI_PRINTF(3, 4);
-static void log_message(struct snapshot_install *s, int level, const char *fmt, ...)
-{
-    char text[512];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    s->config.log(s->config.ctx, level, text);
-}
-
 static void free_pieces(struct piece *p)
 {
     while (p != NULL) {
@@ -117,25 +105,9 @@ static int write_pieces(struct work *w)
 
 static int decode_file(struct work *w, struct snapshot_reader *reader)
 {
-    struct machine_restore *restore;
     uint64_t seed[2];
-    struct fli_slice bytes;
     fli_random(seed, sizeof seed);
-    int rv = machine_restore_begin(seed, &restore);
-    if (rv != 0) {
-        return rv;
-    }
-    while ((rv = snapshot_reader_next(reader, &bytes, &w->error)) == 0 && bytes.len > 0) {
-        rv = machine_restore_feed(restore, bytes.data, bytes.len);
-        if (rv != 0) {
-            break;
-        }
-    }
-    if (rv != 0) {
-        machine_restore_abort(restore);
-        return rv;
-    }
-    return machine_restore_finish(restore, &w->fresh);
+    return snapshot_decode(reader, seed, &w->fresh, &w->error);
 }
 
 /* The file gets its name only when this node can start from it: under that name it is the newest,
@@ -245,7 +217,8 @@ static void send_done(struct snapshot_install *s, int error, const char *text)
 static void fail(struct snapshot_install *s, int error, const char *why)
 {
     s->failures++;
-    log_message(s, 2, "the snapshot from node %" PRIu64 " is given up: %s", s->from, why);
+    host_log(&s->config.host, 2, "the snapshot from node %" PRIu64 " is given up: %s", s->from,
+             why);
     send_done(s, error, why);
     drop_pieces(s);
     s->failed = true;
@@ -292,7 +265,7 @@ static void begin_work(struct snapshot_install *s)
     }
     memset(&w->error, 0, sizeof w->error);
     s->working = true;
-    int rv = uv_queue_work(s->config.loop, &w->req, work_cb, worked_cb);
+    int rv = uv_queue_work(s->config.host.loop, &w->req, work_cb, worked_cb);
     FLI_ASSERT(rv == 0);
 }
 
@@ -363,9 +336,9 @@ static void on_begin(struct snapshot_install *s, struct fli_slice body)
     s->index = fli_get_u64(body.data);
     s->term = fli_get_u64(body.data + 8);
     s->size = fli_get_u64(body.data + 16);
-    log_message(s, 3,
-                "a snapshot of entry %" PRIu64 " comes from node %" PRIu64 " (%" PRIu64 " bytes)",
-                s->index, s->from, s->size);
+    host_log(&s->config.host, 3,
+             "a snapshot of entry %" PRIu64 " comes from node %" PRIu64 " (%" PRIu64 " bytes)",
+             s->index, s->from, s->size);
     s->begun = false;
     s->received = 0;
     s->taken = 0;

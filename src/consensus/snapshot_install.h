@@ -18,13 +18,12 @@
 struct snapshot_install;
 
 struct snapshot_install_config {
-    uv_loop_t *loop;
+    struct host host; /* its loop, and lines of the log */
     struct log_device *device;
     void *ctx;
     uint64_t (*applied)(void *ctx); /* the last entry of the node's own state */
     /* A snapshot is on disk and decoded. Called at each tick until snapshot_install_taken(). */
     void (*ready)(void *ctx, const struct snapshot_meta *meta, struct machine *fresh);
-    void (*log)(void *ctx, int level, const char *message);
     void (*idle)(void *ctx); /* no work is under way any more, after snapshot_install_stop()
                                 returned false */
 };

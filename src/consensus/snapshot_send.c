@@ -8,7 +8,6 @@
 #include "consensus/snapshot_send.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -35,17 +34,6 @@ struct snapshot_send {
     uint8_t piece[SNAPSHOT_SEND_PIECE];
 };
 
-static void log_message(struct snapshot_send *s, int level, const char *fmt, ...) FLI_PRINTF(3, 4);
-static void log_message(struct snapshot_send *s, int level, const char *fmt, ...)
-{
-    char text[512];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    s->config.log(s->config.ctx, level, text);
-}
-
 static void end(struct snapshot_send *s)
 {
     struct snapshot_source *source = s->source;
@@ -70,9 +58,9 @@ static void pause_after(struct snapshot_send *s, const char *why)
     s->pause_ms = s->pause_ms == 0 ? PAUSE_MIN_MS : 2 * s->pause_ms;
     s->pause_ms = s->pause_ms < PAUSE_MAX_MS ? s->pause_ms : PAUSE_MAX_MS;
     s->not_before_ms = fli_clock_ms() + s->pause_ms;
-    log_message(
-        s, 2, "the snapshot for node %" PRIu64 " was not sent: %s; next attempt in %" PRIu64 " ms",
-        s->config.peer_id, why, s->pause_ms);
+    host_log(&s->config.host, 2,
+             "the snapshot for node %" PRIu64 " was not sent: %s; next attempt in %" PRIu64 " ms",
+             s->config.peer_id, why, s->pause_ms);
 }
 
 static void give_up(struct snapshot_send *s, const char *why)
@@ -151,8 +139,8 @@ static void on_done(struct snapshot_send *s, struct fli_slice body)
         give_up(s, why);
         return;
     }
-    log_message(s, 3, "node %" PRIu64 " has the snapshot of entry %" PRIu64, s->config.peer_id,
-                snapshot_source_meta(s->source)->index);
+    host_log(&s->config.host, 3, "node %" PRIu64 " has the snapshot of entry %" PRIu64,
+             s->config.peer_id, snapshot_source_meta(s->source)->index);
     s->pause_ms = 0;
     end(s);
 }
@@ -196,9 +184,9 @@ static void begin(struct snapshot_send *s)
         give_up(s, fl_strerror(rv));
         return;
     }
-    log_message(s, 3,
-                "the snapshot of entry %" PRIu64 " (%" PRIu64 " bytes) is sent to node %" PRIu64,
-                meta->index, size, s->config.peer_id);
+    host_log(&s->config.host, 3,
+             "the snapshot of entry %" PRIu64 " (%" PRIu64 " bytes) is sent to node %" PRIu64,
+             meta->index, size, s->config.peer_id);
     send_more(s);
 }
 
@@ -244,7 +232,7 @@ static void ready_cb(void *ctx)
 
 void snapshot_send_start(struct snapshot_send *s, uint64_t newest_index)
 {
-    struct snapshot_source_config config = {.loop = s->config.loop,
+    struct snapshot_source_config config = {.loop = s->config.host.loop,
                                             .device = s->config.device,
                                             .ctx = s,
                                             .ready = ready_cb,

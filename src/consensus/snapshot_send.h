@@ -14,6 +14,7 @@
 #ifndef CONSENSUS_SNAPSHOT_SEND_H
 #define CONSENSUS_SNAPSHOT_SEND_H
 
+#include "consensus/host.h"
 #include "consensus/snapshot_source.h"
 #include "peer/transport.h"
 
@@ -33,12 +34,11 @@ enum snapshot_frame {
 struct snapshot_send;
 
 struct snapshot_send_config {
-    uv_loop_t *loop;
+    struct host host; /* its loop, and lines of the log */
     struct transport *transport;
     struct log_device *device;
     uint64_t peer_id;
     void *ctx;
-    void (*log)(void *ctx, int level, const char *message);
     void (*damaged)(void *ctx); /* the newest snapshot is damaged or missing: make another one */
     void (*busy)(void *ctx);    /* a worker uses the device, until */
     void (*idle)(void *ctx);    /* this is called; maybe by snapshot_send_stop() */

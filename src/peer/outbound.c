@@ -1,13 +1,10 @@
 /* outbound.c: see outbound.h. */
 #include "peer/outbound.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "peer/log_throttle.h"
 
 #define STEADY_MS 1000u /* a stream that lived so long counts as a success */
 
@@ -28,7 +25,6 @@ struct outbound_peer {
 struct outbound {
     uv_loop_t *loop;
     struct transport *transport;
-    struct outbound_callbacks cbs;
     bool started, closing;
     bool timer_live;
     uv_timer_t timer; /* of the next dial */
@@ -38,27 +34,11 @@ struct outbound {
     struct outbound_peer peers[KNOWN_MEMBERS_MAX];
     void (*close_cb)(void *ctx);
     void *close_ctx;
-    struct log_throttle throttle;
 };
 
 static unsigned long long ull(uint64_t v)
 {
     return v;
-}
-
-static void log_message(struct outbound *o, int level, const char *fmt, ...) FLI_PRINTF(3, 4);
-
-static void log_message(struct outbound *o, int level, const char *fmt, ...)
-{
-    char text[256];
-    uint64_t left_out;
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    if (o->cbs.log != NULL && log_throttle_allows(&o->throttle, text, fli_clock_ms(), &left_out)) {
-        o->cbs.log(o->cbs.ctx, level, text);
-    }
 }
 
 static struct outbound_peer *find(const struct outbound *o, uint64_t peer_id)
@@ -131,7 +111,7 @@ static void go_down(struct outbound_peer *p, const char *why)
         p->pause_ms = OUTBOUND_PAUSE_MIN_MS;
     }
     stream_close(s);
-    log_message(o, 3, "the stream to node %llu ended: %s", ull(p->id), why);
+    transport_log(o->transport, 3, "the stream to node %llu ended: %s", ull(p->id), why);
     pause_then_dial(p, 0);
 }
 
@@ -152,7 +132,7 @@ static void go_up(struct outbound_peer *p, struct stream *s)
     p->stream = s;
     p->up_since_ms = fli_clock_ms();
     p->times_up++;
-    log_message(o, 3, "connected to node %llu", ull(p->id));
+    transport_log(o->transport, 3, "connected to node %llu", ull(p->id));
     (void)stream_start(s, &cbs);
 }
 
@@ -244,9 +224,9 @@ int outbound_send(struct outbound *o, uint64_t peer_id, uint8_t type, const stru
     }
     if (rv == FL_ELIMIT && !p->flooded) {
         p->flooded = true;
-        log_message(o, 2,
-                    "node %llu does not take its messages: %zu KiB wait, and more are dropped",
-                    ull(p->id), unsent >> 10);
+        transport_log(o->transport, 2,
+                      "node %llu does not take its messages: %zu KiB wait, and more are dropped",
+                      ull(p->id), unsent >> 10);
     }
     return drop(p, rv);
 }
@@ -339,7 +319,7 @@ void outbound_set_members(struct outbound *o, const struct members *members)
 /* ---- start and end ---- */
 
 int outbound_create(uv_loop_t *loop, struct transport *t, const struct members *members,
-                    uint64_t self_id, const struct outbound_callbacks *cbs, struct outbound **ret)
+                    uint64_t self_id, struct outbound **ret)
 {
     struct outbound *o = calloc(1, sizeof *o);
     if (o == NULL) {
@@ -347,7 +327,6 @@ int outbound_create(uv_loop_t *loop, struct transport *t, const struct members *
     }
     o->loop = loop;
     o->transport = t;
-    o->cbs = *cbs;
     o->self_id = self_id;
     outbound_set_members(o, members);
     *ret = o;

@@ -24,12 +24,6 @@
 
 struct outbound;
 
-struct outbound_callbacks {
-    void *ctx;
-    void (*log)(void *ctx, int level, const char *message); /* may be NULL; levels as in
-                                                               transport.h */
-};
-
 struct outbound_peer_stats {
     bool up;
     size_t unsent;    /* bytes that the kernel has not taken */
@@ -40,8 +34,7 @@ struct outbound_peer_stats {
 
 /* The transport must exist and outlive it. 0 or FL_ENOMEM. */
 int outbound_create(uv_loop_t *loop, struct transport *t, const struct members *members,
-                    uint64_t self_id, const struct outbound_callbacks *cbs,
-                    struct outbound **ret) FLI_MUST_USE;
+                    uint64_t self_id, struct outbound **ret) FLI_MUST_USE;
 
 /* Sets the members. Streams to nodes that are no longer members end. */
 void outbound_set_members(struct outbound *o, const struct members *members);

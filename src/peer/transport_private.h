@@ -73,7 +73,6 @@ struct transport {
 };
 
 /* Logs a text at most once a minute, and not too many different ones. */
-void transport_log(struct transport *t, int level, const char *fmt, ...) FLI_PRINTF(3, 4);
 
 /* `alike`: the peer is configured with the same members and is of no other cluster. */
 enum handshake_verdict transport_check(struct transport *t, const struct handshake *h, bool *alike,

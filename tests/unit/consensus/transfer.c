@@ -188,21 +188,19 @@ int transfer_set_up(void **state)
     f->machine = states_make(LOCKS);
     write_snapshot(f, 70);
     read_file(f);
-    struct snapshot_send_config sc = {.loop = &f->r->loop,
+    struct snapshot_send_config sc = {.host = {.loop = &f->r->loop, .ctx = f, .log = sent_log_cb},
                                       .transport = f->r->a.t,
                                       .device = sim_device_base(f->from),
                                       .peer_id = 2,
                                       .ctx = f,
-                                      .log = sent_log_cb,
                                       .damaged = damaged_cb,
                                       .busy = busy_cb,
                                       .idle = not_busy_cb};
-    struct snapshot_install_config ic = {.loop = &f->r->loop,
+    struct snapshot_install_config ic = {.host = {.loop = &f->r->loop, .ctx = f, .log = log_cb},
                                          .device = sim_device_base(f->to),
                                          .ctx = f,
                                          .applied = applied_cb,
                                          .ready = ready_cb,
-                                         .log = log_cb,
                                          .idle = idle_cb};
     assert_int_equal(snapshot_send_create(&sc, &f->send), 0);
     assert_int_equal(snapshot_install_create(&ic, &f->install), 0);

@@ -90,7 +90,6 @@ static void run_node(uint64_t id, int heard_fd)
     static struct heal_node n;
     struct transport_config config;
     struct transport_callbacks cbs = {.ctx = &n, .check = check_cb, .accepted = accepted_cb};
-    struct outbound_callbacks none = {.ctx = &n};
     char errmsg[256] = "";
     memset(&config, 0, sizeof config);
     (void)signal(SIGPIPE, SIG_IGN);
@@ -109,7 +108,7 @@ static void run_node(uint64_t id, int heard_fd)
     must(transport_create(&n.loop, &config, &cbs, &n.t, errmsg, sizeof errmsg) == 0 &&
              transport_start(n.t, errmsg, sizeof errmsg) == 0,
          errmsg);
-    must(outbound_create(&n.loop, n.t, &config.members, id, &none, &n.o) == 0, "outbound");
+    must(outbound_create(&n.loop, n.t, &config.members, id, &n.o) == 0, "outbound");
     outbound_start(n.o);
     uv_timer_init(&n.loop, &n.timer);
     n.timer.data = &n;

@@ -10,8 +10,7 @@
 struct outbound_fixture {
     struct rig *r;
     struct outbound *o;
-    unsigned closed, logged;
-    char log[256];
+    unsigned closed;
 };
 
 static struct outbound_peer_stats stats_of(const struct outbound_fixture *k, uint64_t id)
@@ -33,13 +32,6 @@ static unsigned down(const struct outbound_fixture *k)
     return up(k) - stats_of(k, 2).up;
 }
 
-static void log_cb(void *ctx, int level, const char *message)
-{
-    struct outbound_fixture *k = ctx;
-    k->logged++;
-    snprintf(k->log, sizeof k->log, "%s", message);
-}
-
 static void closed_cb(void *ctx)
 {
     ((struct outbound_fixture *)ctx)->closed++;
@@ -47,10 +39,9 @@ static void closed_cb(void *ctx)
 
 static void fixture_open(struct outbound_fixture *k, const char *third)
 {
-    struct outbound_callbacks cbs = {.ctx = k, .log = log_cb};
     memset(k, 0, sizeof *k);
     k->r = rig_open(third);
-    assert_int_equal(outbound_create(&k->r->loop, k->r->a.t, &k->r->members, 1, &cbs, &k->o), 0);
+    assert_int_equal(outbound_create(&k->r->loop, k->r->a.t, &k->r->members, 1, &k->o), 0);
     outbound_start(k->o);
 }
 
@@ -180,15 +171,15 @@ TEST(test_queue)
         taken++;
         assert_true(taken < 1000);
     }
-    unsigned logged = k.logged;
+    unsigned logged = r->a.logged;
     char text[64];
     outbound_peer_stats(k.o, 2, &stats);
     snprintf(text, sizeof text, "node 2 does not take its messages: %zu KiB", stats.unsent >> 10);
-    assert_non_null(strstr(k.log, text));
+    assert_non_null(strstr(r->a.log, text));
     for (unsigned i = 0; i < 10; i++) {
         assert_int_equal(outbound_send(k.o, 2, 1, &part, 1), FL_ELIMIT);
     }
-    assert_int_equal(k.logged, logged);
+    assert_int_equal(r->a.logged, logged);
     outbound_peer_stats(k.o, 2, &stats);
     assert_true(stats.dropped >= 11 && stats.sent == taken);
     assert_true(stats.unsent > 0 && stats.unsent <= RIG_LIMITS.out_max);
