@@ -17,8 +17,9 @@
  * before.
  *
  * Everything is O(1), but for two things: the source is looked up in a hash; and commands that did
- * not come in the order of their deadlines stand in a heap by these, O(log n): those that came back,
- * and those that came when commands were to be held for a shorter time. No clock. One thread. */
+ * not come in the order of their deadlines stand in a heap by these, O(log n): those that came
+ * back, and those that came when commands were to be held for a shorter time. No clock. One
+ * thread. */
 #ifndef CONSENSUS_BACKLOG_H
 #define CONSENSUS_BACKLOG_H
 

@@ -177,7 +177,7 @@ void transport_close(struct transport *t, void (*cb)(void *ctx), void *ctx);
 
 void transport_destroy(struct transport *t); /* when closed, or never started; NULL is fine */
 
-/* A line of the log about connections between nodes, for this folder: repeated ones are left out. */
+/* A line of the log about connections between nodes, for this folder; leaves repeated ones out. */
 void transport_log(struct transport *t, int level, const char *fmt, ...) FLI_PRINTF(3, 4);
 
 #endif
