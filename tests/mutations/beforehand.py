@@ -357,7 +357,7 @@ MUTANTS = [
      'return o->count < most &&',
      'an answer to nothing that was asked'),
     ('scenarios', 'a silent follower is connected', 'src/consensus/relay_server.c',
-     'return f != NULL && host_now_ms(&s->config.host) - stream_heard_ms(f->stream) <= UNHEARD_MS;',
+     'return f != NULL && fli_clock_since_ms(stream_heard_ms(f->stream)) <= UNHEARD_MS;',
      'return f != NULL;',
      'moves while \\d+ of the \\d+ others are connected'),
     ('relay', 'queries behind the last command of a lost batch are forgotten', 'src/consensus/proposer.c',

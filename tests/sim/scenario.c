@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "consensus/membership_private.h"
+#include "node_clock.h"
 #include "members.h"
 
 #define SOON_MS 5000u
@@ -456,8 +457,7 @@ static void play_busy(struct sim *s)
 static bool knows_who_is_up(const struct sim_node *n)
 {
     const struct membership *m = n->node->membership;
-    return sim_node_runs(n) && m->leads &&
-           host_now_ms(&m->config.host) - m->leads_since_ms >= KNOWN_MS;
+    return sim_node_runs(n) && m->leads && sim_node_ms(n) - m->leads_since_ms >= KNOWN_MS;
 }
 
 static void must_be_denied(struct sim_node *leader, const struct node_change *what)
