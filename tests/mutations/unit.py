@@ -17,7 +17,7 @@ MUTANTS = [
     ('the learner beside a damaged voter ends', 'src/consensus/node_report.c', '    if (differ > voters / 2 && differ > 1) {', '    if (differ > voters / 2) {',
      'consensus/test_consensus_difference', 'no fault of the memory is in the simulation'),
     ('elections compare two clocks', 'src/consensus/election.c', '    uint64_t silence_ms = replica_silence_ms(e->replica, fli_clock_ms());\n    const bool',
-     '    uint64_t silence_ms = replica_silence_ms(e->replica, host_now_ms(&e->host));\n    const bool', 'consensus/test_consensus_election',
+     '    uint64_t silence_ms = replica_silence_ms(e->replica, uv_now(e->host.loop));\n    const bool', 'consensus/test_consensus_election',
      'the core elects by its own timer, later'),
     ('what may be relayed includes what is the leader\'s own', RELAY_S, 'case MACHINE_OP_SESSION_OPEN:\n    case MACHINE_OP_SESSION_RENEW:',
      'case MACHINE_OP_RAISE:\n    case MACHINE_OP_SESSION_OPEN:\n    case MACHINE_OP_SESSION_RENEW:', 'consensus/test_consensus_relay',

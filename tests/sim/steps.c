@@ -13,6 +13,7 @@
 
 #include "consensus/membership_private.h"
 #include "net_private.h"
+#include "node_clock.h"
 #include "promises.h"
 
 #define HEARD_MS 3000u /* a follower says something twice a second */
@@ -98,7 +99,7 @@ static bool is_connected(const struct sim_node *leader, uint64_t id)
         const struct sim_end *e = &c->end[1];
         if (c->kind == STREAM_RELAY && e->node == leader && e->life == leader->life &&
             c->end[0].node->index + 1 == id && e->stream != NULL && !e->stream->lost &&
-            !e->stream->closed && leader->loop_ms - e->stream->heard_ms <= HEARD_MS) {
+            !e->stream->closed && sim_node_ms(leader) - e->stream->heard_ms <= HEARD_MS) {
             return true;
         }
     }
@@ -108,11 +109,8 @@ static bool is_connected(const struct sim_node *leader, uint64_t id)
 unsigned sim_steps_connected(const struct sim_node *leader, const struct configuration *c,
                              uint64_t without, unsigned *ret_voters)
 {
-    struct sim_node *before = leader->sim->current;
     unsigned up = 0;
     *ret_voters = 0;
-    leader->sim->current =
-        (struct sim_node *)(uintptr_t)leader; /* its clock is the one that is read */
     for (unsigned i = 0; i < c->n; i++) {
         uint64_t id = c->servers[i].id;
         if (id != without && c->servers[i].role == CONFIGURATION_VOTER) {
@@ -120,7 +118,6 @@ unsigned sim_steps_connected(const struct sim_node *leader, const struct configu
             up += id == leader->index + 1 || is_connected(leader, id);
         }
     }
-    leader->sim->current = before;
     return up;
 }
 
