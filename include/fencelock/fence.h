@@ -69,7 +69,7 @@ FL_API int fl_fence_mark(fl_fence *f, const void *lock, size_t lock_len,
  * no lock accepts a token below it, whether its mark was forgotten or not. A lower min_live than
  * before changes nothing. Works on a full database. Any thread.
  * Tokens issued by TOKEN (for Redlock) are not held in the lock service and do not count there as
- * live. If you use such tokens, a holder below the floor is refused and must take a new one. */
+ * live. If you use these tokens, a holder below the floor is refused and must take a new one. */
 FL_API int fl_fence_forget(fl_fence *f, fl_token min_live, size_t max,
                            size_t *ret_removed) FL_MUST_USE;
 

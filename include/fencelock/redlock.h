@@ -11,13 +11,13 @@
  *         fl_redlock_close(r, NULL, NULL);
  *     }
  *
- * What it can promise. The algorithm is that of the page "Distributed Locks with Redis" of the
+ * Its promise. The algorithm is the one of the page "Distributed Locks with Redis" of the
  * Redis documentation (sections "The Redlock Algorithm", "Retry on Failure", "Releasing the Lock",
  * "Performance, Crash Recovery and fsync"). It is exclusive only while pauses and delays stay below
  * the TTL, server clocks do not jump, and no server forgets keys: Martin Kleppmann, "How to do
  * distributed locking" (2016). Redlock itself has no fencing token. Where the data matters, get one
  * from a fencelock cluster with fl_redlock_acquire_fenced() and let the storage check it. Then any
- * such failure costs a refused write instead of a lost update.
+ * failure of this kind costs a refused write instead of a lost update.
  *
  * A lock is held until its deadline and no longer. The deadline counts from before the first byte
  * of the successful attempt was written, less ttl/100 + 2 ms for clock drift, on a clock that goes
@@ -363,7 +363,7 @@ enum fl_redlock_finding_kind {
     FL_REDLOCK_FIND_UNREACHABLE, /* not connected or silent: nothing is known of it */
     FL_REDLOCK_FIND_REFUSED,     /* it refused the log-in; refuses */
     FL_REDLOCK_FIND_UNKNOWN,     /* some facts are missing (INFO or CONFIG not permitted) */
-    FL_REDLOCK_FIND_STRANGER,    /* its INFO is not that of Redis; refuses */
+    FL_REDLOCK_FIND_STRANGER,    /* its INFO is not Redis'; refuses */
     FL_REDLOCK_FIND_UNABLE       /* a lock could not be set, extended and released on a key of the
                                     check's own; refuses, unless it is about that key alone */
 };

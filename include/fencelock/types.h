@@ -100,8 +100,8 @@ enum fl_err {
 
 enum fl_err_class { FL_CLASS_OK, FL_CLASS_REFUSED, FL_CLASS_UNKNOWN, FL_CLASS_FAULT };
 
-/* The version of the library that the program runs with; FENCELOCK_VERSION is that of the headers
- * that it was compiled with. Any thread. */
+/* The version of the library that the program runs with; FENCELOCK_VERSION is the version of the
+ * headers that it was compiled with. Any thread. */
 FL_API const char *fl_version(void);
 
 /* The class of a code; an unknown code counts as a fault. Any thread. */

@@ -52,7 +52,7 @@ const char store_help[] =
     "  --backup FILE        write all keys, values and marks to a file, of one commit; --data "
     "DIR,\n"
     "                       whose server goes on if there is one. The file is a SQLite file\n"
-    "  --verify FILE        say what is in such a file, or what is wrong with it\n"
+    "  --verify FILE        print what a backup file holds, or what is wrong with it\n"
     "  --restore FILE       make --data DIR, a new directory, out of it; --above TOKEN: tokens up "
     "to\n"
     "                       this one are refused from then on, and no key is written before its\n"

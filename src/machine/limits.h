@@ -124,6 +124,6 @@ _Static_assert(MACHINE_BATCH_COST_MAX >= 40 * MACHINE_COMMAND_COST_MAX &&
                    MACHINE_SEARCH_STEPS_MAX <= MACHINE_BATCH_COMMAND_STEPS &&
                    MACHINE_BATCH_DUE_STEPS > MACHINE_STEPS_OVER_MAX,
                "a batch has room for the largest commands, and each ends something that is due");
-_Static_assert(MACHINE_APPLY_STEPS_MAX <= 23000, "what docs/PROTOCOL.md and adr 0027 promise");
+_Static_assert(MACHINE_APPLY_STEPS_MAX <= 23000, "what docs/COMMANDS.md and adr 27 promise");
 
 #endif

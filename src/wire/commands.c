@@ -1,7 +1,7 @@
 /* commands.c: the rows, and the lookup of a request's row.
  *
  * Rows are sorted by name and then by subcommand (none first), so a lookup is a binary search of
- * six steps. COMMAND, the error messages and docs/PROTOCOL.md take their texts from the rows. */
+ * six steps. COMMAND, the error messages and docs/COMMANDS.md take their texts from the rows. */
 #include "wire/commands.h"
 
 #include <stdio.h>
@@ -59,7 +59,8 @@ const struct fli_command fli_commands[] = {
      "Logs the connection in as a user (by default as the user `default`), until it ends."},
     {FLI_CMD_BLPOP, "BLPOP", NULL, 2, -1, FACE_QUERY, "lock-signal:X seconds",
      "an array of the key and 1, or nil when the time is over",
-     "Waits until the lock lock:X may be free, as python-redis-lock does. Only for such keys."},
+     "Waits until the lock lock:X may be free, as python-redis-lock does. Only for keys of that "
+     "form."},
     {FLI_CMD_BREAK, "BREAK", NULL, 1, 1, LOCK_WRITE | FLI_CMD_ADMIN, "name",
      "the token burnt (integer) when the lock was held or delayed, otherwise 0",
      "Takes the lock away from its holders, or ends its delay, and burns a token, larger than "
@@ -129,7 +130,7 @@ const struct fli_command fli_commands[] = {
      "Lists the names of the commands."},
     {FLI_CMD_KEY_DEL, "DEL", NULL, 1, -1, FACE_WRITE, "key [key ...]", "how many",
      "Is refused, since it does not name the lock's owner: see DELEX. With `--redis-face-del yes` "
-     "it ends the keys, whoever owns them."},
+     "it ends the keys of all owners."},
     {FLI_CMD_DEL, "DEL", NULL, 1, 4, FLI_CMD_STORE | FLI_CMD_WRITE, "key FENCE lock token",
      "1 when the key existed, otherwise 0", "Deletes a key, unless the token is stale."},
     {FLI_CMD_DELEX, "DELEX", NULL, 1, 3, FACE_WRITE, "key IFEQ value", "1, or 0",
@@ -177,7 +178,7 @@ const struct fli_command fli_commands[] = {
      "the mark (integer), 0 when there is none", "Gives the highest token accepted for the lock."},
     {FLI_CMD_PEXPIRE, "PEXPIRE", NULL, 2, -1, FACE_WRITE, "key ms [XX]", "1, or 0",
      "Is refused, since it does not name the lock's owner: see SET with XX. With `--redis-face-del "
-     "yes` it prolongs the lease, whoever owns the lock."},
+     "yes` it prolongs the lease of any owner."},
     {FLI_CMD_PING, "PING", NULL, 0, 1, CONN, "[message]", "PONG, or the message",
      "Says that this node is there."},
     {FLI_CMD_PSUBSCRIBE, "PSUBSCRIBE", NULL, 1, -1, PUBSUB, "pattern [pattern ...]",

@@ -1,5 +1,5 @@
 /* commands.h: the one table of commands. Parsing, arity checks, COMMAND, help texts,
- * docs/PROTOCOL.md and the fuzzers' seeds all come from it.
+ * docs/COMMANDS.md and the fuzzers' seeds all come from it.
  *
  * A row: id, name, subcommand or NULL, arity_min and arity_max (arguments after name and
  * subcommand), flags, syntax (the arguments as people read them), reply (the answer), help (one

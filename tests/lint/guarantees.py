@@ -28,6 +28,7 @@ ITEM = re.compile(r"^- \*\*(([0-9A-Z])[a-z])\. (.+?)\*\*", re.M | re.S)
 LIST = "docs/guarantees-tests.csv"
 MADE = "docs/guarantees-tests.md"
 BUGS = "docs/bugs.csv"
+WORDS_MAX = 25
 COLUMNS = ["date", "area", "what", "found by", "test"]
 IN_CELL = re.compile(r"(tests/[\w./-]+?)(?:::([\w.]+))?$")
 OTHER_AREAS = {"build", "deploy", "docs", "jepsen", "tests"}
@@ -149,6 +150,8 @@ def bug_errors(root, row):
         yield f"{row[0]!r} is no date like 2026-11-28"
     if row[1] not in OTHER_AREAS and not os.path.isdir(os.path.join(root, "src", row[1])):
         yield f"area {row[1]!r} is neither a folder of src nor one of {', '.join(sorted(OTHER_AREAS))}"
+    if len(row[2].split()) > WORDS_MAX:
+        yield f"{len(row[2].split())} words for the bug; {WORDS_MAX} are the limit: the commit has room for the rest"
     for cell in row[4].split("; "):
         named = IN_CELL.match(cell)
         if named is None:
@@ -213,7 +216,7 @@ def check(root):
     if not os.path.exists(os.path.join(docs, PAGE)):
         yield f"docs/{PAGE} is missing"
         return
-    for folder in ("", "operations"):
+    for folder in ("", "operations", "testing"):
         for page in sorted(os.listdir(os.path.join(docs, folder))) if os.path.isdir(os.path.join(docs, folder)) else []:
             if page.endswith(".md"):
                 yield from check_names(root, os.path.join(folder, page), read(docs, folder, page))
@@ -259,6 +262,7 @@ OFFENCES = [
     ("docs/bugs.csv", "reading,", "", "must have 5 cells"),
     ("docs/bugs.csv", "reading", " ", "must have 5 cells"),
     ("docs/bugs.csv", "it broke", "\"it\nbroke\"", "not one bug a line"),
+    ("docs/bugs.csv", "it broke", "it " * 25 + "broke", "26 words"),
     ("docs/bugs.csv", "2026-11-28", "yesterday", "is no date"),
     ("docs/bugs.csv", ",wire,", ",wired,", "is neither a folder"),
     ("docs/bugs.csv", "X.test_two", "X.test_three", "no method test_three"),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Keeps the command section of docs/PROTOCOL.md equal to the command table.
+"""Keeps the command section of docs/COMMANDS.md equal to the command table.
 
 protocol.py --check FILE PROGRAM   fails, with the difference, when the section is not what PROGRAM prints
 protocol.py --write FILE PROGRAM   puts it there

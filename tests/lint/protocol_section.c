@@ -1,4 +1,4 @@
-/* protocol_section.c: prints the command section of docs/PROTOCOL.md from the command table.
+/* protocol_section.c: prints the command section of docs/COMMANDS.md from the command table.
  * protocol.py puts it there, or checks that it is there. */
 #include <stdio.h>
 #include <string.h>
@@ -21,8 +21,8 @@ static const struct group groups[] = {
      "A session is a lease on a client's own liveness. It may hold many locks, and they end with "
      "it. Served by `fencelockd`, on any node."},
     {"pubsub", "Events",
-     "Served by `fencelockd`: any node tells of the log that it applies itself. What a message "
-     "says stands under *Events* above."},
+     "Served by `fencelockd`: any node tells of the log that it applies itself. "
+     "[PROTOCOL.md](PROTOCOL.md#events) has the messages."},
     {"users", "Users", "Served by `fencelockd`, on any node."},
     {"cluster", "Cluster", "Served by `fencelockd`."},
     {"storage", "Storage", "Served by `fencelock-store`."},

@@ -42,6 +42,8 @@ GUARD = re.compile(r"^#ifndef (\w+_H)\n#define \1\n", re.M)
 # Decisions: docs/adr/NUMBER-words.md, each in the list of docs/adr/README.md, and no longer than a page that one reads at a stretch.
 DECISION = re.compile(r"docs/adr/(\d{4})-[a-z0-9-]+\.md$")
 DECISION_MAX = 5500
+READER = re.compile(r"(README\.md|docs/.*\.md)$")
+READER_MAX = 25600
 STATUS = re.compile(r"^# (\d+)\. .+\n\n\*\*Status:\*\* (proposed|accepted|replaced by \[\d+\])")
 
 TEXT = (".c", ".h", ".py", ".sh", ".md", ".build", ".txt", ".yml", ".yaml", ".conf", ".service", ".in")
@@ -128,6 +130,8 @@ def check(root):
         except UnicodeDecodeError:
             yield f"{path}: not UTF-8"
             continue
+        if READER.match(path) and len(data) > READER_MAX:
+            yield f"{path}: {len(data)} bytes; {READER_MAX} are the limit of a page: divide it"
         if DECISION.match(path):
             yield from check_decision(path, data, listed)
         lines = text.split("\n")
@@ -171,6 +175,7 @@ def self_test():
         "docs/a.md": "two blanks  \nat " + "x" * 200 + "\n",
         "docs/adr/README.md": "[1](0001-a.md) [2](0002-b.md)\n",
         "docs/adr/0001-a.md": "# 1. A\n\n**Status:** accepted.\n" + "x" * 5469 + "\n",
+        "docs/full.md": "x" * 25599 + "\n",
         "tests/x.py": "path = folder + '/tmp'\n",
         "build/bad.c": "\t",
         "tests/fuzz/corpus/x.c": "\t",
@@ -187,6 +192,7 @@ def self_test():
         "decision with another number": ("docs/adr/0002-b.md", "# 3. B\n\n**Status:** accepted.\n"),
         "decision that is not listed": ("docs/adr/0003-c.md", "# 3. C\n\n**Status:** replaced by [2](0002-b.md).\n"),
         "long decision": ("docs/adr/0002-b.md", "# 2. B\n\n**Status:** accepted.\n" + "x" * 5470 + "\n"),
+        "long page": ("docs/testing/bad.md", "x" * 25600 + "\n"),
         "path": ("docs/bad.md", "see /wo" + "rk/x\n"),
         "path in code": ("src/base/bad.c", "const char *p = \"/tm" + "p/x\";\n"),
         "host": ("deploy/bad.sh", "https://deb.debian" + ".org\n"),

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Refuses the words that docs/GLOSSARY.md has replaced: one thing has one word, and the field's where it has one.
+"""Refuses the words that docs/GLOSSARY.md has replaced: one thing has one word, and the field's where it has one. In pages and public
+headers it also refuses turns of phrase that make a sentence hard to read (CONTRIBUTING.md, "Plain words").
 
 words.py ROOT         checks the files under ROOT
 words.py --self-test  checks that each word is found where it may not stand, and not where it may
@@ -22,6 +23,15 @@ IDENTIFIERS = {
     'look': 'inspect, find, poll', 'looks': 'inspect, find, poll', 'judge': 'check, classify', 'asking': 'attempt', 'undo': 'cleanup',
     'image': 'snapshot child', 'stories': 'narrative', 'question': 'probe', 'early': 'what comes early',
 }
+# Turns of phrase in pages and public headers, and what to write instead. Code spans and blocks are left out.
+PHRASES = [
+    (re.compile(r"(?:(?<=[.:;] )|(?<=\n)|(?<=\| )|(?<=\* )|\A)(?:Who|What|Whoever|Whatever)\b(?![^.|]*\?)"), 'name the actor or the thing first'),
+    (re.compile(r'\b[Ww]hoever\b'), 'name the actor'),
+    (re.compile(r'\b[Ll]ikewise\b'), 'say it again, or: the same'),
+    (re.compile(r'(?<!no )\b[Ss]uch\b(?! as\b)'), 'say which one: this, that, of this kind'),
+    (re.compile(r'\b(?:that|those) of\b(?! (?:the|a|an) (?:\w+ )?(?:who|which|that))'), 'repeat the noun'),
+]
+READ_BY_USERS = re.compile(r'(?:README|CONTRIBUTING|BUGS|CHANGELOG)\.md$|docs/(?!guarantees-tests|clients/).*\.md$|include/fencelock/(?!client\.h).*\.h$')
 # Where an old word is the right one: word, the path, why.
 ALLOWED = [
     ('judge', r'include/fencelock/fence\.h|src/fence/|src/guards/|src/store/service\.c|tests/unit/fence/|tests/sim/store\.c', 'fl_fence_judge() is published'),
@@ -36,7 +46,7 @@ ALLOWED = [
 ]
 # The list itself, and what tells how things were called when they were decided.
 SKIPPED = re.compile(r'tests/lint/words\.py$|docs/adr/|docs/GLOSSARY\.md$|docs/bugs\.csv$|tests/fuzz/corpus/')
-TOPS = ('src', 'include', 'tests', 'docs', 'README.md', 'CONTRIBUTING.md')
+TOPS = ('src', 'include', 'tests', 'docs', 'README.md', 'CONTRIBUTING.md', 'BUGS.md', 'CHANGELOG.md')
 TOKEN = re.compile(r'(?P<comment>/\*.*?\*/|//[^\n]*)|(?P<text>"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\')|(?P<name>[A-Za-z_]\w*)', re.S)
 WORD = re.compile(r'[A-Za-z]+')
 
@@ -89,6 +99,28 @@ def files(root):
             yield from (os.path.relpath(os.path.join(folder, name), root) for name in sorted(found))
 
 
+def blank(m):
+    return re.sub(r'[^\n]', ' ', m.group())
+
+
+def prose(path, text):
+    """The sentences of a page, or the comments of a header, at their places."""
+    if path.endswith('.h'):
+        inside = [False] * len(text)
+        for m in re.finditer(r'/\*.*?\*/', text, re.S):
+            inside[m.start():m.end()] = [True] * (m.end() - m.start())
+        text = ''.join(c if inside[i] or c == '\n' else ' ' for i, c in enumerate(text))
+    text = re.sub(r'^```.*?^```', blank, text, flags=re.M | re.S)
+    return re.sub(r'`[^`\n]*`|\]\([^)]*\)', lambda m: 'x' * len(m.group()), text)
+
+
+def check_phrases(path, text):
+    text = prose(path, text)
+    for phrase, instead in PHRASES:
+        for m in phrase.finditer(text):
+            yield '%s:%d: "%s": %s (CONTRIBUTING.md, "Plain words")' % (path, text.count('\n', 0, m.start()) + 1, m.group(), instead)
+
+
 def check(root):
     for path in files(root):
         if SKIPPED.match(path):
@@ -97,6 +129,8 @@ def check(root):
             data = f.read()
         if path.endswith(('.c', '.h', '.md', '.py', '.build')) or data.startswith(b'#!'):
             yield from check_file(path, data.decode('utf-8', 'replace'))
+        if READ_BY_USERS.match(path):
+            yield from check_phrases(path, data.decode('utf-8', 'replace'))
         yield from ('%s: a file of that name: write %s (docs/GLOSSARY.md)' % (path, EVERYWHERE[w])
                     for w in parts(os.path.basename(path).split('.')[0]) if w in EVERYWHERE and not allowed(path, w))
 
@@ -109,7 +143,13 @@ def self_test():
     bad['a constant'] = ('src/net/a.h', '#define ROSTER_MAX 1\n')
     bad['a script'] = ('tests/run', '#!/bin/sh\n# the roster\n')
     bad['a name of a file'] = ('src/net/seat.c', '\n')
+    for number, sentence in enumerate(('It ends. Who asks later is refused.', 'What a node says is true.', 'It serves whoever asks.', 'The others do likewise.',
+                                       'It refuses such a node.', 'The lease is that of a session.')):
+        bad['phrase %d' % number] = ('docs/A.md', sentence + '\n')
+        bad['phrase %d in a header' % number] = ('include/fencelock/a.h', '/* ' + sentence + ' */\n')
     good = {
+        'a question': ('docs/A.md', 'What is a lock? Who asks?\n'), 'plain phrases': ('docs/A.md', 'Errors such as `such`: there is no such key.\n'),
+        'a list of commands': ('docs/A.md', '```\nlikewise\n```\n'), 'a phrase in code': ('src/a.c', '/* What such a thing is. */\n'),
         'a string': ('src/net/a.c', 'const char *a = "the roster";\n'), 'plain English': ('src/net/a.c', '/* look here, without doubt */\n'),
         'the name of a test': ('docs/A.md', 'see `tests/attacks/attacks.py::Crowd.test_a`\n'),
         'a longer word': ('src/net/a.c', 'int crowded, heartbeat_ms, seating;\n'), 'the list itself': ('tests/lint/words.py', '# seat\n'),
