@@ -27,7 +27,7 @@ JOBS = {
 }
 EXPLAINING = {'service.md', 'sizing.md', 'info.md'}
 # Lines of the log that the source puts together of several pieces.
-COMPOSED = {'is gone', 'cannot make ready', 'TLS: clients are shown'}
+COMPOSED = {'is gone', 'cannot make ready', 'TLS: clients are shown', 'stays a learner: the states of node', 'gets no snapshot:'}
 # Each node has two seconds for its answer to these, and a whole cluster half a minute to be healthy: a busy machine needs more. What
 # they said then is shown beside the output of the job.
 PATIENT = '''
@@ -246,7 +246,7 @@ class Tables(Case):
         for name in sorted(set(JOBS) | EXPLAINING):
             text = page(name)
             self.assertIn('(operations/%s)' % name, entry)
-            self.assertRegex(text, r'^# .+\n\nFor whoever .*\. After it ', 'for whom, and what is true afterwards: ' + name)
+            self.assertRegex(text, r'^# .+\n\nFor people who .*\. After this page ', 'for whom, and what is true afterwards: ' + name)
             self.assertRegex(text, r'`tests/', 'no test is named: ' + name)
             marks = re.findall(r'^((?:<!-- (?:job|by): .* -->\n)?)```(\w*)\n.*?^```', text, re.M | re.S)
             self.assertEqual([m for m in marks if (m[1] == 'sh') != (m[0] != '')], [], 'commands without a mark: ' + name)
