@@ -528,8 +528,8 @@ static void init_state(struct fli_call *c, const struct fli_call_times *times)
         .start = times->once ? times->node : first_node(e, seed),
         .now_ms = fli_clock_ms(),
         .deadline_ms = times->deadline_ms,
-        /* A change takes its time (passwords are hashed, a member catches up), and is not sent twice
-         * for that. */
+        /* A change takes its time (passwords are hashed, a member catches up), and is not sent
+         * twice for that. */
         .ask_ms = c->request.command == FLI_CALL_CHANGE ? 0 : fli_pace_ask_ms(&e->pace),
         .attempt_ms = times->once ? FL_TIMEOUT_MAX_MS : attempt_ms,
         .wait_ms = times->wait_ms,

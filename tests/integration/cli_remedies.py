@@ -2,6 +2,7 @@
 """What `fencelock` says to somebody who meets it for the first time: what to do about a refusal, and why it waits; and to
 operators on a bad day."""
 
+import json
 import os
 import resource
 import socket
@@ -196,6 +197,28 @@ class Strange(CliCase):
     def test_a_setting_cannot_drive_a_terminal(self):
         s = self.server(b'*2\r\n$1\r\na\r\n$7\r\n\x1b]0;x\x07\n\r\n')
         self.assertEqual(self.ask(s, 'cluster', 'config', 'get', 'a'), (DONE, '\\x1b]0;x\\x07\\x0a\n', ''))
+
+
+class Slow(CliCase):
+    def test_a_user_is_made_once(self):
+        """The hash of a password takes longer than most answers. The change is not sent to another node meanwhile: a second one
+        would end what has logged in by the first."""
+        path = self.lab.path('audit')
+        cluster = Cluster(self.lab, 3, ['--auditlog', path]).start()
+        names = ['user%d' % i for i in range(8)]
+        for name in names:
+            words = [binary('fencelock'), 'user', 'add', name, '+@see', '--nodes', ','.join(cluster.addresses())]
+            done = subprocess.run(words, input=b'a password\n', stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE_S,
+                                  env=dict(os.environ, FENCELOCK_TIMEOUT='200s'))
+            self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual(cluster.leader().call('ACL', 'SETUSER', 'last', 'on'), 'OK')
+
+        def changed():
+            with open(path) as f:
+                lines = [json.loads(line) for line in f if line.endswith('\n')]
+            return [line['changed'] for line in lines if line['node'] == 1 and line['event'] == 'user_changed']
+        wait_until(lambda: 'last' in changed(), 'the last change')
+        self.assertEqual(changed(), names + ['last'])
 
 
 if __name__ == '__main__':
