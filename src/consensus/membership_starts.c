@@ -167,7 +167,11 @@ static void hear_of_other(struct membership *m, const struct starts_known *sent)
     if (starts_record(m->config.starts, sent->id, sent->incarnation, sent->start)) {
         save(m);
     }
-    if (p != NULL && p->incarnation == sent->incarnation && membership_is_past(m, p)) {
+    const struct starts_known *k = starts_find(m->config.starts, sent->id, sent->incarnation);
+    /* Without an incarnation, the streams are of a node that this one has forgotten since: it may
+     * have been forgotten and let in again while this node applied an earlier part of the log. */
+    if (p != NULL && (p->incarnation == sent->incarnation || p->incarnation == 0) &&
+        p->start.number != 0 && k != NULL && start_is_past(p->start, k->start)) {
         m->config.hang_up(m->config.ctx, sent->id);
     }
 }
