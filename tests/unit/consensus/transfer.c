@@ -16,12 +16,24 @@ int __real_stream_send(struct stream *s, uint8_t type, const struct fli_slice *p
 int __wrap_stream_send(struct stream *s, uint8_t type, const struct fli_slice *parts, unsigned n);
 
 uint64_t ahead_ms;
+static uint64_t stopped_ms; /* 0: it goes on */
 unsigned done_lost;
 unsigned taken_sent;
 
 uint64_t __wrap_fli_clock_ms(void)
 {
-    return __real_fli_clock_ms() + ahead_ms;
+    return stopped_ms != 0 ? stopped_ms : __real_fli_clock_ms() + ahead_ms;
+}
+
+void stop_clock(uint64_t at_ms)
+{
+    stopped_ms = at_ms;
+}
+
+void start_clock(void)
+{
+    ahead_ms = stopped_ms != 0 ? stopped_ms - __real_fli_clock_ms() : ahead_ms;
+    stopped_ms = 0;
 }
 
 int __wrap_stream_send(struct stream *s, uint8_t type, const struct fli_slice *parts, unsigned n)
@@ -180,6 +192,7 @@ int transfer_set_up(void **state)
     struct fixture *f = &fixture;
     memset(f, 0, sizeof *f);
     ahead_ms = 0;
+    stopped_ms = 0;
     done_lost = 0;
     f->r = rig_open(NULL);
     f->r->b.unstarted = true;

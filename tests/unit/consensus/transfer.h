@@ -29,7 +29,9 @@ struct fixture {
     struct fli_buf file; /* of the snapshot */
 };
 
-extern uint64_t ahead_ms;  /* of the loop's clock, for all who ask it */
+extern uint64_t ahead_ms;        /* of the loop's clock, for all who ask it */
+void stop_clock(uint64_t at_ms); /* until it is started, or stopped at another time */
+void start_clock(void);
 extern unsigned done_lost; /* frames DONE for which there is no memory */
 extern unsigned taken_sent;
 
