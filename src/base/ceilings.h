@@ -103,8 +103,8 @@
  *   consensus/raft_edge.h: RAFT_EDGE_TERM_STEP_MAX
  *   consensus/relay_server.c: SPARE_TICKETS_MAX
  *   consensus/replica_private.h: REPLICA_HELD_MAX
- *   consensus/snapshot_install.c: PIECES_MAX
- *   consensus/snapshot_send.h: SNAPSHOT_WINDOW SNAPSHOT_FRAME_MAX
+ *   snapshot/install.c: PIECES_MAX
+ *   snapshot/send.h: SNAPSHOT_WINDOW SNAPSHOT_FRAME_MAX
  *   consensus/starts.h: STARTS_MESSAGE_MAX
  *   machine/acl.h: ACL_NAME_MAX ACL_PASSWORDS_MAX ACL_RULES_MAX ACL_PATTERN_MAX ACL_TEXT_MAX
  *       ACL_ENCODED_MAX
@@ -162,6 +162,9 @@
  *   server/redis_face.c: ALIASES_SIZE_MAX
  *   server/render.h: RENDER_ADDRESS_MAX
  *   server/server.c: PIPELINE_MAX SUBSCRIBER_UNSENT_MAX
+ *   snapshot/file.h: SNAPSHOT_CONF_MAX
+ *   snapshot/format.h: SNAPSHOT_UNIT_MAX SNAPSHOT_INDEX_MAX SNAPSHOT_TERM_MAX
+ *   snapshot/read.c: FIND_AGAIN_MAX
  *   store/server.c: REQUEST_MAX INFO_MAX
  *   store/server.h: STORE_PIPELINE_MAX STORE_OUTPUT_MAX
  *   store/store.h: STORE_KEY_MAX STORE_VALUE_MAX

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "log/snapshot_format.h"
+#include "snapshot/format.h"
 
 struct backup_reader {
     FILE *file;

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "consensus/backup_format.h"
-#include "log/snapshot_file.h"
+#include "snapshot/file.h"
 #include "machine/machine.h"
 
 /* Reads the whole file and verifies the header, every checksum, every record of the state, and

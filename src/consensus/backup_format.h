@@ -1,5 +1,5 @@
 /* backup_format.h: the header of a backup. A whole snapshot in the format of src/log follows it
- * (snapshot_format.h). Pure. The byte table is at the top of backup_format.c. */
+ * (snapshot/format.h). Pure. The byte table is at the top of backup_format.c. */
 #ifndef CONSENSUS_BACKUP_FORMAT_H
 #define CONSENSUS_BACKUP_FORMAT_H
 

@@ -16,7 +16,7 @@
 #include "consensus/identity_peek.h"
 #include "consensus/starts.h"
 #include "log/log.h"
-#include "log/snapshot_format.h"
+#include "snapshot/format.h"
 
 #define WAIT_MS 10
 

@@ -15,7 +15,7 @@
 #ifndef CONSENSUS_BEGINNING_H
 #define CONSENSUS_BEGINNING_H
 
-#include "log/snapshot_file.h"
+#include "snapshot/file.h"
 #include "machine/machine.h"
 #include "peer/members.h"
 

@@ -9,7 +9,7 @@
 #include "consensus/beginning.h"
 #include "consensus/identity.h"
 #include "consensus/identity_peek.h"
-#include "consensus/snapshot_decode.h"
+#include "snapshot/decode.h"
 #include "log/log.h"
 
 #include <raft.h>

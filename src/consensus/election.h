@@ -23,7 +23,7 @@
 #ifndef CONSENSUS_ELECTION_H
 #define CONSENSUS_ELECTION_H
 
-#include "consensus/host.h"
+#include "peer/host.h"
 #include "consensus/replica.h"
 #include "peer/members.h"
 

@@ -40,7 +40,7 @@
 #ifndef CONSENSUS_MEMBERSHIP_H
 #define CONSENSUS_MEMBERSHIP_H
 
-#include "consensus/host.h"
+#include "peer/host.h"
 #include "consensus/identity.h"
 #include "consensus/node_change.h"
 #include "consensus/proposer.h"

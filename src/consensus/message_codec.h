@@ -9,7 +9,7 @@
  *   VOTE_RESULT     8 term, 1 flags: 1 granted, 2 pre-vote
  *   TIMEOUT_NOW     8 term, 8 last index, 8 last term
  *
- * A snapshot is never a message: see snapshot_send.h. The decoder's input came over a socket: it
+ * A snapshot is never a message: see snapshot/send.h. The decoder's input came over a socket: it
  * checks lengths before it uses them, and returns FL_EPROTO when they are wrong. Entries stay where
  * they are in the body. */
 #ifndef CONSENSUS_MESSAGE_CODEC_H

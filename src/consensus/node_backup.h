@@ -1,7 +1,7 @@
 /* node_backup.h: a backup that a node makes of its state for a client, one at a time.
  *
- * A snapshot child takes a snapshot for it (snapshot_child.h), and a worker reads its file
- * (snapshot_source.h), so the loop does not wait. Each piece is verified. The file stays readable
+ * A snapshot child takes a snapshot for it (snapshot/child.h), and a worker reads its file
+ * (snapshot/source.h), so the loop does not wait. Each piece is verified. The file stays readable
  * when a newer one replaces it. A backup that no client reads for BACKUP_IDLE_MS is given up. */
 #ifndef CONSENSUS_NODE_BACKUP_H
 #define CONSENSUS_NODE_BACKUP_H

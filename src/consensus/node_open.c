@@ -14,7 +14,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "consensus/node_private.h"
-#include "consensus/snapshot_decode.h"
+#include "snapshot/decode.h"
 #include "machine/batch.h"
 #include "machine/snapshot.h"
 

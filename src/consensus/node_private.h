@@ -28,8 +28,8 @@
 #include "consensus/node.h"
 #include "consensus/node_backup.h"
 #include "consensus/relay_client.h"
-#include "consensus/snapshot_child.h"
-#include "consensus/snapshot_install.h"
+#include "snapshot/child.h"
+#include "snapshot/install.h"
 #include "consensus/starts_witness.h"
 #include "peer/outbound.h"
 

@@ -2,7 +2,7 @@
  *
  * A snapshot is taken when enough bytes of entries, or enough entries, were applied since the last
  * one, or when the log takes too much room on disk (each write fills a block at least). All three
- * limits grow with the size of the state. A child process writes it (snapshot_child.h). A failure
+ * limits grow with the size of the state. A child process writes it (snapshot/child.h). A failure
  * is logged and counted, and the snapshot is tried again after a pause that doubles up to a minute.
  * A healthy node never stops for want of a snapshot: only its log grows. */
 #include <inttypes.h>
@@ -344,6 +344,7 @@ int node_snapshot_make(struct node *n)
                                          .device = n->device,
                                          .ctx = n,
                                          .applied = applied_index,
+                                         .is_sound = replica_snapshot_is_sound,
                                          .ready = on_ready,
                                          .idle = node_closed_one};
     return snapshot_install_create(&ic, &n->install);

@@ -15,7 +15,7 @@
 #define CONSENSUS_RELAY_CLIENT_H
 
 #include "consensus/held.h"
-#include "consensus/host.h"
+#include "peer/host.h"
 #include "metrics/histogram.h"
 #include "peer/transport.h"
 

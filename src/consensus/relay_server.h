@@ -11,7 +11,7 @@
 #ifndef CONSENSUS_RELAY_SERVER_H
 #define CONSENSUS_RELAY_SERVER_H
 
-#include "consensus/host.h"
+#include "peer/host.h"
 #include "consensus/proposer.h"
 #include "peer/transport.h"
 

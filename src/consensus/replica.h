@@ -30,7 +30,7 @@
 #include "consensus/message_codec.h"
 #include "consensus/raft_edge.h"
 #include "log/log.h"
-#include "log/snapshot_file.h"
+#include "snapshot/file.h"
 
 struct replica;
 

@@ -11,7 +11,7 @@
 
 #include "../unit/log/sim_device.h"
 #include "base/bytes.h"
-#include "log/snapshot_format.h"
+#include "snapshot/format.h"
 
 #define FILE_MAX ((size_t)1 << 20)
 #define INDEX 9

@@ -12,7 +12,7 @@ import sys
 import source_tree
 
 LIST = "src/base/ceilings.h"
-FOLDERS = ("auth", "consensus", "machine", "metrics", "net", "peer", "server", "store")
+FOLDERS = ("auth", "consensus", "machine", "metrics", "net", "peer", "server", "snapshot", "store")
 CEILING = re.compile(r"^#define ([A-Z0-9_]+_(?:MAX|WINDOW|SLOTS|ROOM|RING|MEMORY)|WINDOW)\b", re.M)
 FILE = re.compile(r"^ \*   ([a-z_]+/[a-z_0-9]+\.[ch])$")
 SHARED = re.compile(r"^ \*     (\w+) +(?:none: .+|\w+: (\w+) in ([a-z_]+/[a-z_0-9]+\.[ch]))$")

@@ -27,7 +27,7 @@
  *             to each other and count of it;  wire: what they send to each other
  *   main      options, phases of a run;  tools: many seeds, sabotage, the shortening of a failure
  *
- * Shipping code: the machine; all of src/consensus but the process of snapshot_child.c and the
+ * Shipping code: the machine; all of src/consensus but the process of snapshot/child.c and the
  * files of identity.c, with the raft library below it; the log and the snapshot files; outbound.c
  * and frame.c of src/peer; of src/server what is between sockets and node: dispatch, parked waits,
  * clean-up behind clients that left, answers in RESP; the wire; the client's requests, judgement of

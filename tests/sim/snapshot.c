@@ -1,4 +1,4 @@
-/* snapshot.c: replaces snapshot_child.c, the process that writes a snapshot. The real writer writes
+/* snapshot.c: replaces snapshot/child.c, the process that writes a snapshot. The real writer writes
  * the state as it was when the process began, in steps, while its node goes on, is stopped or ends.
  * The process may fail or be killed. */
 #include <stdlib.h>

@@ -17,8 +17,8 @@
 #include "base/bytes.h"
 #include "consensus/relay_client.h"
 #include "consensus/relay_codec.h"
-#include "consensus/snapshot_send.h"
-#include "log/snapshot_format.h"
+#include "snapshot/send.h"
+#include "snapshot/format.h"
 
 #define ASKED_MAX 4096u /* more than are unanswered on a stream */
 

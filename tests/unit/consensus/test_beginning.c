@@ -4,7 +4,7 @@
 
 #include "consensus/backup_format.h"
 #include "consensus/beginning.h"
-#include "log/snapshot_format.h"
+#include "snapshot/format.h"
 #include "scratch.h"
 #include "states.h"
 

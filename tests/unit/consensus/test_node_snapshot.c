@@ -11,7 +11,7 @@
 #include "base/bytes.h"
 #include "cluster.h"
 #include "consensus/node_private.h"
-#include "log/snapshot_private.h"
+#include "snapshot/private.h"
 #include "scratch.h"
 
 /* ---- files ---- */

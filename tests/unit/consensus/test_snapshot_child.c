@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
-#include "consensus/snapshot_child.h"
+#include "snapshot/child.h"
 #include "scratch.h"
 #include "states.h"
 

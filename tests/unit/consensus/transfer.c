@@ -1,9 +1,10 @@
 /* transfer.c: see transfer.h. */
 #include "transfer.h"
 
-#include "base/clock.h"
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "consensus/configuration.h"
+#include "consensus/replica.h"
 #include "states.h"
 
 static struct fixture fixture;
@@ -213,6 +214,7 @@ int transfer_set_up(void **state)
                                          .device = sim_device_base(f->to),
                                          .ctx = f,
                                          .applied = applied_cb,
+                                         .is_sound = replica_snapshot_is_sound,
                                          .ready = ready_cb,
                                          .idle = idle_cb};
     assert_int_equal(snapshot_send_create(&sc, &f->send), 0);

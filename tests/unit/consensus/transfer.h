@@ -7,8 +7,8 @@
 #include "../peer/rig.h"
 
 #include "../log/sim_device.h"
-#include "consensus/snapshot_install.h"
-#include "consensus/snapshot_send.h"
+#include "snapshot/install.h"
+#include "snapshot/send.h"
 
 #define LOCKS 3000u
 

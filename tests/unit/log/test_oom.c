@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "log/log.h"
-#include "log/snapshot_file.h"
+#include "snapshot/file.h"
 
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t n, size_t size);

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
-#include "log/snapshot_format.h"
+#include "snapshot/format.h"
 #include "rig.h"
 
 #define NAME "snapshot-00000000000000000070-00000000000000000005"

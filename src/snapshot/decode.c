@@ -1,5 +1,5 @@
-/* snapshot_decode.c: see snapshot_decode.h. */
-#include "consensus/snapshot_decode.h"
+/* decode.c: see decode.h. */
+#include "snapshot/decode.h"
 
 int snapshot_decode(struct snapshot_reader *reader, const uint64_t hash_seed[2],
                     struct machine **ret, struct snapshot_error *error)

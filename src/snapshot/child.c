@@ -1,5 +1,5 @@
-/* snapshot_child.c: see snapshot_child.h. */
-#include "consensus/snapshot_child.h"
+/* child.c: see child.h. */
+#include "snapshot/child.h"
 
 #include <errno.h>
 #include <fcntl.h>

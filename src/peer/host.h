@@ -1,6 +1,6 @@
 /* host.h: what the parts of a node require of the node that contains them. */
-#ifndef CONSENSUS_HOST_H
-#define CONSENSUS_HOST_H
+#ifndef PEER_HOST_H
+#define PEER_HOST_H
 
 #include <uv.h>
 

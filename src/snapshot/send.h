@@ -1,4 +1,4 @@
-/* snapshot_send.h: sends the newest snapshot to a follower that lacks compacted entries.
+/* send.h: sends the newest snapshot to a follower that lacks compacted entries.
  *
  *   leader                                     follower
  *   BEGIN: 8 index, 8 term, 8 file size  -->   receives into a file of its own
@@ -11,11 +11,11 @@
  * newer snapshot may replace it meanwhile. Each piece is verified before it is sent: no byte after
  * the first damaged one leaves the node, and the owner is told. After a failure the next attempt
  * waits, longer each time. One thread, the loop's. */
-#ifndef CONSENSUS_SNAPSHOT_SEND_H
-#define CONSENSUS_SNAPSHOT_SEND_H
+#ifndef SNAPSHOT_SEND_H
+#define SNAPSHOT_SEND_H
 
-#include "consensus/host.h"
-#include "consensus/snapshot_source.h"
+#include "peer/host.h"
+#include "snapshot/source.h"
 #include "peer/transport.h"
 
 #define SNAPSHOT_SEND_PIECE ((size_t)64 << 10)

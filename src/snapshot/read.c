@@ -1,5 +1,5 @@
-/* snapshot_read.c: reads snapshot files, piece by piece or unchanged. */
-#include "log/snapshot_private.h"
+/* read.c: reads snapshot files, piece by piece or unchanged. */
+#include "snapshot/private.h"
 
 #include <errno.h>
 #include <stdlib.h>

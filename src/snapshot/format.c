@@ -1,4 +1,4 @@
-/* snapshot_format.c: the bytes of a snapshot file. All numbers are little endian.
+/* format.c: the bytes of a snapshot file. All numbers are little endian.
  *
  *   header:   at  bytes
  *              0   6   "FLKSNP"
@@ -18,7 +18,7 @@
  *   trailer:   0  12   as a piece, with length 0
  *             12   8   pieces
  *             20   8   bytes of data in all */
-#include "log/snapshot_format.h"
+#include "snapshot/format.h"
 
 #include <inttypes.h>
 #include <stdio.h>

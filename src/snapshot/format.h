@@ -1,10 +1,10 @@
-/* snapshot_format.h: the bytes of a snapshot file, unit by unit. Pure. The byte table is at the top
- * of snapshot_format.c. */
-#ifndef LOG_SNAPSHOT_FORMAT_H
-#define LOG_SNAPSHOT_FORMAT_H
+/* format.h: the bytes of a snapshot file, unit by unit. Pure. The byte table is at the top
+ * of format.c. */
+#ifndef SNAPSHOT_FORMAT_H
+#define SNAPSHOT_FORMAT_H
 
 #include "log/log.h"
-#include "log/snapshot_file.h"
+#include "snapshot/file.h"
 
 #define SNAPSHOT_VERSION 1u
 #define SNAPSHOT_HEADER ((size_t)40) /* without the configuration */

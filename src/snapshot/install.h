@@ -1,4 +1,4 @@
-/* snapshot_install.h: receives a snapshot from another node (snapshot_send.h has the frames).
+/* install.h: receives a snapshot from another node (send.h has the frames).
  *
  *   stream  ->  pieces wait (SNAPSHOT_WINDOW at most)  ->  a worker writes them to a file
  *   all there  ->  the worker syncs the file, reads it back and decodes it into a fresh machine
@@ -9,10 +9,10 @@
  * whose sender is silent for SNAPSHOT_SILENCE_MS, or that the node's own state has overtaken, is
  * given up. A failed transfer leaves nothing behind but a line in the log. One thread, the
  * loop's. */
-#ifndef CONSENSUS_SNAPSHOT_INSTALL_H
-#define CONSENSUS_SNAPSHOT_INSTALL_H
+#ifndef SNAPSHOT_INSTALL_H
+#define SNAPSHOT_INSTALL_H
 
-#include "consensus/snapshot_send.h"
+#include "snapshot/send.h"
 #include "machine/machine.h"
 
 struct snapshot_install;
@@ -21,7 +21,8 @@ struct snapshot_install_config {
     struct host host; /* its loop, and lines of the log */
     struct log_device *device;
     void *ctx;
-    uint64_t (*applied)(void *ctx); /* the last entry of the node's own state */
+    uint64_t (*applied)(void *ctx);                     /* the last entry of the node's own state */
+    bool (*is_sound)(const struct snapshot_meta *meta); /* a log may go on behind it; any thread */
     /* A snapshot is on disk and decoded. Called at each tick until snapshot_install_taken(). */
     void (*ready)(void *ctx, const struct snapshot_meta *meta, struct machine *fresh);
     void (*idle)(void *ctx); /* no work is under way any more, after snapshot_install_stop()

@@ -1,11 +1,11 @@
-/* snapshot_send.c: see snapshot_send.h.
+/* send.c: see send.h.
  *
  *   IDLE --start--> OPENING --the file is open--> DIALING --answered--> SENDING
  *     ^                |                             |                    |
  *     '--- ENDING <----'-----------------------------'--------------------'
  *
  * ENDING lasts until the worker that reads the file is done. */
-#include "consensus/snapshot_send.h"
+#include "snapshot/send.h"
 
 #include <inttypes.h>
 #include <stdio.h>

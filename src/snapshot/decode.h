@@ -1,8 +1,8 @@
-/* snapshot_decode.h: the state in a snapshot file, as a machine. */
-#ifndef CONSENSUS_SNAPSHOT_DECODE_H
-#define CONSENSUS_SNAPSHOT_DECODE_H
+/* decode.h: the state in a snapshot file, as a machine. */
+#ifndef SNAPSHOT_DECODE_H
+#define SNAPSHOT_DECODE_H
 
-#include "log/snapshot_file.h"
+#include "snapshot/file.h"
 #include "machine/machine.h"
 
 /* Reads the file from its beginning to its end. 0; FL_ENOMEM; FL_ECORRUPT or FL_EVERSION of the

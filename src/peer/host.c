@@ -1,5 +1,5 @@
 /* host.c: see host.h. */
-#include "consensus/host.h"
+#include "peer/host.h"
 
 #include <stdarg.h>
 #include <stdio.h>

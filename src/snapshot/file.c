@@ -1,6 +1,6 @@
-/* snapshot_file.c: snapshots as files: names, writing, the directory. snapshot_format.c has the
- * bytes; snapshot_read.c and snapshot_receive.c do the rest. */
-#include "log/snapshot_private.h"
+/* file.c: snapshots as files: names, writing, the directory. format.c has the
+ * bytes; read.c and receive.c do the rest. */
+#include "snapshot/private.h"
 
 #include <errno.h>
 #include <inttypes.h>

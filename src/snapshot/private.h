@@ -1,8 +1,8 @@
-/* snapshot_private.h: shared by the writer, the reader and the receiver of snapshot files. */
-#ifndef LOG_SNAPSHOT_PRIVATE_H
-#define LOG_SNAPSHOT_PRIVATE_H
+/* private.h: shared by the writer, the reader and the receiver of snapshot files. */
+#ifndef SNAPSHOT_PRIVATE_H
+#define SNAPSHOT_PRIVATE_H
 
-#include "log/snapshot_format.h"
+#include "snapshot/format.h"
 
 /* Sets *e and returns its code. */
 int snapshot_fail(struct snapshot_error *e, int code, const char *fmt, ...) FLI_PRINTF(3, 4);

@@ -1,16 +1,16 @@
-/* snapshot_file.h: snapshots as files: written, read, sent and received in pieces, of any size.
+/* file.h: snapshots as files: written, read, sent and received in pieces, of any size.
  *
  *   snapshot-<index>-<term>        whole: it was synced before it got this name
  *   snapshot-<index>-<term>.part   being written or received; else a leftover
  *
- * The byte table is at the top of snapshot_format.c. All calls are synchronous; the caller paces
+ * The byte table is at the top of format.c. All calls are synchronous; the caller paces
  * them. One thread at a time, of any kind, uses a writer, reader or receiver. They also work in a
  * child after fork(), since open allocates their memory (one piece). Errors: 0 or FL_EIO (the
  * message has the system's words, also for a full disk), FL_ECORRUPT with file and byte,
  * FL_EVERSION, FL_ENOMEM, FL_ENOTFOUND. After an error only abort (writer, receiver) or close
  * (reader) may follow. */
-#ifndef LOG_SNAPSHOT_FILE_H
-#define LOG_SNAPSHOT_FILE_H
+#ifndef SNAPSHOT_FILE_H
+#define SNAPSHOT_FILE_H
 
 #include "base/base.h"
 #include "log/device.h"

@@ -1,4 +1,4 @@
-/* snapshot_child.h: a child process writes a snapshot, from a copy of this process's memory at one
+/* child.h: a child process writes a snapshot, from a copy of this process's memory at one
  * moment, while this process goes on.
  *
  * Writing a large state takes seconds, in which the loop could do nothing else: no grant, no
@@ -10,12 +10,12 @@
  * second.
  *
  * All functions are for the thread of the loop. */
-#ifndef CONSENSUS_SNAPSHOT_CHILD_H
-#define CONSENSUS_SNAPSHOT_CHILD_H
+#ifndef SNAPSHOT_CHILD_H
+#define SNAPSHOT_CHILD_H
 
 #include <uv.h>
 
-#include "log/snapshot_file.h"
+#include "snapshot/file.h"
 #include "machine/machine.h"
 
 struct snapshot_child;

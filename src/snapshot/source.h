@@ -1,14 +1,14 @@
-/* snapshot_source.h: the bytes of a snapshot file for the loop, which must not wait for a disk.
+/* source.h: the bytes of a snapshot file for the loop, which must not wait for a disk.
  *
  * A worker finds and opens the file and reads ahead, SNAPSHOT_SOURCE_PIECE at a time: one piece is
- * taken while the next is read. Each byte was verified (snapshot_file.h). The file stays open, so a
+ * taken while the next is read. Each byte was verified (file.h). The file stays open, so a
  * newer snapshot may replace it meanwhile. All functions and callbacks are the loop's. */
-#ifndef CONSENSUS_SNAPSHOT_SOURCE_H
-#define CONSENSUS_SNAPSHOT_SOURCE_H
+#ifndef SNAPSHOT_SOURCE_H
+#define SNAPSHOT_SOURCE_H
 
 #include <uv.h>
 
-#include "log/snapshot_file.h"
+#include "snapshot/file.h"
 
 #define SNAPSHOT_SOURCE_PIECE SNAPSHOT_PIECE
 

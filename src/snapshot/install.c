@@ -1,4 +1,4 @@
-/* snapshot_install.c: see snapshot_install.h.
+/* install.c: see install.h.
  *
  *   IDLE --BEGIN--> RECEIVING --all pieces--> DECODING --whole--> READY --taken--> IDLE
  *     ^---------------failure--------------------'                  |
@@ -8,7 +8,7 @@
  * stream that ends meanwhile is noticed when the work comes back. The worker also makes the file,
  * and in IDLE it drops what is left of the last one: a half-written file, or a machine. To remove a
  * large file takes a file system seconds. Another snapshot may begin meanwhile: its pieces wait. */
-#include "consensus/snapshot_install.h"
+#include "snapshot/install.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,8 +17,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
-#include "consensus/replica.h"
-#include "consensus/snapshot_decode.h"
+#include "snapshot/decode.h"
 
 #define SYNC_BYTES (UINT64_C(4) << 20)
 #define PIECES_MAX 256u /* that wait; a sender that means well has 17 in the window */
@@ -120,7 +119,7 @@ static int finish_file(struct work *w)
         return rv;
     }
     w->meta = *snapshot_reader_meta(reader);
-    rv = replica_snapshot_is_sound(&w->meta) ? decode_file(w, reader) : FL_ECORRUPT;
+    rv = w->owner->config.is_sound(&w->meta) ? decode_file(w, reader) : FL_ECORRUPT;
     snapshot_reader_close(reader);
     if (rv == 0) {
         rv = snapshot_receiver_finish(w->receiver, &w->error);

@@ -1,6 +1,6 @@
-/* snapshot_receive.c: writes a snapshot file from the bytes of another node's file, however they
+/* receive.c: writes a snapshot file from the bytes of another node's file, however they
  * are cut. A unit is written once it is complete and verified. */
-#include "log/snapshot_private.h"
+#include "snapshot/private.h"
 
 #include <stdlib.h>
 #include <string.h>

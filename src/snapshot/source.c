@@ -1,8 +1,8 @@
-/* snapshot_source.c: see snapshot_source.h.
+/* source.c: see source.h.
  *
  * The worker has one piece of work at a time: to open the file and read its first piece, to read
  * the next one, or to close it. Meanwhile it owns `reader`, `next` and `error`. */
-#include "consensus/snapshot_source.h"
+#include "snapshot/source.h"
 
 #include <stdlib.h>
 #include <string.h>
