@@ -40,7 +40,7 @@
  *     DISPATCH_LISTINGS_WAIT_MAX addresses: fli_shares_most in server/listing.c
  *   server/dispatch_private.h
  *     SIGNALS_MAX               addresses: SIGNALS_ADDRESS_MAX in server/signals.c
- *     FACE_SEEN_SLOTS           none: only the words of an answer depend on it
+ *     FRONTDOOR_SEEN_SLOTS           none: only the words of an answer depend on it
  *   server/parked.h
  *     PARKED_RING               none: events, which clients do not choose
  *   server/access_private.h
@@ -159,7 +159,7 @@
  *   server/info.h: INFO_TEXT_MAX
  *   server/page_state.c: PAYLOAD_MAX
  *   server/parked.h: PARKED_SPARE_MAX
- *   server/redis_face.c: ALIASES_SIZE_MAX
+ *   server/frontdoor_open.c: ALIASES_SIZE_MAX
  *   server/render.h: RENDER_ADDRESS_MAX
  *   server/server.c: PIPELINE_MAX SUBSCRIBER_UNSENT_MAX
  *   snapshot/file.h: SNAPSHOT_CONF_MAX

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "cli/redlock_args.h"
 #include "client/nodes.h"
-#include "face/monitor.h"
+#include "frontdoor/monitor.h"
 #include "link/link.h"
 #include "machine/glob.h"
 
@@ -18,7 +18,7 @@
 #define POLL_MS UINT64_C(200) /* how often the clock is looked at */
 
 struct kind {
-    struct face_verdict verdict;
+    struct frontdoor_verdict verdict;
     uint64_t times;
     char key[FL_NAME_MAX + 1]; /* an example of the keys */
     size_t key_len;
@@ -26,7 +26,7 @@ struct kind {
 
 struct check {
     const struct cli_args *a;
-    struct face_context context;
+    struct frontdoor_context context;
     struct fli_slice match; /* only keys that match; empty: all */
     uint64_t seen, served, left_out;
     uint64_t keyless; /* refused, and of no key, so that --match cannot tell whose they are */
@@ -36,7 +36,7 @@ struct check {
 
 /* ---- counting -------------------------------------------------------------------------------- */
 
-static void count(struct check *k, const struct face_verdict *v, struct fli_slice key)
+static void count(struct check *k, const struct frontdoor_verdict *v, struct fli_slice key)
 {
     size_t i = 0;
     while (i < k->n && (strcmp(k->kinds[i].verdict.what, v->what) != 0 ||
@@ -61,14 +61,14 @@ static void count(struct check *k, const struct face_verdict *v, struct fli_slic
 
 static void count_line(struct check *k, struct fli_slice line)
 {
-    struct face_monitored m;
-    struct face_verdict v;
+    struct frontdoor_monitored m;
+    struct frontdoor_verdict v;
     uint64_t steps = 0;
     uint8_t *room = fli_xmalloc(line.len + 1);
-    if (face_monitor_read(line, room, &m) && !m.script) {
-        struct fli_slice key = face_monitor_key(&m);
+    if (frontdoor_monitor_read(line, room, &m) && !m.script) {
+        struct fli_slice key = frontdoor_monitor_key(&m);
         k->context.wall_ms = fli_clock_wall_ms();
-        face_monitor_check(&k->context, &m, &v);
+        frontdoor_monitor_check(&k->context, &m, &v);
         bool all = k->match.len == 0;
         bool keyless = !all && key.len == 0 && !v.served;
         if (all || keyless || (key.len > 0 && machine_glob_match(k->match, key, &steps))) {
@@ -141,7 +141,7 @@ static bool watch(struct check *k, struct fli_link *l, uint64_t duration_ms, cha
             return false;
         }
         if (rc == 0) {
-            if (r->type == REDIS_REPLY_STATUS && r->len <= FACE_MONITOR_LINE_MAX) {
+            if (r->type == REDIS_REPLY_STATUS && r->len <= FRONTDOOR_MONITOR_LINE_MAX) {
                 count_line(k, (struct fli_slice){(const uint8_t *)r->str, r->len});
             }
             freeReplyObject(r);
@@ -262,10 +262,10 @@ int cli_run_frontdoor_check(const struct cli_args *a)
         k->match = (struct fli_slice){(const uint8_t *)match, strlen(match)};
     }
     code = CLI_EXIT_UNKNOWN;
-    if (face_scripts_create(&k->context.scripts) == 0) {
+    if (frontdoor_scripts_create(&k->context.scripts) == 0) {
         code = run(k, &at, &o, duration_ms);
     }
-    face_scripts_destroy(k->context.scripts);
+    frontdoor_scripts_destroy(k->context.scripts);
     free(k);
     return code;
 }

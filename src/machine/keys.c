@@ -1,6 +1,6 @@
-/* keys.c: locks as programs written for Redis see them: a key exists or not, and its value names
- * its owner (src/face). The value is the owner of an implicit session of one lock. Several keys are
- * several locks, each with its own grant, token and end.
+/* keys.c: locks as programs written for Redis see them (src/frontdoor): a key exists or not, and
+ * its value names its owner. The value is the owner of an implicit session of one lock. Several
+ * keys are several locks, each with its own grant, token and end.
  *
  *   state of the keys   flag of KEYS, what it does        answer; without such a flag
  *   all free            GRANT: grants each key            GRANTED; NO

@@ -1,6 +1,6 @@
 /* reentrant.c: locks that one owner may take several times and must release as often, like
- * Redisson's (src/face). There is one hold with one token; its value is replaced by the count of
- * how often it was taken.
+ * Redisson's (src/frontdoor). There is one hold with one token; its value is replaced by the count
+ * of how often it was taken.
  *
  *   REENTER finds   and does
  *   a free lock     grants it, taken once                              GRANTED

@@ -291,11 +291,12 @@ bool access_gate(void *ctx, void *request, const struct fli_command *command)
     struct net_request *r = request;
     const struct machine *m = access_machine(a);
     uint64_t login = net_conn_login(r->conn);
-    /* The face answers some requests before the machine is asked, and remembers what it was sent.
-     * Of a login this node may not have heard yet, so whoever has one is left to the machine. */
-    bool face_acts = login == 0 && (command->flags & FLI_CMD_FACE) != 0;
+    /* The front door answers some requests before the machine is asked, and remembers what it was
+     * sent. Of a login this node may not have heard yet, so whoever has one is left to the
+     * machine. */
+    bool acts_here = login == 0 && (command->flags & FLI_CMD_FRONTDOOR) != 0;
     bool machine_asks = (command->flags & (FLI_CMD_LOCAL | FLI_CMD_CONNECTION)) == 0 &&
-                        command->id != FLI_CMD_CLUSTER_FORGET && !face_acts;
+                        command->id != FLI_CMD_CLUSTER_FORGET && !acts_here;
     if (machine_asks && !a->needs_users && net_conn_is_local(r->conn)) {
         /* the machine checks it; without users nearly every command ends here */
         return true;

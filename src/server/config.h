@@ -66,9 +66,9 @@ struct config {
     char requirepass[513];                   /* of the default user of a new cluster; "" for none */
     char auditlog[CONFIG_PATH_MAX];          /* a path, or "syslog"; "" for none */
     enum fli_tls_user tls_auth_clients_user; /* which part of a certificate names its user */
-    char redis_face[NET_ADDRESS_MAX];        /* yes, no, or the pattern of the keys it serves */
-    char redis_face_aliases[CONFIG_PATH_MAX]; /* "" for none */
-    bool redis_face_shared, redis_face_del;
+    char front_door[NET_ADDRESS_MAX];        /* yes, no, or the pattern of the keys it serves */
+    char front_door_aliases[CONFIG_PATH_MAX]; /* "" for none */
+    bool front_door_shared, front_door_del;
     struct machine_limits limits; /* of a new cluster */
 
     /* Actions instead of serving; only the command line can ask for them. */

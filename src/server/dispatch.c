@@ -9,7 +9,7 @@
 #include "server/backup.h"
 #include "server/cluster_config.h"
 #include "server/dispatch_private.h"
-#include "server/face.h"
+#include "server/frontdoor.h"
 #include "server/render.h"
 #include "server/signals.h"
 #include "wire/request.h"
@@ -145,8 +145,8 @@ void dispatch_on_result(struct node_ticket *t, int status, const struct machine_
         dispatch_tell_refused(d, request, c->id, result);
         struct fli_buf *b = d->config.sink.reply(request);
         dispatch_finish(d, request,
-                        c->face ? dispatch_face_render(b, c, result, payload)
-                                : render_result(b, c->proto, c->id, result, payload));
+                        c->frontdoor ? dispatch_frontdoor_render(b, c, result, payload)
+                                     : render_result(b, c->proto, c->id, result, payload));
     }
     dispatch_call_free(c);
 }
@@ -523,8 +523,8 @@ static void serve(struct dispatch *d, void *request, struct dispatch_slot *slot,
         answer_busiest(d, request, proto, q->command, q->number);
         return;
     }
-    if ((q->command->flags & FLI_CMD_FACE) != 0) {
-        dispatch_face(d, request, slot, proto, q->command->id, args, n);
+    if ((q->command->flags & FLI_CMD_FRONTDOOR) != 0) {
+        dispatch_frontdoor(d, request, slot, proto, q->command->id, args, n);
         return;
     }
     switch (q->command->id) {

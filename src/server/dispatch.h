@@ -27,7 +27,7 @@
 #define SERVER_DISPATCH_H
 
 #include "consensus/node.h"
-#include "face/request.h"
+#include "frontdoor/request.h"
 #include "server/info.h"
 #include "wire/commands.h"
 
@@ -61,8 +61,8 @@ struct dispatch_node {
 };
 
 /* Settings of the answers that this node gives as Redis does. */
-struct dispatch_face {
-    struct face_scripts *scripts;
+struct dispatch_frontdoor {
+    struct frontdoor_scripts *scripts;
     const char *pattern;       /* of the keys that it serves; NULL: all */
     bool shared;               /* clients treat the nodes as independent servers */
     bool del;                  /* DEL, UNLINK and PEXPIRE are served */
@@ -109,7 +109,7 @@ struct dispatch_config {
     const struct busiest *(*busiest)(void *ctx);
     /* Whether the sender may see the lock. May be NULL: every client may see all. */
     bool (*may_see)(void *ctx, void *request, struct fli_slice lock, uint64_t *steps);
-    const struct dispatch_face *face; /* NULL: it gives no such answers */
+    const struct dispatch_frontdoor *frontdoor; /* NULL: it gives no such answers */
     uint64_t slack_ms; /* how long after its deadline a wait's end may still come; 0: default */
     size_t calls_max;  /* requests in flight or parked; 0: default */
 };

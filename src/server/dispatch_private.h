@@ -1,5 +1,5 @@
 /* dispatch_private.h: one request from its submission on, and the work for clients that are gone.
- * For dispatch.c, backup.c, listing.c, cleanup.c, face.c, gather.c and signals.c.
+ * For dispatch.c, backup.c, listing.c, cleanup.c, frontdoor.c, gather.c and signals.c.
  *
  *   state                     request  where
  *   listing in line           set      dispatch->listings (listing.c)
@@ -39,7 +39,7 @@ enum call_signal {
 #define SIGNALS_MAX 4096u
 #define SIGNALS_ADDRESS_MAX (SIGNALS_MAX / 4 * 3)
 #define SIGNALS_CONNECTION_MAX 64u
-#define FACE_SEEN_SLOTS 1024u
+#define FRONTDOOR_SEEN_SLOTS 1024u
 
 struct signals {
     struct fli_map names;    /* struct signal_name */
@@ -93,11 +93,11 @@ struct call {
     bool counted;    /* the attempt has a number, so the newest one is known */
     bool hung_up;    /* the client has closed its sending side */
     bool listing;    /* in flight, counted in listings_in_flight */
-    bool face;       /* a request of a Redis client, answered with one of `answers` */
-    bool fetches;    /* of face: needs the value of the key */
-    bool unseen;     /* of face: this node did not get this request lately */
+    bool frontdoor;  /* a request of a Redis client, answered with one of `answers` */
+    bool fetches;    /* of frontdoor: needs the value of the key */
+    bool unseen;     /* of frontdoor: this node did not get this request lately */
     uint8_t value_len;
-    struct face_answers answers;
+    struct frontdoor_answers answers;
     struct call *whole;        /* of a part: the whole, see gather.h */
     struct gather_keys *keys;  /* of a whole, until its client has left */
     unsigned part, n_parts;    /* of a part: its lock; of a whole: the number of locks */
@@ -117,7 +117,7 @@ struct call {
     uint64_t times_asked;
     uint64_t token;            /* CLEANUP_GRANT: to be released */
     uint64_t number;           /* of a change of a member: the node */
-    uint64_t ttl_ms;           /* of face: the TTL in the request */
+    uint64_t ttl_ms;           /* of frontdoor: the TTL in the request */
     uint8_t name[FL_NAME_MAX]; /* of a whole: the result for each lock */
     uint8_t value[FL_OWNER_MAX];
 };
@@ -128,8 +128,8 @@ struct dispatch {
     struct dispatch_config config;
     struct parked parked;
     struct signals signals;
-    uint64_t face_seen[FACE_SEEN_SLOTS]; /* hashes of recent keys and values */
-    struct fli_list spare;               /* calls for reuse */
+    uint64_t frontdoor_seen[FRONTDOOR_SEEN_SLOTS]; /* hashes of recent keys and values */
+    struct fli_list spare;                         /* calls for reuse */
     unsigned spare_n;
     struct fli_list parts;   /* of wholes, to be submitted (gather.h) */
     struct fli_line cleanup; /* to be tried now */

@@ -7,8 +7,9 @@
 #include "server/render.h"
 #include "wire/resp.h"
 
-_Static_assert(FACE_EACH_MAX <= FL_NAME_MAX, "a whole has room for what became of each part");
-_Static_assert(FACE_EACH_MAX *(FL_NAME_MAX + FL_OWNER_MAX) <= UINT16_MAX, "an offset is enough");
+_Static_assert(FRONTDOOR_EACH_MAX <= FL_NAME_MAX, "a whole has room for what became of each part");
+_Static_assert(FRONTDOOR_EACH_MAX *(FL_NAME_MAX + FL_OWNER_MAX) <= UINT16_MAX,
+               "an offset is enough");
 
 struct gather_each {
     uint16_t at; /* of the key; the value follows it */
@@ -18,7 +19,7 @@ struct gather_each {
 struct gather_keys {
     uint64_t ttl_ms;
     uint8_t change;
-    struct gather_each each[FACE_EACH_MAX];
+    struct gather_each each[FRONTDOOR_EACH_MAX];
     uint8_t bytes[];
 };
 
@@ -202,7 +203,7 @@ static void *copy(void *to, struct fli_slice from)
 }
 
 /* Copies what the parts need. *ret_size: the bytes that it takes. NULL: no memory. */
-static struct gather_keys *copy_keys(const struct face_request *q, size_t *ret_size)
+static struct gather_keys *copy_keys(const struct frontdoor_request *q, size_t *ret_size)
 {
     size_t size = sizeof(struct gather_keys);
     for (unsigned i = 0; i < q->n_each; i++) {
@@ -226,9 +227,9 @@ static struct gather_keys *copy_keys(const struct face_request *q, size_t *ret_s
 }
 
 void gather_request(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
-                    enum fli_command_id id, const struct face_request *q)
+                    enum fli_command_id id, const struct frontdoor_request *q)
 {
-    FLI_ASSERT(q->n_each >= 1 && q->n_each <= FACE_EACH_MAX);
+    FLI_ASSERT(q->n_each >= 1 && q->n_each <= FRONTDOOR_EACH_MAX);
     unsigned parts = q->n_each < GATHER_WINDOW ? q->n_each : GATHER_WINDOW;
     size_t size = 0;
     if (dispatch_is_full(d, request, (size_t)1 + parts)) {

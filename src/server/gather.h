@@ -18,9 +18,9 @@
 
 #define GATHER_WINDOW 16u /* parts of a whole */
 
-/* Takes a request of FACE_OP_RENEW_EACH; answers it later, or with an error now. */
+/* Takes a request of FRONTDOOR_OP_RENEW_EACH; answers it later, or with an error now. */
 void gather_request(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
-                    enum fli_command_id id, const struct face_request *q);
+                    enum fli_command_id id, const struct frontdoor_request *q);
 
 void gather_leave(struct call *whole); /* the client is gone */
 void gather_turn(struct dispatch *d);  /* submits what is in line */

@@ -510,7 +510,7 @@ static int make_dispatch(struct server *s)
         .describe = on_describe,
         .busiest = on_busiest,
         .may_see = on_may_see,
-        .face = s->face.scripts == NULL ? NULL : &s->face,
+        .frontdoor = s->frontdoor.scripts == NULL ? NULL : &s->frontdoor,
     };
     return dispatch_create(&dc, &s->dispatch);
 }
@@ -689,7 +689,7 @@ int server_create(uv_loop_t *loop, const struct config *config, const struct ser
     (void)snprintf(errmsg, errmsg_size, "out of memory");
     make_events(s);
     int rc = make_access(s, errmsg, errmsg_size);
-    rc = rc != 0 ? rc : redis_face_open(config, &s->face, errmsg, errmsg_size);
+    rc = rc != 0 ? rc : frontdoor_open(config, &s->frontdoor, errmsg, errmsg_size);
     rc = rc != 0 ? rc : make_dispatch(s);
     rc = rc != 0 ? rc : make_net(s);
     data_dir_await_child(config->data);
@@ -786,7 +786,7 @@ void server_destroy(struct server *s)
     node_destroy(s->node);
     net_server_destroy(s->net);
     dispatch_destroy(s->dispatch);
-    redis_face_close(&s->face);
+    frontdoor_close(&s->frontdoor);
     monitor_destroy(s->monitor);
     access_destroy(s->access);
     events_fini(&s->events);

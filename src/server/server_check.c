@@ -6,7 +6,7 @@
 
 #include "auth/aclfile.h"
 #include "peer/security.h"
-#include "server/redis_face.h"
+#include "server/frontdoor_open.h"
 #include "tls/tls.h"
 
 static int check_users(const struct config *c, char *errmsg, size_t errmsg_size)
@@ -23,10 +23,10 @@ static int check_users(const struct config *c, char *errmsg, size_t errmsg_size)
 
 static int check_aliases(const struct config *c, char *errmsg, size_t errmsg_size)
 {
-    struct dispatch_face face;
-    int rc = redis_face_open(c, &face, errmsg, errmsg_size);
+    struct dispatch_frontdoor frontdoor;
+    int rc = frontdoor_open(c, &frontdoor, errmsg, errmsg_size);
     if (rc == 0) {
-        redis_face_close(&face);
+        frontdoor_close(&frontdoor);
     }
     return rc;
 }

@@ -7,7 +7,7 @@
 #include "server/dispatch.h"
 #include "server/events.h"
 #include "server/monitor.h"
-#include "server/redis_face.h"
+#include "server/frontdoor_open.h"
 #include "server/server.h"
 
 struct server {
@@ -19,7 +19,7 @@ struct server {
     struct dispatch *dispatch;
     struct monitor *monitor;
     struct access *access;
-    struct dispatch_face face;
+    struct dispatch_frontdoor frontdoor;
     struct events events;
     struct fli_buf confirm; /* scratch */
     struct net_commands commands;

@@ -6,7 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
-#include "server/face.h"
+#include "server/frontdoor.h"
 #include "server/render.h"
 #include "wire/resp.h"
 

@@ -15,9 +15,9 @@
 #define CONN (BOTH | FLI_CMD_LOCAL | FLI_CMD_CONNECTION)
 #define LOCK_WRITE (FLI_CMD_LOCK | FLI_CMD_WRITE)
 #define LOCK_QUERY (FLI_CMD_LOCK | FLI_CMD_QUERY)
-#define FACE_WRITE (LOCK_WRITE | FLI_CMD_FACE)
-#define FACE_QUERY (LOCK_QUERY | FLI_CMD_FACE)
-#define FACE_LOCAL (FLI_CMD_LOCK | FLI_CMD_LOCAL | FLI_CMD_FACE)
+#define FRONTDOOR_WRITE (LOCK_WRITE | FLI_CMD_FRONTDOOR)
+#define FRONTDOOR_QUERY (LOCK_QUERY | FLI_CMD_FRONTDOOR)
+#define FRONTDOOR_LOCAL (FLI_CMD_LOCK | FLI_CMD_LOCAL | FLI_CMD_FRONTDOOR)
 #define PUBSUB (FLI_CMD_LOCK | FLI_CMD_LOCAL | FLI_CMD_CONNECTION)
 #define CLUSTER (FLI_CMD_LOCK | FLI_CMD_LOCAL | FLI_CMD_ADMIN)
 
@@ -57,7 +57,7 @@ const struct fli_command fli_commands[] = {
      "attempt that arrives after a later one is refused (LATE)."},
     {FLI_CMD_AUTH, "AUTH", NULL, 1, 2, CONN, "[user] password", "OK",
      "Logs the connection in as a user (by default as the user `default`), until it ends."},
-    {FLI_CMD_BLPOP, "BLPOP", NULL, 2, -1, FACE_QUERY, "lock-signal:X seconds",
+    {FLI_CMD_BLPOP, "BLPOP", NULL, 2, -1, FRONTDOOR_QUERY, "lock-signal:X seconds",
      "an array of the key and 1, or nil when the time is over",
      "Waits until the lock lock:X may be free, as python-redis-lock does. Only for keys of that "
      "form."},
@@ -128,26 +128,26 @@ const struct fli_command fli_commands[] = {
      "Describes some commands for programs, all of them by default."},
     {FLI_CMD_COMMAND_LIST, "COMMAND", "LIST", 0, 0, CONN, "", "an array of names",
      "Lists the names of the commands."},
-    {FLI_CMD_KEY_DEL, "DEL", NULL, 1, -1, FACE_WRITE, "key [key ...]", "how many",
-     "Is refused, since it does not name the lock's owner: see DELEX. With `--redis-face-del yes` "
+    {FLI_CMD_KEY_DEL, "DEL", NULL, 1, -1, FRONTDOOR_WRITE, "key [key ...]", "how many",
+     "Is refused, since it does not name the lock's owner: see DELEX. With `--front-door-del yes` "
      "it ends the keys of all owners."},
     {FLI_CMD_DEL, "DEL", NULL, 1, 4, FLI_CMD_STORE | FLI_CMD_WRITE, "key FENCE lock token",
      "1 when the key existed, otherwise 0", "Deletes a key, unless the token is stale."},
-    {FLI_CMD_DELEX, "DELEX", NULL, 1, 3, FACE_WRITE, "key IFEQ value", "1, or 0",
+    {FLI_CMD_DELEX, "DELEX", NULL, 1, 3, FRONTDOOR_WRITE, "key IFEQ value", "1, or 0",
      "Gives the lock back if the value holds it."},
-    {FLI_CMD_DELIFEQ, "DELIFEQ", NULL, 2, 2, FACE_WRITE, "key value", "1, or 0",
+    {FLI_CMD_DELIFEQ, "DELIFEQ", NULL, 2, 2, FRONTDOOR_WRITE, "key value", "1, or 0",
      "Gives the lock back if the value holds it."},
     {FLI_CMD_ECHO, "ECHO", NULL, 1, 1, CONN, "message", "the message", "Gives the message back."},
-    {FLI_CMD_EVAL, "EVAL", NULL, 2, -1, FACE_WRITE, "script numkeys [key ...] [arg ...]",
+    {FLI_CMD_EVAL, "EVAL", NULL, 2, -1, FRONTDOOR_WRITE, "script numkeys [key ...] [arg ...]",
      "as the form of the script says",
      "Recognises a script as one of the forms of docs/FRONTDOOR.md and does what the script would "
      "do; no script is run."},
-    {FLI_CMD_EVALSHA, "EVALSHA", NULL, 2, -1, FACE_WRITE, "sha1 numkeys [key ...] [arg ...]",
+    {FLI_CMD_EVALSHA, "EVALSHA", NULL, 2, -1, FRONTDOOR_WRITE, "sha1 numkeys [key ...] [arg ...]",
      "as the form of the script says; NOSCRIPT when it is not known",
      "Does the same for a script by its SHA-1; a known script need not have been loaded."},
-    {FLI_CMD_EXISTS, "EXISTS", NULL, 1, -1, FACE_QUERY, "key [key ...]", "integer",
+    {FLI_CMD_EXISTS, "EXISTS", NULL, 1, -1, FRONTDOOR_QUERY, "key [key ...]", "integer",
      "Counts the keys whose locks are not free."},
-    {FLI_CMD_KEY_GET, "GET", NULL, 1, 1, FACE_QUERY, "key",
+    {FLI_CMD_KEY_GET, "GET", NULL, 1, 1, FRONTDOOR_QUERY, "key",
      "the value that holds the lock, or nil when it is free", "Says which value holds the lock."},
     {FLI_CMD_GET, "GET", NULL, 1, 4, FLI_CMD_STORE | FLI_CMD_QUERY, "key [FENCE lock token]",
      "the value, or nil when there is none",
@@ -156,9 +156,9 @@ const struct fli_command fli_commands[] = {
     {FLI_CMD_HELLO, "HELLO", NULL, 0, -1, CONN, "[protover [AUTH user password] [SETNAME name]]",
      "a map: server, version, proto, id, mode, role, modules and more",
      "Greets, and chooses RESP2 or RESP3 for this connection."},
-    {FLI_CMD_HEXISTS, "HEXISTS", NULL, 2, 2, FACE_QUERY, "key value", "1, or 0",
+    {FLI_CMD_HEXISTS, "HEXISTS", NULL, 2, 2, FRONTDOOR_QUERY, "key value", "1, or 0",
      "Says whether the value has taken the lock as Redisson does."},
-    {FLI_CMD_HGET, "HGET", NULL, 2, 2, FACE_QUERY, "key value",
+    {FLI_CMD_HGET, "HGET", NULL, 2, 2, FRONTDOOR_QUERY, "key value",
      "digits, or nil when the value has not taken the lock as Redisson does",
      "Says how often the value has taken the lock and not given it back."},
     {FLI_CMD_INFO, "INFO", NULL, 0, -1, BOTH | FLI_CMD_LOCAL, "[section ...]",
@@ -171,13 +171,13 @@ const struct fli_command fli_commands[] = {
      "an array: the cursor of the next page, empty at the end, and an array of one map a lock",
      "Lists the locks that are held, awaited or delayed, page by page; or those that were waited "
      "for most, as the node that is asked has seen it in the log."},
-    {FLI_CMD_LOCKTOKEN, "LOCKTOKEN", NULL, 2, 2, FACE_QUERY, "key value",
+    {FLI_CMD_LOCKTOKEN, "LOCKTOKEN", NULL, 2, 2, FRONTDOOR_QUERY, "key value",
      "the token (integer) while the value holds the lock, otherwise nil",
      "Gives the fencing token of a lock that the value took through SET or a script."},
     {FLI_CMD_MARK, "MARK", NULL, 1, 1, FLI_CMD_STORE | FLI_CMD_QUERY, "lock",
      "the mark (integer), 0 when there is none", "Gives the highest token accepted for the lock."},
-    {FLI_CMD_PEXPIRE, "PEXPIRE", NULL, 2, -1, FACE_WRITE, "key ms [XX]", "1, or 0",
-     "Is refused, since it does not name the lock's owner: see SET with XX. With `--redis-face-del "
+    {FLI_CMD_PEXPIRE, "PEXPIRE", NULL, 2, -1, FRONTDOOR_WRITE, "key ms [XX]", "1, or 0",
+     "Is refused, since it does not name the lock's owner: see SET with XX. With `--front-door-del "
      "yes` it prolongs the lease of any owner."},
     {FLI_CMD_PING, "PING", NULL, 0, 1, CONN, "[message]", "PONG, or the message",
      "Says that this node is there."},
@@ -185,7 +185,7 @@ const struct fli_command fli_commands[] = {
      "for each pattern: psubscribe, the pattern, how many subscriptions this connection has",
      "Sends the events of all channels that a pattern matches, from now on; `*`, `?` and `[a-z]` "
      "as in LOCKS MATCH."},
-    {FLI_CMD_PTTL, "PTTL", NULL, 1, 1, FACE_QUERY, "key",
+    {FLI_CMD_PTTL, "PTTL", NULL, 1, 1, FRONTDOOR_QUERY, "key",
      "milliseconds (integer), or -2 when the lock is free",
      "Says how much is left of the lease of the lock's holder."},
     {FLI_CMD_PUNSUBSCRIBE, "PUNSUBSCRIBE", NULL, 0, -1, PUBSUB, "[pattern ...]",
@@ -203,15 +203,15 @@ const struct fli_command fli_commands[] = {
      "for half their TTL, and how many were lost, since its last report; the node counts them."},
     {FLI_CMD_RESET, "RESET", NULL, 0, 0, CONN, "", "RESET",
      "Makes the connection as it was when it was opened."},
-    {FLI_CMD_SCRIPT_EXISTS, "SCRIPT", "EXISTS", 1, -1, FACE_LOCAL, "sha1 [sha1 ...]",
+    {FLI_CMD_SCRIPT_EXISTS, "SCRIPT", "EXISTS", 1, -1, FRONTDOOR_LOCAL, "sha1 [sha1 ...]",
      "an array of 1 or 0", "Says which scripts this node knows."},
-    {FLI_CMD_SCRIPT_FLUSH, "SCRIPT", "FLUSH", 0, 1, FACE_LOCAL, "[ASYNC | SYNC]", "OK",
+    {FLI_CMD_SCRIPT_FLUSH, "SCRIPT", "FLUSH", 0, 1, FRONTDOOR_LOCAL, "[ASYNC | SYNC]", "OK",
      "Forgets the scripts that were loaded at this node."},
-    {FLI_CMD_SCRIPT_LOAD, "SCRIPT", "LOAD", 1, 1, FACE_LOCAL, "script", "its SHA-1",
+    {FLI_CMD_SCRIPT_LOAD, "SCRIPT", "LOAD", 1, 1, FRONTDOOR_LOCAL, "script", "its SHA-1",
      "Makes a script known to this node, if it is recognised."},
     {FLI_CMD_SELECT, "SELECT", NULL, 1, 1, CONN, "index", "OK",
      "Does nothing: there is only database 0."},
-    {FLI_CMD_SENTINEL, "SENTINEL", NULL, 1, 2, FACE_LOCAL, "question [name]",
+    {FLI_CMD_SENTINEL, "SENTINEL", NULL, 1, 2, FRONTDOOR_LOCAL, "question [name]",
      "as Redis Sentinel answers",
      "Answers GET-MASTER-ADDR-BY-NAME, MASTERS, MASTER, SENTINELS and REPLICAS: the master is the "
      "node that leads, the nodes are its sentinels, and it has no replicas."},
@@ -231,7 +231,7 @@ const struct fli_command fli_commands[] = {
      "see RENEW."},
     {FLI_CMD_SESSION_SHOW, "SESSION", "SHOW", 1, 1, LOCK_QUERY, "owner",
      "a map, or nil when there is no such session", "Describes one session."},
-    {FLI_CMD_KEY_SET, "SET", NULL, 2, -1, FACE_WRITE,
+    {FLI_CMD_KEY_SET, "SET", NULL, 2, -1, FRONTDOOR_WRITE,
      "key value [NX | XX | IFEQ value] [GET] [PX ms | EX s | PXAT ms | EXAT s | KEEPTTL]",
      "OK; nil when another value holds the lock; with GET the value before",
      "Takes the lock for the value (NX), prolongs its lease (XX), or does one of both; without "
@@ -247,10 +247,11 @@ const struct fli_command fli_commands[] = {
     {FLI_CMD_TOKEN, "TOKEN", NULL, 1, 1, LOCK_WRITE, "name", "a new token (integer)",
      "Issues a token without holding the lock, for Redlock or any other election outside of this "
      "service."},
-    {FLI_CMD_TTL, "TTL", NULL, 1, 1, FACE_QUERY, "key",
+    {FLI_CMD_TTL, "TTL", NULL, 1, 1, FRONTDOOR_QUERY, "key",
      "seconds (integer, rounded), or -2 when the lock is free",
      "Says how much is left of the lease of the lock's holder."},
-    {FLI_CMD_UNLINK, "UNLINK", NULL, 1, -1, FACE_WRITE, "key [key ...]", "how many", "As DEL."},
+    {FLI_CMD_UNLINK, "UNLINK", NULL, 1, -1, FRONTDOOR_WRITE, "key [key ...]", "how many",
+     "As DEL."},
     {FLI_CMD_UNSUBSCRIBE, "UNSUBSCRIBE", NULL, 0, -1, PUBSUB, "[channel ...]",
      "for each channel: unsubscribe, the channel, how many subscriptions are left",
      "Ends subscriptions to channels, all of them by default."},
@@ -390,7 +391,7 @@ const char *fli_command_group(const struct fli_command *c)
     if ((c->flags & FLI_CMD_CONNECTION) != 0) {
         return strcmp(c->name, "COMMAND") == 0 ? "server" : "connection";
     }
-    if ((c->flags & FLI_CMD_FACE) != 0) {
+    if ((c->flags & FLI_CMD_FRONTDOOR) != 0) {
         return "redis";
     }
     if (strcmp(c->name, "INFO") == 0) {

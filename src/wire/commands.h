@@ -22,7 +22,7 @@ enum fli_command_flags {
     FLI_CMD_WRITE = 16,      /* changes replicated state or the database */
     FLI_CMD_ADMIN = 32,      /* for operators */
     FLI_CMD_CONNECTION = 64, /* about the connection: HELLO, CLIENT, QUIT... */
-    FLI_CMD_FACE = 128,      /* requests of Redis clients about locks; src/face reads the
+    FLI_CMD_FRONTDOOR = 128, /* requests of Redis clients about locks; src/frontdoor reads the
                                 arguments */
 };
 

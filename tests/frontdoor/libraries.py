@@ -435,7 +435,7 @@ class Several(Asking):
         self.each(cluster, use)
 
     def test_shared_they_work(self):
-        self.cluster = cluster = Cluster(self.lab, 3, ['--redis-face-shared', 'yes', *LONG_ELECTION_TIMEOUT]).start()
+        self.cluster = cluster = Cluster(self.lab, 3, ['--front-door-shared', 'yes', *LONG_ELECTION_TIMEOUT]).start()
 
         def use(a, b, key, lock):
             answers = []

@@ -276,7 +276,7 @@ class MajorBefore(Redisson):
 class WithoutLatches(Redisson):
     name = 'Redisson 3.16'
     fenced = False
-    lease = -1  # with a lease it sends a bare PEXPIRE (--redis-face-del)
+    lease = -1  # with a lease it sends a bare PEXPIRE (--front-door-del)
 
 
 del Redisson  # what the releases have in common

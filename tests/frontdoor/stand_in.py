@@ -44,7 +44,7 @@ class Backend:
         threading.Thread(target=self.start, daemon=True).start()
 
     def start(self):
-        self.node = Cluster(self.lab, 1, ('--redis-face-del', 'yes')).start().nodes[0]
+        self.node = Cluster(self.lab, 1, ('--front-door-del', 'yes')).start().nodes[0]
         self.up.set()
 
     def get(self):

@@ -6,16 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "face/monitor.h"
-#include "face/normal.h"
-#include "face/request.h"
+#include "frontdoor/monitor.h"
+#include "frontdoor/normal.h"
+#include "frontdoor/request.h"
 
 static void check_names(struct fli_slice text)
 {
-    uint8_t a[FACE_SHA1_SIZE];
-    uint8_t b[FACE_SHA1_SIZE];
-    bool ok = face_normal(text, a);
-    FLI_ASSERT(face_normal(text, b) == ok && memcmp(a, b, sizeof a) == 0);
+    uint8_t a[FRONTDOOR_SHA1_SIZE];
+    uint8_t b[FRONTDOOR_SHA1_SIZE];
+    bool ok = frontdoor_normal(text, a);
+    FLI_ASSERT(frontdoor_normal(text, b) == ok && memcmp(a, b, sizeof a) == 0);
     /* A comment in front and a line end behind are no tokens. */
     static const char front[] = "-- \xff'[[\n \t";
     size_t len = sizeof front - 1 + text.len + 1;
@@ -26,7 +26,7 @@ static void check_names(struct fli_slice text)
     }
     more[len - 1] = '\n';
     bool marked = text.len >= 3 && memcmp(text.data, "\xef\xbb\xbf", 3) == 0;
-    bool again = face_normal((struct fli_slice){more, len}, b);
+    bool again = frontdoor_normal((struct fli_slice){more, len}, b);
     FLI_ASSERT(marked || !ok || (again && memcmp(a, b, sizeof a) == 0));
     free(more);
 }
@@ -47,7 +47,7 @@ static bool read_tokens(struct fli_slice text, char *room, size_t size, struct t
                         size_t *n)
 {
     *n = 0;
-    if (text.len > size / 4 || !face_normal_print(text, room, size)) {
+    if (text.len > size / 4 || !frontdoor_normal_print(text, room, size)) {
         return false;
     }
     for (char *p = room; *p != '\0'; (*n)++) {
@@ -116,16 +116,16 @@ static size_t set_otherwise(const struct token *tokens, size_t n, size_t odd, un
     return len;
 }
 
-static void check_otherwise(struct fli_slice text, struct face_scripts *s)
+static void check_otherwise(struct fli_slice text, struct frontdoor_scripts *s)
 {
     static char room[TEXT_MAX];
     static char other[TEXT_MAX * 2];
     static struct token tokens[TOKENS_MAX];
-    uint8_t a[FACE_SHA1_SIZE];
-    uint8_t b[FACE_SHA1_SIZE];
-    uint8_t sha1[FACE_SHA1_SIZE];
+    uint8_t a[FRONTDOOR_SHA1_SIZE];
+    uint8_t b[FRONTDOOR_SHA1_SIZE];
+    uint8_t sha1[FRONTDOOR_SHA1_SIZE];
     size_t n;
-    if (text.len > TEXT_MAX / 8 || !face_normal(text, a) ||
+    if (text.len > TEXT_MAX / 8 || !frontdoor_normal(text, a) ||
         !read_tokens(text, room, sizeof room, tokens, &n) || n == 0) {
         return;
     }
@@ -135,27 +135,27 @@ static void check_otherwise(struct fli_slice text, struct face_scripts *s)
         return;
     }
     struct fli_slice again = {(const uint8_t *)other, len};
-    FLI_ASSERT(face_normal(again, b) && memcmp(a, b, sizeof a) == 0);
-    const struct face_form *f = face_scripts_load(s, text, sha1);
-    FLI_ASSERT(face_scripts_load(s, again, sha1) == f);
+    FLI_ASSERT(frontdoor_normal(again, b) && memcmp(a, b, sizeof a) == 0);
+    const struct frontdoor_form *f = frontdoor_scripts_load(s, text, sha1);
+    FLI_ASSERT(frontdoor_scripts_load(s, again, sha1) == f);
     /* One token that is another. A sign with a byte behind it is two tokens, or more. */
     len = set_otherwise(tokens, n, style % n, style, other);
     again.len = len;
-    FLI_ASSERT(len == 0 || !face_normal(again, b) || memcmp(a, b, sizeof a) != 0);
+    FLI_ASSERT(len == 0 || !frontdoor_normal(again, b) || memcmp(a, b, sizeof a) != 0);
 }
 
 /* As what stands behind our own text of a form: how many keys, and words. */
-static void check_form(struct fli_slice text, struct face_scripts *s)
+static void check_form(struct fli_slice text, struct frontdoor_scripts *s)
 {
-    struct face_context c = {.scripts = s, .wall_ms = 1};
-    struct fli_slice args[2 + 2 * FACE_EACH_MAX] = {{NULL, 0}};
-    struct face_request q;
-    char errmsg[FACE_ERRMSG_SIZE];
+    struct frontdoor_context c = {.scripts = s, .wall_ms = 1};
+    struct fli_slice args[2 + 2 * FRONTDOOR_EACH_MAX] = {{NULL, 0}};
+    struct frontdoor_request q;
+    char errmsg[FRONTDOOR_ERRMSG_SIZE];
     unsigned n = 1;
     if (text.len == 0) {
         return;
     }
-    const struct face_form *f = &face_forms[text.data[0] % face_forms_len];
+    const struct frontdoor_form *f = &frontdoor_forms[text.data[0] % frontdoor_forms_len];
     args[0] = (struct fli_slice){(const uint8_t *)f->script, strlen(f->script)};
     for (size_t i = 1, at = 1; i <= text.len && n < sizeof args / sizeof args[0]; i++) {
         if (i == text.len || text.data[i] == ' ') {
@@ -163,13 +163,13 @@ static void check_form(struct fli_slice text, struct face_scripts *s)
             at = i + 1;
         }
     }
-    if (n < 2 || face_request_parse(&c, FLI_CMD_EVAL, args, n, &q, errmsg) != 0) {
+    if (n < 2 || frontdoor_request_parse(&c, FLI_CMD_EVAL, args, n, &q, errmsg) != 0) {
         return;
     }
-    FLI_ASSERT((q.n_keys >= 1 && q.n_keys <= FACE_KEYS_MAX && q.n_each == 0) ||
-               (q.n_keys == 0 && q.n_each >= 1 && q.n_each <= FACE_EACH_MAX));
+    FLI_ASSERT((q.n_keys >= 1 && q.n_keys <= FRONTDOOR_KEYS_MAX && q.n_each == 0) ||
+               (q.n_keys == 0 && q.n_each >= 1 && q.n_each <= FRONTDOOR_EACH_MAX));
     FLI_ASSERT(q.ttl_ms == 0 || (q.ttl_ms >= FL_TTL_MIN_MS && q.ttl_ms <= FL_TTL_MAX_MS));
-    FLI_ASSERT(q.has_latch == (q.keep_ms != 0) && q.keep_ms <= FACE_KEEP_MAX_MS);
+    FLI_ASSERT(q.has_latch == (q.keep_ms != 0) && q.keep_ms <= FRONTDOOR_KEEP_MAX_MS);
     for (unsigned i = 0; i < q.n_each; i++) {
         FLI_ASSERT(q.each_keys[i].len >= 1 && q.each_values[i].len >= 1);
         FLI_ASSERT(&q.each_values[i] < &args[n]);
@@ -177,16 +177,16 @@ static void check_form(struct fli_slice text, struct face_scripts *s)
 }
 
 /* As a line of MONITOR. */
-static void check_line(struct fli_slice line, struct face_scripts *s)
+static void check_line(struct fli_slice line, struct frontdoor_scripts *s)
 {
-    struct face_context c = {.scripts = s, .wall_ms = 1};
-    struct face_monitored m;
-    struct face_verdict v;
+    struct frontdoor_context c = {.scripts = s, .wall_ms = 1};
+    struct frontdoor_monitored m;
+    struct frontdoor_verdict v;
     uint8_t *room = fli_xmalloc(line.len + 1);
-    if (face_monitor_read(line, room, &m)) {
+    if (frontdoor_monitor_read(line, room, &m)) {
         FLI_ASSERT(m.n > 0);
-        (void)face_monitor_key(&m);
-        face_monitor_check(&c, &m, &v);
+        (void)frontdoor_monitor_key(&m);
+        frontdoor_monitor_check(&c, &m, &v);
         FLI_ASSERT(strlen(v.what) > 0 && v.served == (v.why[0] == '\0'));
     }
     free(room);
@@ -195,18 +195,18 @@ static void check_line(struct fli_slice line, struct face_scripts *s)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fli_slice text = {data, size};
-    struct face_scripts *s;
-    uint8_t sha1[FACE_SHA1_SIZE];
-    char errmsg[FACE_ERRMSG_SIZE];
+    struct frontdoor_scripts *s;
+    uint8_t sha1[FRONTDOOR_SHA1_SIZE];
+    char errmsg[FRONTDOOR_ERRMSG_SIZE];
     check_names(text);
-    FLI_ASSERT(face_scripts_create(&s) == 0);
-    const struct face_form *f = face_scripts_load(s, text, sha1);
-    FLI_ASSERT(face_scripts_find(s, sha1) == f);
+    FLI_ASSERT(frontdoor_scripts_create(&s) == 0);
+    const struct frontdoor_form *f = frontdoor_scripts_load(s, text, sha1);
+    FLI_ASSERT(frontdoor_scripts_find(s, sha1) == f);
     check_otherwise(text, s);
-    int rc = face_scripts_alias(s, text, errmsg, sizeof errmsg);
+    int rc = frontdoor_scripts_alias(s, text, errmsg, sizeof errmsg);
     FLI_ASSERT(rc == 0 || rc == FL_EINVAL);
     /* SET with the words of the text behind key and value. */
-    struct face_context c = {.scripts = s, .wall_ms = 1};
+    struct frontdoor_context c = {.scripts = s, .wall_ms = 1};
     struct fli_slice args[16] = {{data, size}, {data, size}};
     unsigned n = 2;
     for (size_t i = 0, at = 0; i <= size && n < 16; i++) {
@@ -215,12 +215,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             at = i + 1;
         }
     }
-    struct face_request q;
-    rc = face_request_parse(&c, FLI_CMD_KEY_SET, args, n, &q, errmsg);
+    struct frontdoor_request q;
+    rc = frontdoor_request_parse(&c, FLI_CMD_KEY_SET, args, n, &q, errmsg);
     FLI_ASSERT(rc == FL_EINVAL || (rc == 0 && (q.ttl_ms == 0 || (q.ttl_ms >= FL_TTL_MIN_MS &&
                                                                  q.ttl_ms <= FL_TTL_MAX_MS))));
     check_line(text, s);
     check_form(text, s);
-    face_scripts_destroy(s);
+    frontdoor_scripts_destroy(s);
     return 0;
 }

@@ -234,7 +234,7 @@ class Logins(AclCase):
 
     def test_the_front_door_asks_who_it_is(self):
         """Also where it answers by itself: what scripts, keys and arguments it knows is nobody's business, and it keeps nothing."""
-        node = self.cluster(1, '--redis-face', 'a*').nodes[0]
+        node = self.cluster(1, '--front-door', 'a*').nodes[0]
         boss = self.user(node, 'boss', '~*', '+@all')
         no_rights = self.user(node, 'no')
         release = form_texts()['release']

@@ -52,7 +52,7 @@ class Table(AclCase):
             return None
 
     def test_each_command_asks_for_its_right_and_for_no_other(self):
-        node = self.cluster(1, '--redis-face-del', 'yes').nodes[0]
+        node = self.cluster(1, '--front-door-del', 'yes').nodes[0]
         node.call('SET', 'held', 'mine', 'NX', 'PX', TTL)
         self.assertEqual(served(node), set(NEEDS), 'say here what a new command needs')
         node.call('ACL', 'SETUSER', 'no', 'on', 'nopass', '~*')
@@ -76,7 +76,7 @@ class Table(AclCase):
 class Relayed(AclCase):
     def test_each_command_at_a_follower_has_an_answer(self):
         """The leader ends the stream of a node that passes on what none may: then all of its commands are UNCERTAIN."""
-        cluster = self.cluster(3, '--redis-face-del', 'yes')
+        cluster = self.cluster(3, '--front-door-del', 'yes')
         follower = cluster.followers()[0]
         ask_again(follower, 'SET', 'held', 'mine', 'NX', 'PX', TTL)
         settings = as_dict(ask_again(follower, 'CLUSTER', 'CONFIG', 'GET'))

@@ -216,7 +216,7 @@ class Forms(Case):
             self.assertEqual(self.ours.call('GET', key), self.theirs.call('GET', key), (state, words))
 
     def test_del_and_pexpire_answer_as_redis_does(self):
-        node = Cluster(self.lab, 1, ('--redis-face-del', 'yes'), kind='del').start().nodes[0]
+        node = Cluster(self.lab, 1, ('--front-door-del', 'yes'), kind='del').start().nodes[0]
         with node.client() as self.ours:
             for i, (states, command) in enumerate(itertools.product(itertools.product(('absent', 'own', 'other'), repeat=2),
                                                                     ('DEL', 'UNLINK', 'PEXPIRE'))):
@@ -252,7 +252,7 @@ class Forms(Case):
         with self.assertRaises(RespError) as e:
             self.ours.call('EVAL', 'return 1', 1, 'k')
         self.assertIn('script %s is none' % hashlib.sha1(b'return 1').hexdigest(), e.exception.line)
-        self.assertIn('--redis-face-aliases', e.exception.line)
+        self.assertIn('--front-door-aliases', e.exception.line)
 
     def test_values_are_bytes(self):
         value = bytes(range(256))[1:]
@@ -263,9 +263,9 @@ class Forms(Case):
 
 
 class SharedForms(Forms):
-    """With --redis-face-shared a client asks every node: who takes what he has is told that he took it, and the second release
+    """With --front-door-shared a client asks every node: who takes what he has is told that he took it, and the second release
     says what the first one said. All else answers as it does without."""
-    extra = ('--redis-face-shared', 'yes')
+    extra = ('--front-door-shared', 'yes')
 
     def granted_again(self, state, option, answer_of_redis, granted):
         again = state == 'own' and 'NX' in option and answer_of_redis in (None, 0, b'own')
@@ -483,7 +483,7 @@ class Locks(Nodes):
         self.assertEqual(acq.call('DELIFEQ', 'a', 'me'), 1)
 
     def test_rights_to_end_anybodys(self):
-        node = Cluster(self.lab, 1, ('--redis-face-del', 'yes')).start().nodes[0]
+        node = Cluster(self.lab, 1, ('--front-door-del', 'yes')).start().nodes[0]
         for name, words in (('one', '+@acquire'), ('two', '+@acquire'), ('all', '+@break')):
             node.call('ACL', 'SETUSER', name, 'on', '>password-of-' + name, '~*', words)
         one, two, all_ = (node.client() for _ in range(3))
@@ -514,9 +514,9 @@ class Locks(Nodes):
         script = "local mine = redis.call('get', KEYS[1]) return mine == ARGV[1] and redis.call('del', KEYS[1]) or 0"
         with open(path, 'w', encoding='utf-8') as f:
             f.write('# ours\n%s = release\n' % hashlib.sha1(script.encode()).hexdigest())
-        node = Cluster(self.lab, 1, ('--redis-face', 'job:*', '--redis-face-aliases', path)).start().nodes[0]
+        node = Cluster(self.lab, 1, ('--front-door', 'job:*', '--front-door-aliases', path)).start().nodes[0]
         self.assertEqual(node.call('SET', 'job:1', 'me', 'NX', 'PX', TTL), 'OK')
-        self.refused(node, 'SET', 'x', 'me', 'NX', text='--redis-face')
+        self.refused(node, 'SET', 'x', 'me', 'NX', text='--front-door')
         self.assertEqual(node.call('EVAL', script, 1, 'job:1', 'me'), 1)
         self.assertEqual(node.call('SCRIPT', 'EXISTS', hashlib.sha1(script.encode()).hexdigest()), [1])
 
@@ -526,7 +526,7 @@ class Locks(Nodes):
             f.write('\n%s = relase\n' % ('a' * 40))
         for argv in ((), ('--check',)):
             p = subprocess.run([binary('fencelockd'), '--data', self.lab.path('data'), '--listen', '127.0.0.1:0',
-                                '--redis-face-aliases', path, *argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                '--front-door-aliases', path, *argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                timeout=PATIENCE_S, check=False)
             self.assertNotEqual(p.returncode, 0)
             self.assertIn(b'line 2: there is no such form; there are: release,', p.stdout)
@@ -570,10 +570,10 @@ class Locks(Nodes):
         self.refused(others[0], 'SENTINEL', 'FAILOVER', 'any', text='there are: GET-MASTER-ADDR-BY-NAME')
 
     def test_switched_off(self):
-        node = Cluster(self.lab, 1, ('--redis-face', 'no')).start().nodes[0]
+        node = Cluster(self.lab, 1, ('--front-door', 'no')).start().nodes[0]
         for command in (('SET', 'x', 'me', 'NX'), ('GET', 'x'), ('EVAL', 'return 1', 1, 'x'), ('SCRIPT', 'EXISTS', 'x'),
                         ('SENTINEL', 'MASTERS')):
-            self.refused(node, *command, text='--redis-face no')
+            self.refused(node, *command, text='--front-door no')
 
 
 VALUE = 'a-value-of-a-library'
@@ -614,7 +614,7 @@ class Several(Nodes):
         self.assertEqual(b.call('DELIFEQ', x, VALUE), 0)
 
     def test_shared_equal_values_are_one(self):
-        a, b, c = self.three('--redis-face-shared', 'yes').nodes
+        a, b, c = self.three('--front-door-shared', 'yes').nodes
         release = form_texts()['release']
         for node in (a, b, c):
             self.assertEqual(node.call('SET', 'x', VALUE, 'NX', 'PX', TTL), 'OK')
@@ -647,7 +647,7 @@ class Several(Nodes):
         self.assertEqual(try_again(released_each, what='each in time'), [2, 2, 2])
 
     def test_shared_through_a_change_of_leader(self):
-        cluster = self.three('--redis-face-shared', 'yes')
+        cluster = self.three('--front-door-shared', 'yes')
 
         def released():
             """The new leader has seen the release in its own log, and the clock of leases stood still without one."""

@@ -1,5 +1,5 @@
 """What lock libraries send, recorded from the libraries themselves, and sent again where the libraries cannot be had. No text of
-a library's script is kept: its SHA-1 stands for it, and the name of the form that it is (src/face/forms.c)."""
+a library's script is kept: its SHA-1 stands for it, and the name of the form that it is (src/frontdoor/forms.c)."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ WIRES = os.path.join(ROOT, 'tests', 'frontdoor', 'wires')
 
 def form_texts():
     """Name -> our own text of the form."""
-    with open(os.path.join(ROOT, 'src', 'face', 'forms.c'), encoding='utf-8') as f:
+    with open(os.path.join(ROOT, 'src', 'frontdoor', 'forms.c'), encoding='utf-8') as f:
         found = re.findall(r'\.name = "([^"]+)",\s*\.script = ((?:"[^"]*"\s*)+)', f.read())
     return {name: ''.join(re.findall(r'"([^"]*)"', lines)) for name, lines in found}
 
@@ -101,8 +101,8 @@ def wires():
 
 
 def known_forms():
-    """SHA-1 of a library's text -> the name of its form, as src/face/known.c has them."""
-    with open(os.path.join(ROOT, 'src', 'face', 'known.c'), encoding='utf-8') as f:
+    """SHA-1 of a library's text -> the name of its form, as src/frontdoor/known.c has them."""
+    with open(os.path.join(ROOT, 'src', 'frontdoor', 'known.c'), encoding='utf-8') as f:
         text = f.read()
     return dict(KNOWN_ROW.findall(text))
 

@@ -15,7 +15,7 @@ static const struct group groups[] = {
     {"lock", "Locks", "Served by `fencelockd`, on any node."},
     {"redis", "As Redis",
      "For lock libraries that were written for Redis: a key is a lock, and its value says whose it "
-     "is. Served by `fencelockd`, on any node, unless `--redis-face no`. "
+     "is. Served by `fencelockd`, on any node, unless `--front-door no`. "
      "[FRONTDOOR.md](FRONTDOOR.md) tells what differs from Redis."},
     {"session", "Sessions",
      "A session is a lease on a client's own liveness. It may hold many locks, and they end with "

@@ -38,7 +38,7 @@ ALLOWED = [
     ('judge', r'tests/', 'an oracle, a checker or a shim judges'),
     ('undo', r'tests/torture/', 'the shim keeps the bytes that a power cut takes back'),
     ('look', r'tests/', 'an oracle looks'), ('looks', r'src/wire/resp_read\.c', 'bytes that look like HTTP'),
-    ('question', r'src/(face|metrics|redlock|store)/|tests/', 'a question in plain words: a request, an INFO, a query'),
+    ('question', r'src/(frontdoor|metrics|redlock|store)/|tests/', 'a question in plain words: a request, an INFO, a query'),
     ('asking', r'tests/', 'a client of a test that asks'), ('home', r'tests/', 'where a table begins'),
     ('early', r'src/server/(access_users|server)\.c|src/cli/|src/consensus/proposer\.c|src/log/|tests/', 'before the time'),
     ('crowd', r'tests/.*\.py$|tests/[a-z]+/[a-z_]+$', 'many clients at once'),

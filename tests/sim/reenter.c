@@ -1,5 +1,5 @@
 /* reenter.c: clients that take one lock several times and give it back as often, as Redisson does:
- * with scripts of the Redis face that come to REENTER and LEAVE. They have no part in the locks of
+ * with scripts of the front door that come to REENTER and LEAVE. They have no part in the locks of
  * the other clients. A request without an answer is sent again, to any node; the label of LEAVE
  * tells a repetition from a new request.
  *
@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "face/scripts.h"
+#include "frontdoor/scripts.h"
 #include "machine/batch.h"
 #include "sim.h"
 #include "wire/resp.h"
@@ -71,8 +71,8 @@ struct sim_reenter {
     struct hold holds[LOCKS];
     struct label *labels;
     size_t labels_n, labels_cap;
-    struct face_scripts *scripts;
-    struct dispatch_face face;
+    struct frontdoor_scripts *scripts;
+    struct dispatch_frontdoor frontdoor;
     const char *enter, *leave;
 };
 
@@ -501,14 +501,14 @@ void sim_reenter_init(struct sim *s)
         return;
     }
     struct sim_reenter *re = fli_xcalloc(1, sizeof *re);
-    int rc = face_scripts_create(&re->scripts);
+    int rc = frontdoor_scripts_create(&re->scripts);
     FLI_ASSERT(rc == 0);
-    re->face.scripts = re->scripts;
-    for (size_t i = 0; i < face_forms_len; i++) {
-        if (strcmp(face_forms[i].name, "enter") == 0) {
-            re->enter = face_forms[i].script;
-        } else if (strcmp(face_forms[i].name, "leave-once-silently") == 0) {
-            re->leave = face_forms[i].script;
+    re->frontdoor.scripts = re->scripts;
+    for (size_t i = 0; i < frontdoor_forms_len; i++) {
+        if (strcmp(frontdoor_forms[i].name, "enter") == 0) {
+            re->enter = frontdoor_forms[i].script;
+        } else if (strcmp(frontdoor_forms[i].name, "leave-once-silently") == 0) {
+            re->leave = frontdoor_forms[i].script;
         }
     }
     FLI_ASSERT(re->enter != NULL && re->leave != NULL);
@@ -523,7 +523,7 @@ void sim_reenter_init(struct sim *s)
 void sim_reenter_fini(struct sim *s)
 {
     if (s->reenter != NULL) {
-        face_scripts_destroy(s->reenter->scripts);
+        frontdoor_scripts_destroy(s->reenter->scripts);
         free(s->reenter->labels);
         free(s->reenter);
         s->reenter = NULL;
@@ -548,9 +548,9 @@ bool sim_reenter_done(const struct sim *s)
     return true;
 }
 
-const struct dispatch_face *sim_reenter_face(const struct sim *s)
+const struct dispatch_frontdoor *sim_reenter_frontdoor(const struct sim *s)
 {
-    return s->reenter == NULL ? NULL : &s->reenter->face;
+    return s->reenter == NULL ? NULL : &s->reenter->frontdoor;
 }
 
 void sim_reenter_end(struct sim *s)

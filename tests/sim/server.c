@@ -697,7 +697,7 @@ void sim_server_start(struct sim_node *n)
         .gate = gate,
         .set_sender = who,
         .users = connection,
-        .face = sim_reenter_face(n->sim),
+        .frontdoor = sim_reenter_frontdoor(n->sim),
         .slack_ms = n->sim->options.slack_ms,
         .calls_max = n->sim->options.calls_max,
     };

@@ -13,7 +13,7 @@
  *   asker     clients that ask one node each, whatever it believes to be
  *   holder    clients that hold locks, several too, alone or with others, by themselves or in a
  *             session, and read, add and write back at the storage;  caller: that call all else
- *   reenter   clients and judge of locks that one owner takes several times, through the Redis face
+ *   reenter   clients and judge of locks that one owner takes several times, through the front door
  *   redlock   holders by Redlock over simulated Redis, with tokens from the cluster
  *   store     the storage that checks tokens
  *   sending   what became of each request, and what was said of it

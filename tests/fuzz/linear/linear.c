@@ -1,4 +1,5 @@
-/* linear.c: the normaliser of scripts (src/face/normal.c) takes time in proportion to the text.
+/* linear.c: the normaliser of scripts (src/frontdoor/normal.c) takes time in proportion to the
+ * text.
  *
  * Time is counted in branches of its code and in bytes that it has memchr, memcmp and memcpy look
  * at, so the number is the same at each run. Texts are pieces that a scanner may go back for,
@@ -11,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "face/normal.h"
+#include "frontdoor/normal.h"
 
 #define SHORT ((size_t)1024)
 #define TIMES ((size_t)8)
@@ -55,9 +56,9 @@ void *__wrap_memcpy(void *to, const void *from, size_t n)
 
 static uint64_t cost(const char *text, size_t len)
 {
-    uint8_t name[FACE_SHA1_SIZE];
+    uint8_t name[FRONTDOOR_SHA1_SIZE];
     steps = 0;
-    bool read = face_normal((struct fli_slice){(const uint8_t *)text, len}, name);
+    bool read = frontdoor_normal((struct fli_slice){(const uint8_t *)text, len}, name);
     (void)read;
     return steps;
 }

@@ -9,19 +9,19 @@
 
 #define RENEW_EACH "6a3d31570dc6f4b0bd32bcdc8e75667747c6f635"
 
-static struct dispatch_face face;
+static struct dispatch_frontdoor frontdoor;
 
 static int setup(void **state)
 {
     assert_int_equal(fake_setup(state), 0);
-    assert_int_equal(face_scripts_create(&face.scripts), 0);
-    ((struct fake *)*state)->d->config.face = &face;
+    assert_int_equal(frontdoor_scripts_create(&frontdoor.scripts), 0);
+    ((struct fake *)*state)->d->config.frontdoor = &frontdoor;
     return 0;
 }
 
 static int teardown(void **state)
 {
-    face_scripts_destroy(face.scripts);
+    frontdoor_scripts_destroy(frontdoor.scripts);
     return fake_teardown(state);
 }
 
@@ -138,8 +138,8 @@ TEST_WITH(few_parts_are_under_way, setup, teardown)
 TEST_WITH(all_parts_come_in_order, setup, teardown)
 {
     struct fake *f = *state;
-    struct asked *a = prolong(f, FACE_EACH_MAX);
-    for (unsigned i = 0; i < FACE_EACH_MAX; i++) {
+    struct asked *a = prolong(f, FRONTDOOR_EACH_MAX);
+    for (unsigned i = 0; i < FRONTDOOR_EACH_MAX; i++) {
         char name[8];
         int len = snprintf(name, sizeof name, "k%u", i);
         assert_true(f->sent_n > i);
@@ -217,8 +217,8 @@ TEST(parts_need_places)
     for (unsigned few = 0; few <= 1; few++) {
         struct fake f;
         fake_start_with(&f, GATHER_WINDOW + 1 - few);
-        assert_int_equal(face_scripts_create(&face.scripts), 0);
-        f.d->config.face = &face;
+        assert_int_equal(frontdoor_scripts_create(&frontdoor.scripts), 0);
+        f.d->config.frontdoor = &frontdoor;
         struct asked *a = prolong(&f, GATHER_WINDOW + 1);
         if (few) {
             expect_start(a, "-BUSY ");
@@ -230,7 +230,7 @@ TEST(parts_need_places)
             }
             assert_true(a->answered);
         }
-        face_scripts_destroy(face.scripts);
+        frontdoor_scripts_destroy(frontdoor.scripts);
         fake_end(&f);
     }
 }

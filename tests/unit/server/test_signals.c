@@ -5,17 +5,17 @@
 
 #include "server/dispatch_private.h"
 
-static int setup_face(void **state)
+static int setup_frontdoor(void **state)
 {
-    static const struct dispatch_face face = {.pattern = NULL};
+    static const struct dispatch_frontdoor frontdoor = {.pattern = NULL};
     int rc = fake_setup(state);
-    ((struct fake *)*state)->d->config.face = &face;
+    ((struct fake *)*state)->d->config.frontdoor = &frontdoor;
     return rc;
 }
 
 /* A lock that is let go often, in one entry, while many BLPOPs ask about it: each of them is passed
  * once, and answered with its query. */
-TEST_WITH(fired_signals_are_passed_once, setup_face, fake_teardown)
+TEST_WITH(fired_signals_are_passed_once, setup_frontdoor, fake_teardown)
 {
     enum { N = 8 };
     struct fake *f = *state;
@@ -60,7 +60,7 @@ static void count_calls(void *ctx, struct fli_map_node *node)
 /* The end of a hold inspects those who wait for its lock, and nobody who waits for another one,
  * whatever its name. Each name that is waited for has an entry of its own, as long as that lasts.
  */
-TEST_WITH(signals_are_found_by_their_lock, setup_face, fake_teardown)
+TEST_WITH(signals_are_found_by_their_lock, setup_frontdoor, fake_teardown)
 {
     enum { NAMES = 20 };
     struct fake *f = *state;
@@ -166,7 +166,7 @@ TEST(signals_end_in_parts)
 {
     for (enum ending how = RELEASED; how <= TIMED_OUT; how++) {
         struct fake *f = NULL;
-        assert_int_equal(setup_face((void **)&f), 0);
+        assert_int_equal(setup_frontdoor((void **)&f), 0);
         struct asked *many = park_many(f);
         end_all(f, how);
         assert_int_equal(answered(many), 0);
@@ -185,7 +185,7 @@ TEST(signals_end_in_parts)
 }
 
 /* Whoever leaves while it stands in line for its answer hears what was true, or nothing. */
-TEST_WITH(signals_that_leave_in_line, setup_face, fake_teardown)
+TEST_WITH(signals_that_leave_in_line, setup_frontdoor, fake_teardown)
 {
     struct fake *f = *state;
     struct asked *many = park_many(f);

@@ -1,9 +1,9 @@
 /* known.c: known scripts by name: SHA-1 of texts that releases of lock libraries send, and SHA-1 of
  * the Lua tokens of some of them (normal.h), for releases that differ only in layout. It has names
  * only, and no text of any library. */
-#include "face/scripts.h"
+#include "frontdoor/scripts.h"
 
-const struct face_known face_known_texts[] = {
+const struct frontdoor_known frontdoor_known_texts[] = {
     {"a7aba3bc5d6e99b3003da8b9d80a63b9f4092ecf", "extend"},
     {"cf0e94b2e9ffc7e04395cf88f7583fc309985910", "release"},
     {"6484da7d58920897fdc22b7f9afd1a3d47524ea8", "pttl-or-minus-3"},
@@ -71,9 +71,10 @@ const struct face_known face_known_texts[] = {
     {"3adcab8843f28538b47f67950913e2a88189dddd", "prolong-each"},
     {"3daa7be6cf69d9309ad990442e83bf25094f9b22", "enter-but-once"},
 };
-const size_t face_known_texts_len = sizeof face_known_texts / sizeof face_known_texts[0];
+const size_t frontdoor_known_texts_len =
+    sizeof frontdoor_known_texts / sizeof frontdoor_known_texts[0];
 
-const struct face_known face_known_tokens[] = {
+const struct frontdoor_known frontdoor_known_tokens[] = {
     {"f55933d4941a729c4a78db5a7951079b6bc5b627", "pttl-or-minus-3"},
     {"491b92b6397f022211e604e15aee304141f713fd", "obtain-all"},
     {"57e63f34f912aec0a666bb16aced217f4b3c989f", "extend-all"},
@@ -93,4 +94,5 @@ const struct face_known face_known_tokens[] = {
     {"9129374a9ef00973bf7e67454a768a34d4ea2aa2", "set-if-own-or-absent"},
     {"856c387866806426d11b44a73d2a11f37a6ba837", "ttl-or-error"},
 };
-const size_t face_known_tokens_len = sizeof face_known_tokens / sizeof face_known_tokens[0];
+const size_t frontdoor_known_tokens_len =
+    sizeof frontdoor_known_tokens / sizeof frontdoor_known_tokens[0];

@@ -1,5 +1,5 @@
-/* face.c: see face.h. */
-#include "server/face.h"
+/* frontdoor.c: see frontdoor.h. */
+#include "server/frontdoor.h"
 
 #include <string.h>
 
@@ -10,25 +10,26 @@
 #include "server/signals.h"
 #include "wire/resp.h"
 
-_Static_assert((unsigned)FACE_GRANT == MACHINE_KEYS_GRANT &&
-                   (unsigned)FACE_EXTEND == MACHINE_KEYS_EXTEND &&
-                   (unsigned)FACE_ADD == MACHINE_KEYS_ADD &&
-                   (unsigned)FACE_RELEASE == MACHINE_KEYS_RELEASE &&
-                   (unsigned)FACE_EACH == MACHINE_KEYS_EACH &&
-                   (unsigned)FACE_SWAP == MACHINE_KEYS_SWAP &&
-                   (unsigned)FACE_AGAIN == MACHINE_KEYS_AGAIN &&
-                   FACE_KEYS_MAX == MACHINE_NAMES_MAX && FACE_KEEP_MAX_MS == MACHINE_LEAVE_KEEP_MS,
+_Static_assert((unsigned)FRONTDOOR_GRANT == MACHINE_KEYS_GRANT &&
+                   (unsigned)FRONTDOOR_EXTEND == MACHINE_KEYS_EXTEND &&
+                   (unsigned)FRONTDOOR_ADD == MACHINE_KEYS_ADD &&
+                   (unsigned)FRONTDOOR_RELEASE == MACHINE_KEYS_RELEASE &&
+                   (unsigned)FRONTDOOR_EACH == MACHINE_KEYS_EACH &&
+                   (unsigned)FRONTDOOR_SWAP == MACHINE_KEYS_SWAP &&
+                   (unsigned)FRONTDOOR_AGAIN == MACHINE_KEYS_AGAIN &&
+                   FRONTDOOR_KEYS_MAX == MACHINE_NAMES_MAX &&
+                   FRONTDOOR_KEEP_MAX_MS == MACHINE_LEAVE_KEEP_MS,
                "a change is the flags of KEYS");
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* Whether this node serves the keys at all; --redis-face decides. */
-static bool serves(const struct dispatch_face *face, const struct face_request *q)
+/* Whether this node serves the keys at all; --front-door decides. */
+static bool serves(const struct dispatch_frontdoor *frontdoor, const struct frontdoor_request *q)
 {
     uint64_t steps = 0;
-    struct fli_slice pattern = {(const uint8_t *)face->pattern,
-                                face->pattern == NULL ? 0 : strlen(face->pattern)};
-    for (unsigned i = 0; face->pattern != NULL && i < q->n_keys + q->n_each; i++) {
+    struct fli_slice pattern = {(const uint8_t *)frontdoor->pattern,
+                                frontdoor->pattern == NULL ? 0 : strlen(frontdoor->pattern)};
+    for (unsigned i = 0; frontdoor->pattern != NULL && i < q->n_keys + q->n_each; i++) {
         struct fli_slice key = i < q->n_keys ? q->keys[i] : q->each_keys[i - q->n_keys];
         if (!machine_glob_match(pattern, key, &steps)) {
             return false;
@@ -38,14 +39,14 @@ static bool serves(const struct dispatch_face *face, const struct face_request *
 }
 
 /* The commands of a lock that is taken several times, and BREAK. */
-static void map_op(const struct face_request *q, struct machine_command *m)
+static void map_op(const struct frontdoor_request *q, struct machine_command *m)
 {
-    if (q->op == FACE_OP_BREAK) {
+    if (q->op == FRONTDOOR_OP_BREAK) {
         *m = (struct machine_command){.op = MACHINE_OP_BREAK, .name = q->keys[0]};
-    } else if (q->op == FACE_OP_HOLDS) {
+    } else if (q->op == FRONTDOOR_OP_HOLDS) {
         m->op = MACHINE_OP_HOLDS;
         m->label = q->value;
-    } else if (q->op == FACE_OP_LEAVE) {
+    } else if (q->op == FRONTDOOR_OP_LEAVE) {
         m->op = MACHINE_OP_LEAVE;
         m->owner = q->value;
         m->ttl_ms = q->ttl_ms;
@@ -53,13 +54,14 @@ static void map_op(const struct face_request *q, struct machine_command *m)
         m->number = q->keep_ms;
     } else {
         m->op = MACHINE_OP_REENTER;
-        m->flags = q->op == FACE_OP_ONCE ? MACHINE_REENTER_ONCE : 0;
+        m->flags = q->op == FRONTDOOR_OP_ONCE ? MACHINE_REENTER_ONCE : 0;
         m->owner = q->value;
         m->ttl_ms = q->ttl_ms;
     }
 }
 
-static struct machine_command map(const struct face_request *q, uint8_t also[MACHINE_ALSO_SIZE])
+static struct machine_command map(const struct frontdoor_request *q,
+                                  uint8_t also[MACHINE_ALSO_SIZE])
 {
     size_t len = 0;
     for (unsigned i = 1; i < q->n_keys; i++) {
@@ -70,7 +72,7 @@ static struct machine_command map(const struct face_request *q, uint8_t also[MAC
                                 .permits = 1,
                                 .name = q->keys[0],
                                 .also = {also, len}};
-    if (q->op != FACE_OP_KEYS) {
+    if (q->op != FRONTDOOR_OP_KEYS) {
         map_op(q, &m);
         return m;
     }
@@ -92,11 +94,11 @@ static struct machine_command map(const struct face_request *q, uint8_t also[MAC
 }
 
 /* Whether this node did not get this request, to take this key with this value, lately. */
-static bool is_unseen(struct dispatch *d, const struct face_request *q)
+static bool is_unseen(struct dispatch *d, const struct frontdoor_request *q)
 {
     uint64_t seed[2] = {fli_siphash(d->signals.seed, q->keys[0].data, q->keys[0].len), 0};
     uint64_t hash = fli_siphash(seed, q->value.data, q->value.len);
-    uint64_t *slot = &d->face_seen[hash % FACE_SEEN_SLOTS];
+    uint64_t *slot = &d->frontdoor_seen[hash % FRONTDOOR_SEEN_SLOTS];
     bool unseen = *slot != hash;
     *slot = hash;
     return unseen;
@@ -109,13 +111,13 @@ static void copy(uint8_t *to, struct fli_slice from)
     }
 }
 
-static void note_request(struct call *c, const struct face_request *q)
+static void note_request(struct call *c, const struct frontdoor_request *q)
 {
-    c->face = true;
+    c->frontdoor = true;
     c->answers = q->answers;
     c->fetches = q->fetches;
     c->ttl_ms = q->ttl_ms;
-    c->unseen = (q->change & FACE_GRANT) != 0 && is_unseen(c->dispatch, q);
+    c->unseen = (q->change & FRONTDOOR_GRANT) != 0 && is_unseen(c->dispatch, q);
     c->value_len = (uint8_t)q->value.len;
     copy(c->value, q->value);
     c->name_len = (uint8_t)q->keys[0].len;
@@ -138,8 +140,8 @@ static void on_change(struct node_ticket *t, int status, const struct machine_re
         d->config.set_sender(d->config.users_ctx, c->request, &m);
     }
     d->counts.in_flight--;
-    c->answers =
-        (struct face_answers){.own = FACE_VALUE, .other = FACE_VALUE, .absent = FACE_ERROR_CHANGED};
+    c->answers = (struct frontdoor_answers){
+        .own = FRONTDOOR_VALUE, .other = FRONTDOOR_VALUE, .absent = FRONTDOOR_ERROR_CHANGED};
     int rc = dispatch_submit(c, &m, dispatch_on_result);
     if (rc != 0) {
         dispatch_answer_failure(c, rc);
@@ -148,7 +150,7 @@ static void on_change(struct node_ticket *t, int status, const struct machine_re
 }
 
 static void submit(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
-                   enum fli_command_id id, const struct face_request *q)
+                   enum fli_command_id id, const struct frontdoor_request *q)
 {
     uint8_t also[MACHINE_ALSO_SIZE];
     struct machine_command m = map(q, also);
@@ -184,22 +186,22 @@ static void answer_sentinel(struct dispatch *d, void *request, int proto,
         sentinel_reply(d->config.sink.reply(request), proto, &status, members, n_members, args, n));
 }
 
-void dispatch_face(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
-                   enum fli_command_id id, const struct fli_slice *args, unsigned n)
+void dispatch_frontdoor(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
+                        enum fli_command_id id, const struct fli_slice *args, unsigned n)
 {
-    const struct dispatch_face *face = d->config.face;
-    char errmsg[FACE_ERRMSG_SIZE];
-    struct face_request q;
-    if (face == NULL) {
+    const struct dispatch_frontdoor *frontdoor = d->config.frontdoor;
+    char errmsg[FRONTDOOR_ERRMSG_SIZE];
+    struct frontdoor_request q;
+    if (frontdoor == NULL) {
         dispatch_error(d, request, "ERR",
-                       "this node does not answer as Redis does (--redis-face no)");
+                       "this node does not answer as Redis does (--front-door no)");
         return;
     }
     if (id == FLI_CMD_SENTINEL) {
         answer_sentinel(d, request, proto, args, n);
         return;
     }
-    if (face_is_latch(id, args, n)) {
+    if (frontdoor_is_latch(id, args, n)) {
         dispatch_finish(d, request, fli_resp_int(d->config.sink.reply(request), 0));
         return;
     }
@@ -207,22 +209,23 @@ void dispatch_face(struct dispatch *d, void *request, struct dispatch_slot *slot
         signals_request(d, request, slot, proto, args, n);
         return;
     }
-    if (face_is_local(id)) {
+    if (frontdoor_is_local(id)) {
         struct fli_buf *b = d->config.sink.reply(request);
-        dispatch_finish(d, request, face_local(face->scripts, id, args, n, b));
+        dispatch_finish(d, request, frontdoor_local(frontdoor->scripts, id, args, n, b));
         return;
     }
-    struct face_context context = {.scripts = face->scripts,
-                                   .shared = face->shared,
-                                   .del = face->del,
-                                   .wall_ms = face->wall_ms == NULL ? 0 : face->wall_ms()};
-    int rc = face_request_parse(&context, id, args, n, &q, errmsg);
+    struct frontdoor_context context = {.scripts = frontdoor->scripts,
+                                        .shared = frontdoor->shared,
+                                        .del = frontdoor->del,
+                                        .wall_ms =
+                                            frontdoor->wall_ms == NULL ? 0 : frontdoor->wall_ms()};
+    int rc = frontdoor_request_parse(&context, id, args, n, &q, errmsg);
     if (rc != 0) {
-        dispatch_error(d, request, face_error_word(rc), errmsg);
-    } else if (!serves(face, &q)) {
+        dispatch_error(d, request, frontdoor_error_word(rc), errmsg);
+    } else if (!serves(frontdoor, &q)) {
         dispatch_error(d, request, "ERR",
-                       "this node does not serve that key as Redis does: --redis-face says which");
-    } else if (q.op == FACE_OP_RENEW_EACH) {
+                       "this node does not serve that key as Redis does: --front-door says which");
+    } else if (q.op == FRONTDOOR_OP_RENEW_EACH) {
         gather_request(d, request, slot, proto, id, &q);
     } else {
         submit(d, request, slot, proto, id, &q);
@@ -231,21 +234,21 @@ void dispatch_face(struct dispatch *d, void *request, struct dispatch_slot *slot
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-static bool outcome_of(const struct machine_result *r, enum face_outcome *ret)
+static bool outcome_of(const struct machine_result *r, enum frontdoor_outcome *ret)
 {
     switch (r->code) {
     case MACHINE_GRANTED:
-        *ret = FACE_GRANTED;
+        *ret = FRONTDOOR_GRANTED;
         return true;
     case MACHINE_DONE:
-        *ret = FACE_OWN;
+        *ret = FRONTDOOR_OWN;
         return true;
     case MACHINE_HELD: /* with a token, the key is this value's, though not as asked for */
-        *ret = r->token != 0 ? FACE_OWN : FACE_OTHER;
+        *ret = r->token != 0 ? FRONTDOOR_OWN : FRONTDOOR_OTHER;
         return true;
     case MACHINE_NO:
     case MACHINE_NOTFOUND:
-        *ret = FACE_ABSENT;
+        *ret = FRONTDOOR_ABSENT;
         return true;
     default:
         return false;
@@ -259,16 +262,16 @@ static bool outcome_of(const struct machine_result *r, enum face_outcome *ret)
 #define ELSEWHERE_MS UINT64_C(2000)
 
 static bool is_one_of_several(const struct call *c, const struct machine_result *result,
-                              const struct face_result *r)
+                              const struct frontdoor_result *r)
 {
-    return result->code == MACHINE_HELD && r->outcome == FACE_OWN && c->unseen &&
+    return result->code == MACHINE_HELD && r->outcome == FRONTDOOR_OWN && c->unseen &&
            c->value_len >= ELSEWHERE_VALUE_LEN && r->left_ms + ELSEWHERE_MS >= c->ttl_ms;
 }
 
-int dispatch_face_render(struct fli_buf *b, const struct call *c,
-                         const struct machine_result *result, struct fli_slice payload)
+int dispatch_frontdoor_render(struct fli_buf *b, const struct call *c,
+                              const struct machine_result *result, struct fli_slice payload)
 {
-    struct face_result r = {
+    struct frontdoor_result r = {
         .count = result->number,
         .token = result->token,
         .left_ms =
@@ -285,5 +288,5 @@ int dispatch_face_render(struct fli_buf *b, const struct call *c,
                               "one cluster and no independent servers, so give the library one "
                               "address (docs/FRONTDOOR.md)");
     }
-    return face_reply(b, c->proto, &c->answers, &r);
+    return frontdoor_reply(b, c->proto, &c->answers, &r);
 }

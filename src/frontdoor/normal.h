@@ -4,17 +4,17 @@
  *
  * Two texts with the same name mean the same to Lua. Nothing is executed, and nothing but the
  * tokens is interpreted. Takes time in proportion to the text. Pure. */
-#ifndef FACE_NORMAL_H
-#define FACE_NORMAL_H
+#ifndef FRONTDOOR_NORMAL_H
+#define FRONTDOOR_NORMAL_H
 
-#include "face/sha1.h"
+#include "frontdoor/sha1.h"
 
 /* False when this cannot read the text as Lua: a string or comment without end, or a character that
  * Lua does not have. */
-bool face_normal(struct fli_slice text, uint8_t out[FACE_SHA1_SIZE]) FLI_MUST_USE;
+bool frontdoor_normal(struct fli_slice text, uint8_t out[FRONTDOOR_SHA1_SIZE]) FLI_MUST_USE;
 
 /* Writes the tokens as text, one per line, for people and tests: at most `size` bytes,
  * terminated. */
-bool face_normal_print(struct fli_slice text, char *out, size_t size) FLI_MUST_USE;
+bool frontdoor_normal_print(struct fli_slice text, char *out, size_t size) FLI_MUST_USE;
 
 #endif

@@ -1,6 +1,6 @@
 /* normal.c: see normal.h. A token goes into the stream as a byte for its kind, its bytes, and a
  * zero, which no token contains. */
-#include "face/normal.h"
+#include "frontdoor/normal.h"
 
 #include <string.h>
 
@@ -16,7 +16,7 @@ enum kind {
 #define WORD_MAX 12u  /* longer than every word of a command */
 
 struct stream {
-    struct face_sha1 sha1;
+    struct frontdoor_sha1 sha1;
     char *out; /* NULL: only the hash is needed */
     size_t size, len;
 };
@@ -44,7 +44,7 @@ static void print(struct stream *s, const uint8_t *data, size_t len)
 static void begin_token(struct stream *s, enum kind kind)
 {
     uint8_t byte = (uint8_t)kind;
-    face_sha1_add(&s->sha1, &byte, 1);
+    frontdoor_sha1_add(&s->sha1, &byte, 1);
     print(s,
           (const uint8_t *)(kind == KIND_STRING ? "'"
                             : kind == KIND_RAW  ? "\\'"
@@ -56,14 +56,14 @@ static void begin_token(struct stream *s, enum kind kind)
 
 static void add_bytes(struct stream *s, const uint8_t *data, size_t len)
 {
-    face_sha1_add(&s->sha1, data, len);
+    frontdoor_sha1_add(&s->sha1, data, len);
     print(s, data, len);
 }
 
 static void end_token(struct stream *s)
 {
     uint8_t zero = 0;
-    face_sha1_add(&s->sha1, &zero, 1);
+    frontdoor_sha1_add(&s->sha1, &zero, 1);
     print(s, (const uint8_t *)"\n", 1);
 }
 
@@ -355,20 +355,20 @@ static bool scan_all(struct fli_slice text, struct stream *to)
     return false;
 }
 
-bool face_normal(struct fli_slice text, uint8_t out[FACE_SHA1_SIZE])
+bool frontdoor_normal(struct fli_slice text, uint8_t out[FRONTDOOR_SHA1_SIZE])
 {
     struct stream s = {.out = NULL};
-    face_sha1_init(&s.sha1);
+    frontdoor_sha1_init(&s.sha1);
     bool ok = scan_all(text, &s);
-    face_sha1_end(&s.sha1, out);
+    frontdoor_sha1_end(&s.sha1, out);
     return ok;
 }
 
-bool face_normal_print(struct fli_slice text, char *out, size_t size)
+bool frontdoor_normal_print(struct fli_slice text, char *out, size_t size)
 {
     FLI_ASSERT(size > 0);
     struct stream s = {.out = out, .size = size};
-    face_sha1_init(&s.sha1);
+    frontdoor_sha1_init(&s.sha1);
     bool ok = scan_all(text, &s);
     out[s.len] = '\0';
     return ok;

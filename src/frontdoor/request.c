@@ -1,5 +1,5 @@
 /* request.c: see request.h. */
-#include "face/request.h"
+#include "frontdoor/request.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,14 +9,14 @@
 #include "wire/resp.h"
 
 #define ANSWERS(g, w, t, a)                                                                        \
-    ((struct face_answers){.granted = (g), .own = (w), .other = (t), .absent = (a)})
+    ((struct frontdoor_answers){.granted = (g), .own = (w), .other = (t), .absent = (a)})
 
 /* In milliseconds. A longer duration is cut to this, so that nothing overflows. */
 #define DURATION_MAX (UINT64_C(1) << 50)
 
 struct parse {
-    const struct face_context *context;
-    struct face_request *r;
+    const struct frontdoor_context *context;
+    struct frontdoor_request *r;
     char *errmsg;
 };
 
@@ -24,12 +24,12 @@ static int FLI_PRINTF(2, 3) wrong(struct parse *p, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
-    (void)vsnprintf(p->errmsg, FACE_ERRMSG_SIZE, fmt, args);
+    (void)vsnprintf(p->errmsg, FRONTDOOR_ERRMSG_SIZE, fmt, args);
     va_end(args);
     return FL_EINVAL;
 }
 
-const char *face_error_word(int rc)
+const char *frontdoor_error_word(int rc)
 {
     return rc == FL_ENOTFOUND ? "NOSCRIPT" : "ERR";
 }
@@ -55,8 +55,8 @@ static bool same(struct fli_slice a, struct fli_slice b)
 
 static int take_keys(struct parse *p, const struct fli_slice *keys, unsigned n)
 {
-    if (n > FACE_KEYS_MAX) {
-        return wrong(p, "a request names at most %u keys here, not %u", FACE_KEYS_MAX, n);
+    if (n > FRONTDOOR_KEYS_MAX) {
+        return wrong(p, "a request names at most %u keys here, not %u", FRONTDOOR_KEYS_MAX, n);
     }
     for (unsigned i = 0; i < n; i++) {
         if (keys[i].len < 1 || keys[i].len > FL_NAME_MAX) {
@@ -179,44 +179,47 @@ static int set_option(struct parse *p, const struct fli_slice *args, unsigned n,
 
 static int set_plain(struct parse *p, const struct set_options *o)
 {
-    struct face_request *r = p->r;
+    struct frontdoor_request *r = p->r;
     if (o->nx) {
-        r->change = FACE_GRANT;
-        r->answers = o->get ? ANSWERS(FACE_NIL, FACE_SENT, FACE_VALUE, FACE_NEVER)
-                            : ANSWERS(FACE_OK, FACE_NIL, FACE_NIL, FACE_NEVER);
+        r->change = FRONTDOOR_GRANT;
+        r->answers = o->get
+                         ? ANSWERS(FRONTDOOR_NIL, FRONTDOOR_SENT, FRONTDOOR_VALUE, FRONTDOOR_NEVER)
+                         : ANSWERS(FRONTDOOR_OK, FRONTDOOR_NIL, FRONTDOOR_NIL, FRONTDOOR_NEVER);
         r->fetches = o->get;
         return 0;
     }
     if (o->xx) {
-        r->change = FACE_EXTEND;
-        r->answers = o->get ? ANSWERS(FACE_NEVER, FACE_SENT, FACE_ERROR_HELD, FACE_NIL)
-                            : ANSWERS(FACE_NEVER, FACE_OK, FACE_NIL, FACE_NIL);
+        r->change = FRONTDOOR_EXTEND;
+        r->answers =
+            o->get ? ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_SENT, FRONTDOOR_ERROR_HELD, FRONTDOOR_NIL)
+                   : ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_OK, FRONTDOOR_NIL, FRONTDOOR_NIL);
         return 0;
     }
     if (o->keep_ttl) {
         return wrong(p, "KEEPTTL of SET goes with XX or IFEQ here");
     }
-    r->change = FACE_GRANT | FACE_EXTEND;
-    r->answers = o->get ? ANSWERS(FACE_NIL, FACE_SENT, FACE_ERROR_HELD, FACE_NEVER)
-                        : ANSWERS(FACE_OK, FACE_OK, FACE_ERROR_HELD, FACE_NEVER);
+    r->change = FRONTDOOR_GRANT | FRONTDOOR_EXTEND;
+    r->answers = o->get
+                     ? ANSWERS(FRONTDOOR_NIL, FRONTDOOR_SENT, FRONTDOOR_ERROR_HELD, FRONTDOOR_NEVER)
+                     : ANSWERS(FRONTDOOR_OK, FRONTDOOR_OK, FRONTDOOR_ERROR_HELD, FRONTDOOR_NEVER);
     return 0;
 }
 
 static int set_ifeq(struct parse *p, const struct set_options *o)
 {
-    struct face_request *r = p->r;
+    struct frontdoor_request *r = p->r;
     if (o->get) {
         return wrong(p, "GET of SET goes with NX, XX or neither here, not with IFEQ");
     }
     if (same(r->value, o->ifeq)) {
-        r->change = FACE_EXTEND;
-        r->answers = ANSWERS(FACE_NEVER, FACE_OK, FACE_NIL, FACE_NIL);
+        r->change = FRONTDOOR_EXTEND;
+        r->answers = ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_OK, FRONTDOOR_NIL, FRONTDOOR_NIL);
         return 0;
     }
-    r->change = FACE_SWAP;
+    r->change = FRONTDOOR_SWAP;
     r->new_value = r->value;
     r->value = o->ifeq;
-    r->answers = ANSWERS(FACE_OK, FACE_NEVER, FACE_NIL, FACE_NIL);
+    r->answers = ANSWERS(FRONTDOOR_OK, FRONTDOOR_NEVER, FRONTDOOR_NIL, FRONTDOOR_NIL);
     return 0;
 }
 
@@ -242,26 +245,27 @@ static int parse_set(struct parse *p, const struct fli_slice *args, unsigned n)
 
 /* ---- scripts --------------------------------------------------------------------------------- */
 
-static int unknown_script(struct parse *p, const uint8_t sha1[FACE_SHA1_SIZE])
+static int unknown_script(struct parse *p, const uint8_t sha1[FRONTDOOR_SHA1_SIZE])
 {
-    char text[FACE_SHA1_HEX + 1];
-    face_sha1_text(sha1, text);
+    char text[FRONTDOOR_SHA1_HEX + 1];
+    frontdoor_sha1_text(sha1, text);
     return wrong(p,
                  "script %s is none of those that are served, and none is run here. If it does "
                  "what one of the forms in docs/FRONTDOOR.md does, put the line `%s = FORM` into "
-                 "the file of --redis-face-aliases",
+                 "the file of --front-door-aliases",
                  text, text);
 }
 
 static int find_script(struct parse *p, enum fli_command_id id, struct fli_slice given,
-                       const struct face_form **ret)
+                       const struct frontdoor_form **ret)
 {
-    uint8_t sha1[FACE_SHA1_SIZE];
+    uint8_t sha1[FRONTDOOR_SHA1_SIZE];
     if (id == FLI_CMD_EVAL) {
-        *ret = face_scripts_load(p->context->scripts, given, sha1);
+        *ret = frontdoor_scripts_load(p->context->scripts, given, sha1);
         return *ret != NULL ? 0 : unknown_script(p, sha1);
     }
-    *ret = face_sha1_parse(given, sha1) ? face_scripts_find(p->context->scripts, sha1) : NULL;
+    *ret = frontdoor_sha1_parse(given, sha1) ? frontdoor_scripts_find(p->context->scripts, sha1)
+                                             : NULL;
     if (*ret == NULL) {
         (void)wrong(p, "No matching script. Please use EVAL.");
         return FL_ENOTFOUND;
@@ -276,21 +280,21 @@ static int take_keep(struct parse *p, struct fli_slice given)
     if (!fli_parse_u64(given.data, given.len, INT64_MAX, &ms)) {
         return wrong(p, "value is not an integer or out of range");
     }
-    p->r->keep_ms = ms < 1 ? 1 : ms > FACE_KEEP_MAX_MS ? FACE_KEEP_MAX_MS : ms;
+    p->r->keep_ms = ms < 1 ? 1 : ms > FRONTDOOR_KEEP_MAX_MS ? FRONTDOOR_KEEP_MAX_MS : ms;
     return 0;
 }
 
 /* Reads keys with a value each, behind the length of the lease. */
-static int take_each(struct parse *p, const struct face_form *f, const struct fli_slice *keys,
+static int take_each(struct parse *p, const struct frontdoor_form *f, const struct fli_slice *keys,
                      unsigned n_keys, unsigned n_argv)
 {
-    struct face_request *r = p->r;
+    struct frontdoor_request *r = p->r;
     struct fli_slice unused;
     if (n_argv < n_keys + 1) {
         return wrong(p, "this script (%s) takes a value for each of its keys", f->name);
     }
     r->op = f->op;
-    r->change = FACE_EXTEND;
+    r->change = FRONTDOOR_EXTEND;
     r->answers = f->answers;
     r->each_keys = keys;
     r->each_values = keys + n_keys + 1;
@@ -305,10 +309,10 @@ static int take_each(struct parse *p, const struct face_form *f, const struct fl
 }
 
 /* Reads the arguments of a form. ARGV[1] is argv[0]. */
-static int take_form(struct parse *p, const struct face_form *f, const struct fli_slice *argv,
+static int take_form(struct parse *p, const struct frontdoor_form *f, const struct fli_slice *argv,
                      unsigned n)
 {
-    struct face_request *r = p->r;
+    struct frontdoor_request *r = p->r;
     unsigned most = f->value_at > f->ttl_at ? f->value_at : f->ttl_at;
     most = most > f->new_value_at ? most : f->new_value_at;
     most = most > f->word_at ? most : f->word_at;
@@ -342,7 +346,7 @@ static int take_form(struct parse *p, const struct face_form *f, const struct fl
     }
     /* Replacing a value by itself means keeping it. */
     if (rc == 0 && f->new_value_at > 0 && same(r->value, r->new_value)) {
-        r->change = FACE_EXTEND | FACE_GRANT;
+        r->change = FRONTDOOR_EXTEND | FRONTDOOR_GRANT;
         r->new_value = (struct fli_slice){NULL, 0};
     }
     return rc;
@@ -351,7 +355,7 @@ static int take_form(struct parse *p, const struct face_form *f, const struct fl
 static int parse_eval(struct parse *p, enum fli_command_id id, const struct fli_slice *args,
                       unsigned n)
 {
-    const struct face_form *f = NULL;
+    const struct frontdoor_form *f = NULL;
     uint64_t keys = 0;
     if (!fli_parse_u64(args[1].data, args[1].len, INT64_MAX, &keys)) {
         return is_negative(args[1]) ? wrong(p, "Number of keys can't be negative")
@@ -372,12 +376,12 @@ static int parse_eval(struct parse *p, enum fli_command_id id, const struct fli_
                    : wrong(p, "this script (%s) takes %u to %u keys, not %llu", f->name,
                            f->keys_min, f->keys_max, (unsigned long long)keys);
     }
-    if (f->op == FACE_OP_RENEW_EACH) {
+    if (f->op == FRONTDOOR_OP_RENEW_EACH) {
         return take_each(p, f, args + 2, (unsigned)keys, n - 2 - (unsigned)keys);
     }
     if (f->latch_key > 0) {
         const struct fli_slice *latch = &args[1 + f->latch_key];
-        face_sha1_of(latch->data, latch->len, p->r->latch);
+        frontdoor_sha1_of(latch->data, latch->len, p->r->latch);
         p->r->has_latch = true;
     }
     rc = take_keys(p, args + 2, f->first_key ? 1 : (unsigned)keys);
@@ -387,7 +391,7 @@ static int parse_eval(struct parse *p, enum fli_command_id id, const struct fli_
 /* ---- the others ------------------------------------------------------------------------------ */
 
 static int query(struct parse *p, const struct fli_slice *keys, unsigned n,
-                 struct face_answers answers)
+                 struct frontdoor_answers answers)
 {
     p->r->answers = answers;
     return take_keys(p, keys, n);
@@ -395,22 +399,23 @@ static int query(struct parse *p, const struct fli_slice *keys, unsigned n,
 
 static int release_if(struct parse *p, struct fli_slice key, struct fli_slice value)
 {
-    p->r->change = FACE_RELEASE;
-    p->r->answers = ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0);
+    p->r->change = FRONTDOOR_RELEASE;
+    p->r->answers = ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_0);
     int rc = take_keys(p, &key, 1);
     return rc != 0 ? rc : take_value(p, value, &p->r->value);
 }
 
 static int lock_token(struct parse *p, const struct fli_slice *args)
 {
-    int rc = query(p, args, 1, ANSWERS(FACE_NEVER, FACE_TOKEN, FACE_NIL, FACE_NIL));
+    int rc =
+        query(p, args, 1, ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_TOKEN, FRONTDOOR_NIL, FRONTDOOR_NIL));
     return rc != 0 ? rc : take_value(p, args[1], &p->r->value);
 }
 
-static int holds(struct parse *p, const struct fli_slice *args, struct face_answers answers)
+static int holds(struct parse *p, const struct fli_slice *args, struct frontdoor_answers answers)
 {
     int rc = query(p, args, 1, answers);
-    p->r->op = FACE_OP_HOLDS;
+    p->r->op = FRONTDOOR_OP_HOLDS;
     return rc != 0 ? rc : take_value(p, args[1], &p->r->value);
 }
 
@@ -419,7 +424,7 @@ static bool begins_with(struct fli_slice s, const char *prefix)
     return s.len >= strlen(prefix) && memcmp(s.data, prefix, strlen(prefix)) == 0;
 }
 
-bool face_is_latch(enum fli_command_id id, const struct fli_slice *args, unsigned n)
+bool frontdoor_is_latch(enum fli_command_id id, const struct fli_slice *args, unsigned n)
 {
     return id == FLI_CMD_KEY_DEL && n == 1 && begins_with(args[0], "redisson_unlock_latch:");
 }
@@ -431,7 +436,8 @@ static int get(struct parse *p, const struct fli_slice *args, unsigned n)
                         "token to one who has lost the lock: take it from lockAndGetToken() or "
                         "tryLockAndGetToken(), or ask with LOCKTOKEN key value");
     }
-    return query(p, args, n, ANSWERS(FACE_NEVER, FACE_VALUE, FACE_VALUE, FACE_NIL));
+    return query(p, args, n,
+                 ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_VALUE, FRONTDOOR_VALUE, FRONTDOOR_NIL));
 }
 
 static int unguarded(struct parse *p, const char *name)
@@ -440,7 +446,7 @@ static int unguarded(struct parse *p, const char *name)
                  "%s does not say whose the lock is, so it could end or prolong another's: give it "
                  "back with a script that compares the value, DELEX key IFEQ value or DELIFEQ key "
                  "value; prolong it with SET key value XX PX ms; an operator writes BREAK key, or "
-                 "starts the nodes with --redis-face-del yes",
+                 "starts the nodes with --front-door-del yes",
                  name);
 }
 
@@ -450,7 +456,9 @@ static int parse_del(struct parse *p, const char *name, const struct fli_slice *
         return unguarded(p, name);
     }
     p->r->any = true;
-    return query(p, keys, n, ANSWERS(FACE_NEVER, FACE_COUNT, FACE_ERROR_NOT_KEY, FACE_INT_0));
+    return query(
+        p, keys, n,
+        ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_COUNT, FRONTDOOR_ERROR_NOT_KEY, FRONTDOOR_INT_0));
 }
 
 /* Like Redis, it ends the key when the time is already over. */
@@ -474,15 +482,21 @@ static int parse(struct parse *p, enum fli_command_id id, const struct fli_slice
     case FLI_CMD_KEY_GET:
         return get(p, args, n);
     case FLI_CMD_HEXISTS:
-        return holds(p, args, ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0));
+        return holds(p, args,
+                     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_0));
     case FLI_CMD_HGET:
-        return holds(p, args, ANSWERS(FACE_NEVER, FACE_COUNT_TEXT, FACE_NIL, FACE_NIL));
+        return holds(p, args,
+                     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_COUNT_TEXT, FRONTDOOR_NIL, FRONTDOOR_NIL));
     case FLI_CMD_EXISTS:
-        return query(p, args, n, ANSWERS(FACE_NEVER, FACE_COUNT, FACE_COUNT, FACE_INT_0));
+        return query(p, args, n,
+                     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_COUNT, FRONTDOOR_COUNT, FRONTDOOR_INT_0));
     case FLI_CMD_TTL:
-        return query(p, args, n, ANSWERS(FACE_NEVER, FACE_TTL, FACE_TTL, FACE_INT_MINUS_2));
+        return query(p, args, n,
+                     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_TTL, FRONTDOOR_TTL, FRONTDOOR_INT_MINUS_2));
     case FLI_CMD_PTTL:
-        return query(p, args, n, ANSWERS(FACE_NEVER, FACE_PTTL, FACE_PTTL, FACE_INT_MINUS_2));
+        return query(
+            p, args, n,
+            ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_PTTL, FRONTDOOR_PTTL, FRONTDOOR_INT_MINUS_2));
     case FLI_CMD_EVAL:
     case FLI_CMD_EVALSHA:
         return parse_eval(p, id, args, n);
@@ -504,24 +518,25 @@ static int parse(struct parse *p, enum fli_command_id id, const struct fli_slice
     }
 }
 
-/* With --redis-face-shared a client sends its request to every node. The second node finds what was
+/* With --front-door-shared a client sends its request to every node. The second node finds what was
  * done through the first, and answers as if it had done it. */
-static void treat_as_repeated(struct face_request *r)
+static void treat_as_repeated(struct frontdoor_request *r)
 {
-    if ((r->change & FACE_RELEASE) != 0) {
-        r->change |= FACE_AGAIN;
-    } else if ((r->change & (FACE_GRANT | FACE_EXTEND | FACE_SWAP)) == FACE_GRANT) {
-        r->change |= FACE_EXTEND;
+    if ((r->change & FRONTDOOR_RELEASE) != 0) {
+        r->change |= FRONTDOOR_AGAIN;
+    } else if ((r->change & (FRONTDOOR_GRANT | FRONTDOOR_EXTEND | FRONTDOOR_SWAP)) ==
+               FRONTDOOR_GRANT) {
+        r->change |= FRONTDOOR_EXTEND;
         r->answers.own = r->answers.granted;
     }
 }
 
-int face_request_parse(const struct face_context *c, enum fli_command_id id,
-                       const struct fli_slice *args, unsigned n, struct face_request *ret,
-                       char errmsg[FACE_ERRMSG_SIZE])
+int frontdoor_request_parse(const struct frontdoor_context *c, enum fli_command_id id,
+                            const struct fli_slice *args, unsigned n, struct frontdoor_request *ret,
+                            char errmsg[FRONTDOOR_ERRMSG_SIZE])
 {
     struct parse p = {c, ret, errmsg};
-    *ret = (struct face_request){.n_keys = 0};
+    *ret = (struct frontdoor_request){.n_keys = 0};
     int rc = parse(&p, id, args, n);
     if (rc == 0 && c->shared) {
         treat_as_repeated(ret);
@@ -531,39 +546,40 @@ int face_request_parse(const struct face_context *c, enum fli_command_id id,
 
 /* ---- SCRIPT ---------------------------------------------------------------------------------- */
 
-bool face_is_local(enum fli_command_id id)
+bool frontdoor_is_local(enum fli_command_id id)
 {
     return id == FLI_CMD_SCRIPT_LOAD || id == FLI_CMD_SCRIPT_EXISTS || id == FLI_CMD_SCRIPT_FLUSH;
 }
 
-static int load(struct face_scripts *scripts, struct fli_slice text, struct fli_buf *out)
+static int load(struct frontdoor_scripts *scripts, struct fli_slice text, struct fli_buf *out)
 {
-    uint8_t sha1[FACE_SHA1_SIZE];
-    char hex[FACE_SHA1_HEX + 1];
-    char errmsg[FACE_ERRMSG_SIZE];
+    uint8_t sha1[FRONTDOOR_SHA1_SIZE];
+    char hex[FRONTDOOR_SHA1_HEX + 1];
+    char errmsg[FRONTDOOR_ERRMSG_SIZE];
     struct parse p = {.errmsg = errmsg};
-    if (face_scripts_load(scripts, text, sha1) == NULL) {
+    if (frontdoor_scripts_load(scripts, text, sha1) == NULL) {
         (void)unknown_script(&p, sha1);
         return fli_resp_error(out, "ERR", "%s", errmsg);
     }
-    face_sha1_text(sha1, hex);
+    frontdoor_sha1_text(sha1, hex);
     return fli_resp_text(out, hex);
 }
 
-int face_local(struct face_scripts *scripts, enum fli_command_id id, const struct fli_slice *args,
-               unsigned n, struct fli_buf *out)
+int frontdoor_local(struct frontdoor_scripts *scripts, enum fli_command_id id,
+                    const struct fli_slice *args, unsigned n, struct fli_buf *out)
 {
-    uint8_t sha1[FACE_SHA1_SIZE];
+    uint8_t sha1[FRONTDOOR_SHA1_SIZE];
     if (id == FLI_CMD_SCRIPT_LOAD) {
         return load(scripts, args[0], out);
     }
     if (id == FLI_CMD_SCRIPT_FLUSH) {
-        face_scripts_flush(scripts);
+        frontdoor_scripts_flush(scripts);
         return fli_resp_simple(out, "OK");
     }
     int rc = fli_resp_array(out, n);
     for (unsigned i = 0; rc == 0 && i < n; i++) {
-        bool known = face_sha1_parse(args[i], sha1) && face_scripts_find(scripts, sha1) != NULL;
+        bool known =
+            frontdoor_sha1_parse(args[i], sha1) && frontdoor_scripts_find(scripts, sha1) != NULL;
         rc = fli_resp_int(out, known);
     }
     return rc;

@@ -2,20 +2,21 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "face/request.h"
+#include "frontdoor/request.h"
 #include "wire/resp.h"
 
-static enum face_answer answer_of(const struct face_answers *a, enum face_outcome outcome)
+static enum frontdoor_answer answer_of(const struct frontdoor_answers *a,
+                                       enum frontdoor_outcome outcome)
 {
     switch (outcome) {
-    case FACE_GRANTED:
-        return (enum face_answer)a->granted;
-    case FACE_OWN:
-        return (enum face_answer)a->own;
-    case FACE_OTHER:
-        return (enum face_answer)a->other;
+    case FRONTDOOR_GRANTED:
+        return (enum frontdoor_answer)a->granted;
+    case FRONTDOOR_OWN:
+        return (enum frontdoor_answer)a->own;
+    case FRONTDOOR_OTHER:
+        return (enum frontdoor_answer)a->other;
     default:
-        return (enum face_answer)a->absent;
+        return (enum frontdoor_answer)a->absent;
     }
 }
 
@@ -27,13 +28,14 @@ static int integer(struct fli_buf *out, uint64_t v)
 /* A taken key without a value: its lock is delayed or awaited, or of several holders the oldest has
  * just lost it. An empty string would be false in most languages, and nil would say that the key is
  * free. */
-static int value_of(struct fli_buf *out, const struct face_result *r)
+static int value_of(struct fli_buf *out, const struct frontdoor_result *r)
 {
     return r->value.len > 0 ? fli_resp_bulk(out, r->value.data, r->value.len)
-                            : fli_resp_text(out, FACE_VALUE_TAKEN);
+                            : fli_resp_text(out, FRONTDOOR_VALUE_TAKEN);
 }
 
-static int value_and_pttl(struct fli_buf *out, int proto, const struct face_result *r, bool there)
+static int value_and_pttl(struct fli_buf *out, int proto, const struct frontdoor_result *r,
+                          bool there)
 {
     int rc = fli_resp_array(out, 2);
     rc = rc != 0 ? rc : there ? value_of(out, r) : fli_resp_null(out, proto);
@@ -54,63 +56,63 @@ static int as_text(struct fli_buf *out, uint64_t v)
     return fli_resp_text(out, digits);
 }
 
-int face_reply(struct fli_buf *out, int proto, const struct face_answers *answers,
-               const struct face_result *r)
+int frontdoor_reply(struct fli_buf *out, int proto, const struct frontdoor_answers *answers,
+                    const struct frontdoor_result *r)
 {
     switch (answer_of(answers, r->outcome)) {
-    case FACE_OK:
+    case FRONTDOOR_OK:
         return fli_resp_simple(out, "OK");
-    case FACE_NIL:
+    case FRONTDOOR_NIL:
         return fli_resp_null(out, proto);
-    case FACE_INT_0:
+    case FRONTDOOR_INT_0:
         return fli_resp_int(out, 0);
-    case FACE_INT_1:
+    case FRONTDOOR_INT_1:
         return fli_resp_int(out, 1);
-    case FACE_INT_2:
+    case FRONTDOOR_INT_2:
         return fli_resp_int(out, 2);
-    case FACE_INT_MINUS_1:
+    case FRONTDOOR_INT_MINUS_1:
         return fli_resp_int(out, -1);
-    case FACE_INT_MINUS_2:
+    case FRONTDOOR_INT_MINUS_2:
         return fli_resp_int(out, -2);
-    case FACE_INT_MINUS_3:
+    case FRONTDOOR_INT_MINUS_3:
         return fli_resp_int(out, -3);
-    case FACE_COUNT:
+    case FRONTDOOR_COUNT:
         return integer(out, r->count);
-    case FACE_ERROR_WORD:
+    case FRONTDOOR_ERROR_WORD:
         return fli_resp_error(out, "ERROR", "another value has the key");
-    case FACE_ERROR_HELD:
+    case FRONTDOOR_ERROR_HELD:
         return fli_resp_error(out, "ERR",
                               "another value has the key, and a lock is not taken away by SET; "
                               "write NX to ask for it");
-    case FACE_ERROR_NOT_KEY:
+    case FRONTDOOR_ERROR_NOT_KEY:
         return fli_resp_error(out, "ERR",
                               "the lock is held, but not as a key: by a session, by several, or "
                               "with others; an operator writes BREAK");
-    case FACE_ERROR_CHANGED:
+    case FRONTDOOR_ERROR_CHANGED:
         return fli_resp_error(out, "BUSY",
                               "the key was given back while its value was asked for; nothing was "
                               "done, so ask again");
-    case FACE_SENT:
+    case FRONTDOOR_SENT:
         return fli_resp_bulk(out, r->sent.data, r->sent.len);
-    case FACE_VALUE:
+    case FRONTDOOR_VALUE:
         return value_of(out, r);
-    case FACE_PTTL:
+    case FRONTDOOR_PTTL:
         return integer(out, r->left_ms);
-    case FACE_TTL:
+    case FRONTDOOR_TTL:
         return integer(out, (r->left_ms + 500) / 1000);
-    case FACE_VALUE_PTTL:
+    case FRONTDOOR_VALUE_PTTL:
         return value_and_pttl(out, proto, r, true);
-    case FACE_NIL_PTTL:
+    case FRONTDOOR_NIL_PTTL:
         return value_and_pttl(out, proto, r, false);
-    case FACE_TOKEN:
+    case FRONTDOOR_TOKEN:
         return integer(out, r->token);
-    case FACE_COUNT_TEXT:
+    case FRONTDOOR_COUNT_TEXT:
         return as_text(out, r->count);
-    case FACE_MINUS_1_TOKEN:
+    case FRONTDOOR_MINUS_1_TOKEN:
         return value_and_minus_1(out, r->token, true);
-    case FACE_PTTL_MINUS_1:
+    case FRONTDOOR_PTTL_MINUS_1:
         return value_and_minus_1(out, r->left_ms, false);
-    case FACE_ERROR_REENTERS:
+    case FRONTDOOR_ERROR_REENTERS:
         return fli_resp_error(out, "NON_REENTRANT_REACQUIRE", "the value has the key already");
     default:
         return fli_resp_error(out, "ERR", "the leader's answer fits no outcome of this command");

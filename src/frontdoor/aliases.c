@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "face/scripts.h"
+#include "frontdoor/scripts.h"
 
 struct reader {
-    struct face_scripts *scripts;
+    struct frontdoor_scripts *scripts;
     unsigned line;
     char *errmsg;
     size_t errmsg_size;
@@ -35,17 +35,17 @@ static int wrong_form(struct reader *r)
     size_t len = 0;
     int n =
         snprintf(r->errmsg, r->errmsg_size, "line %u: there is no such form; there are: ", r->line);
-    for (size_t i = 0; n >= 0 && (size_t)n < r->errmsg_size - len && i < face_forms_len; i++) {
+    for (size_t i = 0; n >= 0 && (size_t)n < r->errmsg_size - len && i < frontdoor_forms_len; i++) {
         len += (size_t)n;
         n = snprintf(r->errmsg + len, r->errmsg_size - len, "%s%s", i == 0 ? "" : ", ",
-                     face_forms[i].name);
+                     frontdoor_forms[i].name);
     }
     return FL_EINVAL;
 }
 
 static int read_line(struct reader *r, const uint8_t *p, const uint8_t *end)
 {
-    uint8_t sha1[FACE_SHA1_SIZE];
+    uint8_t sha1[FRONTDOOR_SHA1_SIZE];
     struct fli_slice line =
         trim(p, (const uint8_t *)fli_comment_of((const char *)p, (const char *)end));
     if (line.len == 0) {
@@ -55,23 +55,23 @@ static int read_line(struct reader *r, const uint8_t *p, const uint8_t *end)
     if (equals == NULL) {
         return wrong(r, "write `sha1 = form`");
     }
-    if (!face_sha1_parse(trim(line.data, equals), sha1)) {
+    if (!frontdoor_sha1_parse(trim(line.data, equals), sha1)) {
         return wrong(r, "write the SHA-1 of a script, 40 hex digits, in front of =");
     }
-    const struct face_form *form = face_form_find(trim(equals + 1, line.data + line.len));
+    const struct frontdoor_form *form = frontdoor_form_find(trim(equals + 1, line.data + line.len));
     if (form == NULL) {
         return wrong_form(r);
     }
-    if (face_scripts_is_text(r->scripts, sha1)) {
+    if (frontdoor_scripts_is_text(r->scripts, sha1)) {
         return wrong(r, "this script has a form already");
     }
-    return face_scripts_add_alias(r->scripts, sha1, form)
+    return frontdoor_scripts_add_alias(r->scripts, sha1, form)
                ? 0
                : wrong(r, "there are more than 256 aliases");
 }
 
-int face_scripts_alias(struct face_scripts *s, struct fli_slice text, char *errmsg,
-                       size_t errmsg_size)
+int frontdoor_scripts_alias(struct frontdoor_scripts *s, struct fli_slice text, char *errmsg,
+                            size_t errmsg_size)
 {
     struct reader r = {.scripts = s, .errmsg = errmsg, .errmsg_size = errmsg_size};
     const uint8_t *p = text.data;

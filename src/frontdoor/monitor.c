@@ -1,6 +1,6 @@
 /* monitor.c: see monitor.h. A line is: seconds, [database address] or [database lua], then words in
  * quotes, with \n \r \t \a \b \" \\ and \xNN for what cannot be printed. */
-#include "face/monitor.h"
+#include "frontdoor/monitor.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -50,7 +50,7 @@ static const uint8_t *read_word(const uint8_t *p, const uint8_t *end, uint8_t *r
     return p == NULL || p == end ? NULL : p + 1;
 }
 
-bool face_monitor_read(struct fli_slice line, uint8_t *room, struct face_monitored *ret)
+bool frontdoor_monitor_read(struct fli_slice line, uint8_t *room, struct frontdoor_monitored *ret)
 {
     const uint8_t *end = line.data + line.len;
     const uint8_t *open = line.len == 0 ? NULL : memchr(line.data, '[', line.len);
@@ -58,7 +58,7 @@ bool face_monitor_read(struct fli_slice line, uint8_t *room, struct face_monitor
     if (close == NULL) {
         return false;
     }
-    *ret = (struct face_monitored){.n = 0};
+    *ret = (struct frontdoor_monitored){.n = 0};
     ret->script = close - open >= 4 && memcmp(close - 4, " lua", 4) == 0;
     for (const uint8_t *p = close + 1; p < end;) {
         size_t len = 0;
@@ -89,12 +89,12 @@ static bool is_word(struct fli_slice s, const char *word)
     return i == s.len && word[i] == '\0';
 }
 
-static bool runs_script(const struct face_monitored *m)
+static bool runs_script(const struct frontdoor_monitored *m)
 {
     return is_word(m->words[0], "EVAL") || is_word(m->words[0], "EVALSHA");
 }
 
-struct fli_slice face_monitor_key(const struct face_monitored *m)
+struct fli_slice frontdoor_monitor_key(const struct frontdoor_monitored *m)
 {
     static const char *const none[] = {"AUTH", "CLIENT", "COMMAND", "CONFIG", "ECHO",     "HELLO",
                                        "INFO", "PING",   "QUIT",    "SCRIPT", "SENTINEL", "SELECT"};
@@ -108,38 +108,39 @@ struct fli_slice face_monitor_key(const struct face_monitored *m)
 }
 
 /* Writes "release", or the SHA-1 of a script that is no form. */
-static void name_script(const struct face_context *c, const struct face_monitored *m,
-                        struct face_verdict *ret)
+static void name_script(const struct frontdoor_context *c, const struct frontdoor_monitored *m,
+                        struct frontdoor_verdict *ret)
 {
-    uint8_t sha1[FACE_SHA1_SIZE];
-    char text[FACE_SHA1_HEX + 1] = "";
-    const struct face_form *f = NULL;
+    uint8_t sha1[FRONTDOOR_SHA1_SIZE];
+    char text[FRONTDOOR_SHA1_HEX + 1] = "";
+    const struct frontdoor_form *f = NULL;
     bool named = true;
     if (is_word(m->words[0], "EVAL")) {
-        f = face_scripts_load(c->scripts, m->words[1], sha1);
+        f = frontdoor_scripts_load(c->scripts, m->words[1], sha1);
     } else {
-        named = face_sha1_parse(m->words[1], sha1);
-        f = named ? face_scripts_find(c->scripts, sha1) : NULL;
+        named = frontdoor_sha1_parse(m->words[1], sha1);
+        f = named ? frontdoor_scripts_find(c->scripts, sha1) : NULL;
     }
     if (named) {
-        face_sha1_text(sha1, text);
+        frontdoor_sha1_text(sha1, text);
     }
     (void)snprintf(ret->what, sizeof ret->what, "script %s", f != NULL ? f->name : text);
 }
 
-static void check_keys(const struct face_context *c, const struct fli_command *command,
-                       const struct face_monitored *m, unsigned words, struct face_verdict *ret)
+static void check_keys(const struct frontdoor_context *c, const struct fli_command *command,
+                       const struct frontdoor_monitored *m, unsigned words,
+                       struct frontdoor_verdict *ret)
 {
-    struct face_request unused;
+    struct frontdoor_request unused;
     if (runs_script(m)) {
         name_script(c, m, ret);
     }
     if (command->id == FLI_CMD_SCRIPT_LOAD) {
-        uint8_t sha1[FACE_SHA1_SIZE];
-        ret->served = face_scripts_load(c->scripts, m->words[words], sha1) != NULL;
+        uint8_t sha1[FRONTDOOR_SHA1_SIZE];
+        ret->served = frontdoor_scripts_load(c->scripts, m->words[words], sha1) != NULL;
         if (!ret->served) {
-            char text[FACE_SHA1_HEX + 1];
-            face_sha1_text(sha1, text);
+            char text[FRONTDOOR_SHA1_HEX + 1];
+            frontdoor_sha1_text(sha1, text);
             (void)snprintf(ret->why, sizeof ret->why, "script %s is none of those that are served",
                            text);
         }
@@ -153,12 +154,13 @@ static void check_keys(const struct face_context *c, const struct fli_command *c
                        ret->served ? "" : "served for lock-signal:X of python-redis-lock only");
         return;
     }
-    if (face_is_local(command->id) || command->id == FLI_CMD_SENTINEL ||
-        face_is_latch(command->id, m->words + words, m->n - words)) {
+    if (frontdoor_is_local(command->id) || command->id == FLI_CMD_SENTINEL ||
+        frontdoor_is_latch(command->id, m->words + words, m->n - words)) {
         ret->served = true;
         return;
     }
-    int rc = face_request_parse(c, command->id, m->words + words, m->n - words, &unused, ret->why);
+    int rc =
+        frontdoor_request_parse(c, command->id, m->words + words, m->n - words, &unused, ret->why);
     ret->served = rc == 0;
     if (rc == FL_ENOTFOUND) {
         (void)snprintf(ret->why, sizeof ret->why,
@@ -167,13 +169,13 @@ static void check_keys(const struct face_context *c, const struct fli_command *c
     }
 }
 
-void face_monitor_check(const struct face_context *c, const struct face_monitored *m,
-                        struct face_verdict *ret)
+void frontdoor_monitor_check(const struct frontdoor_context *c, const struct frontdoor_monitored *m,
+                             struct frontdoor_verdict *ret)
 {
     const struct fli_command *command = NULL;
     unsigned words = 0;
     FLI_ASSERT(m->n > 0);
-    *ret = (struct face_verdict){.served = false};
+    *ret = (struct frontdoor_verdict){.served = false};
     int rc = fli_command_lookup(FLI_SERVICE_LOCK, m->words, m->n, &command, &words, ret->why,
                                 sizeof ret->why);
     if (rc != 0) {
@@ -188,7 +190,7 @@ void face_monitor_check(const struct face_context *c, const struct face_monitore
     (void)snprintf(ret->what, sizeof ret->what, "%s%s%s", command->name,
                    command->subcommand == NULL ? "" : " ",
                    command->subcommand == NULL ? "" : command->subcommand);
-    if ((command->flags & FLI_CMD_FACE) != 0) {
+    if ((command->flags & FLI_CMD_FRONTDOOR) != 0) {
         check_keys(c, command, m, words, ret);
     } else {
         ret->served = true;

@@ -1,14 +1,14 @@
-/* monitor.h: reads a line of Redis's MONITOR, and tells what the Redis face would do with its
+/* monitor.h: reads a line of Redis's MONITOR, and tells what the front door would do with its
  * command, before a program is moved to fencelock. Pure. */
-#ifndef FACE_MONITOR_H
-#define FACE_MONITOR_H
+#ifndef FRONTDOOR_MONITOR_H
+#define FRONTDOOR_MONITOR_H
 
-#include "face/request.h"
+#include "frontdoor/request.h"
 #include "wire/resp.h"
 
-#define FACE_MONITOR_LINE_MAX 65536u
+#define FRONTDOOR_MONITOR_LINE_MAX 65536u
 
-struct face_monitored {
+struct frontdoor_monitored {
     unsigned n; /* words; those beyond the limit are left out */
     struct fli_slice words[FLI_RESP_ARGS_MAX];
     bool script; /* a script sent it, so it is a part of a script seen before */
@@ -16,20 +16,20 @@ struct face_monitored {
 
 /* Reads a line without its end, and puts the bytes of its words into `room`, which is as long as
  * the line. False when it is no line of MONITOR. */
-bool face_monitor_read(struct fli_slice line, uint8_t *room,
-                       struct face_monitored *ret) FLI_MUST_USE;
+bool frontdoor_monitor_read(struct fli_slice line, uint8_t *room,
+                            struct frontdoor_monitored *ret) FLI_MUST_USE;
 
 /* The key of the command, the first of several; empty when there is none. */
-struct fli_slice face_monitor_key(const struct face_monitored *m);
+struct fli_slice frontdoor_monitor_key(const struct frontdoor_monitored *m);
 
 /* The result for a command. `what`: the command in upper case, or the form of its script, or the
  * SHA-1 of an unknown script; `why`: the error that it would get. */
-struct face_verdict {
+struct frontdoor_verdict {
     bool served;
     char what[64];
-    char why[FACE_ERRMSG_SIZE];
+    char why[FRONTDOOR_ERRMSG_SIZE];
 };
-void face_monitor_check(const struct face_context *c, const struct face_monitored *m,
-                        struct face_verdict *ret);
+void frontdoor_monitor_check(const struct frontdoor_context *c, const struct frontdoor_monitored *m,
+                             struct frontdoor_verdict *ret);
 
 #endif

@@ -1,5 +1,5 @@
 /* sha1.c: see sha1.h. */
-#include "face/sha1.h"
+#include "frontdoor/sha1.h"
 
 #include <string.h>
 
@@ -31,7 +31,7 @@ static uint32_t mix(unsigned i, uint32_t b, uint32_t c, uint32_t d)
     }
 }
 
-static void step(struct face_sha1 *s)
+static void step(struct frontdoor_sha1 *s)
 {
     static const uint32_t k[4] = {0x5a827999, 0x6ed9eba1, 0x8f1bbcdc, 0xca62c1d6};
     uint32_t w[80];
@@ -56,12 +56,12 @@ static void step(struct face_sha1 *s)
     s->h[4] += e;
 }
 
-void face_sha1_init(struct face_sha1 *s)
+void frontdoor_sha1_init(struct frontdoor_sha1 *s)
 {
-    *s = (struct face_sha1){.h = {0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476, 0xc3d2e1f0}};
+    *s = (struct frontdoor_sha1){.h = {0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476, 0xc3d2e1f0}};
 }
 
-void face_sha1_add(struct face_sha1 *s, const void *data, size_t len)
+void frontdoor_sha1_add(struct frontdoor_sha1 *s, const void *data, size_t len)
 {
     const uint8_t *p = data;
     while (len > 0) {
@@ -77,7 +77,7 @@ void face_sha1_add(struct face_sha1 *s, const void *data, size_t len)
     }
 }
 
-void face_sha1_end(struct face_sha1 *s, uint8_t out[FACE_SHA1_SIZE])
+void frontdoor_sha1_end(struct frontdoor_sha1 *s, uint8_t out[FRONTDOOR_SHA1_SIZE])
 {
     static const uint8_t padding[64] = {0x80};
     uint8_t length[8];
@@ -86,30 +86,30 @@ void face_sha1_end(struct face_sha1 *s, uint8_t out[FACE_SHA1_SIZE])
         length[i] = (uint8_t)(bits >> (56 - 8 * i));
     }
     size_t at = (size_t)(s->bytes % 64);
-    face_sha1_add(s, padding, at < 56 ? 56 - at : 120 - at);
-    face_sha1_add(s, length, sizeof length);
+    frontdoor_sha1_add(s, padding, at < 56 ? 56 - at : 120 - at);
+    frontdoor_sha1_add(s, length, sizeof length);
     FLI_ASSERT(s->bytes % 64 == 0);
     for (unsigned i = 0; i < 20; i++) {
         out[i] = (uint8_t)(s->h[i / 4] >> (24 - 8 * (i % 4)));
     }
 }
 
-void face_sha1_of(const void *data, size_t len, uint8_t out[FACE_SHA1_SIZE])
+void frontdoor_sha1_of(const void *data, size_t len, uint8_t out[FRONTDOOR_SHA1_SIZE])
 {
-    struct face_sha1 s;
-    face_sha1_init(&s);
-    face_sha1_add(&s, data, len);
-    face_sha1_end(&s, out);
+    struct frontdoor_sha1 s;
+    frontdoor_sha1_init(&s);
+    frontdoor_sha1_add(&s, data, len);
+    frontdoor_sha1_end(&s, out);
 }
 
-void face_sha1_text(const uint8_t sha1[FACE_SHA1_SIZE], char out[FACE_SHA1_HEX + 1])
+void frontdoor_sha1_text(const uint8_t sha1[FRONTDOOR_SHA1_SIZE], char out[FRONTDOOR_SHA1_HEX + 1])
 {
     static const char digits[] = "0123456789abcdef";
-    for (size_t i = 0; i < FACE_SHA1_SIZE; i++) {
+    for (size_t i = 0; i < FRONTDOOR_SHA1_SIZE; i++) {
         out[2 * i] = digits[sha1[i] >> 4];
         out[2 * i + 1] = digits[sha1[i] & 15];
     }
-    out[FACE_SHA1_HEX] = '\0';
+    out[FRONTDOOR_SHA1_HEX] = '\0';
 }
 
 /* -1: no hex digit. */
@@ -122,12 +122,12 @@ static int value_of(uint8_t c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-bool face_sha1_parse(struct fli_slice text, uint8_t out[FACE_SHA1_SIZE])
+bool frontdoor_sha1_parse(struct fli_slice text, uint8_t out[FRONTDOOR_SHA1_SIZE])
 {
-    if (text.len != FACE_SHA1_HEX) {
+    if (text.len != FRONTDOOR_SHA1_HEX) {
         return false;
     }
-    for (size_t i = 0; i < FACE_SHA1_SIZE; i++) {
+    for (size_t i = 0; i < FRONTDOOR_SHA1_SIZE; i++) {
         int high = value_of(text.data[2 * i]);
         int low = value_of(text.data[2 * i + 1]);
         if (high < 0 || low < 0) {

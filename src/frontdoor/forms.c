@@ -1,62 +1,62 @@
 /* forms.c: the table of forms. T1 to T36 are the numbers in docs/FRONTDOOR.md. The scripts are our
  * own wording. A text that differs from one only in blanks, comments or quotes is recognised by
  * it. */
-#include "face/forms.h"
+#include "frontdoor/forms.h"
 
 #include <string.h>
 
-#define EXTEND_OR_GRANT (FACE_EXTEND | FACE_GRANT)
+#define EXTEND_OR_GRANT (FRONTDOOR_EXTEND | FRONTDOOR_GRANT)
 #define ONE_KEY .keys_min = 1, .keys_max = 1
-#define SOME_KEYS .keys_min = 1, .keys_max = FACE_KEYS_MAX
+#define SOME_KEYS .keys_min = 1, .keys_max = FRONTDOOR_KEYS_MAX
 #define REENTERS .value_at = 2, .ttl_at = 1
 /* The further keys are Redisson's channel, and a key that identifies a release: no locks, so
  * ignored. */
 #define KEYS_OF(n) .keys_min = (n), .keys_max = (n), .first_key = true
 #define ANSWERS(g, w, t, a) .answers = {.granted = (g), .own = (w), .other = (t), .absent = (a)}
 
-const struct face_form face_forms[] = {
+const struct frontdoor_form frontdoor_forms[] = {
     /* T1 */
     {.name = "release",
      .script = "if redis.call('get', KEYS[1]) == ARGV[1] then "
                "return redis.call('del', KEYS[1]) else return 0 end",
-     .change = FACE_RELEASE,
+     .change = FRONTDOOR_RELEASE,
      ONE_KEY,
      .value_at = 1,
-     ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0)},
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
     /* T2 */
     {.name = "set-if-own-or-absent-yes",
      .script = "local have = redis.call('get', KEYS[1]) "
                "if have == ARGV[1] or (not have and ARGV[3] == 'yes') then "
                "return redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2]) end",
-     .change = FACE_EXTEND,
+     .change = FRONTDOOR_EXTEND,
      .change_if = EXTEND_OR_GRANT,
      ONE_KEY,
      .value_at = 1,
      .ttl_at = 2,
      .word_at = 3,
      .word = "yes",
-     ANSWERS(FACE_OK, FACE_OK, FACE_NIL, FACE_NIL)},
+     ANSWERS(FRONTDOOR_OK, FRONTDOOR_OK, FRONTDOOR_NIL, FRONTDOOR_NIL)},
     /* T3 */
     {.name = "value-and-pttl",
      .script = "return {redis.call('get', KEYS[1]), redis.call('pttl', KEYS[1])}",
      ONE_KEY,
-     ANSWERS(FACE_NEVER, FACE_VALUE_PTTL, FACE_VALUE_PTTL, FACE_NIL_PTTL)},
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_VALUE_PTTL, FRONTDOOR_VALUE_PTTL, FRONTDOOR_NIL_PTTL)},
     /* T4 */
     {.name = "pttl-if-own",
      .script = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end "
                "return math.max(redis.call('pttl', KEYS[1]), 0)",
      ONE_KEY,
      .value_at = 1,
-     ANSWERS(FACE_NEVER, FACE_PTTL, FACE_INT_0, FACE_INT_0)},
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_PTTL, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
     /* T5 */
     {.name = "extend",
      .script = "if redis.call('get', KEYS[1]) == ARGV[1] then "
                "return redis.call('pexpire', KEYS[1], ARGV[2]) else return 0 end",
-     .change = FACE_EXTEND,
+     .change = FRONTDOOR_EXTEND,
      ONE_KEY,
      .value_at = 1,
      .ttl_at = 2,
-     ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0)},
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
     /* T6 */
     {.name = "set-if-own-or-absent",
      .script = "local have = redis.call('get', KEYS[1]) "
@@ -66,88 +66,88 @@ const struct face_form face_forms[] = {
      ONE_KEY,
      .value_at = 1,
      .ttl_at = 2,
-     ANSWERS(FACE_OK, FACE_OK, FACE_ERROR_WORD, FACE_NEVER)},
+     ANSWERS(FRONTDOOR_OK, FRONTDOOR_OK, FRONTDOOR_ERROR_WORD, FRONTDOOR_NEVER)},
     /* T7 */
     {.name = "release-or-error",
      .script = "local have = redis.call('get', KEYS[1]) "
                "if not have then return redis.status_reply('OK') end "
                "if have ~= ARGV[1] then return redis.error_reply('ERROR') end "
                "return redis.call('del', KEYS[1])",
-     .change = FACE_RELEASE,
+     .change = FRONTDOOR_RELEASE,
      ONE_KEY,
      .value_at = 1,
-     ANSWERS(FACE_NEVER, FACE_INT_1, FACE_ERROR_WORD, FACE_OK)},
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_ERROR_WORD, FRONTDOOR_OK)},
     /* T8 */
     {.name = "ttl-or-error",
      .script = "if redis.call('get', KEYS[1]) == ARGV[1] then "
                "return redis.call('ttl', KEYS[1]) end return redis.error_reply('ERROR')",
      ONE_KEY,
      .value_at = 1,
-     ANSWERS(FACE_NEVER, FACE_TTL, FACE_ERROR_WORD, FACE_ERROR_WORD)},
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_TTL, FRONTDOOR_ERROR_WORD, FRONTDOOR_ERROR_WORD)},
     /* T9 */
     {.name = "release-with-signal",
      .script = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 1 end "
                "redis.call('del', KEYS[2]) redis.call('lpush', KEYS[2], 1) "
                "redis.call('pexpire', KEYS[2], ARGV[2]) redis.call('del', KEYS[1]) return 0",
-     .change = FACE_RELEASE,
+     .change = FRONTDOOR_RELEASE,
      .keys_min = 2,
      .keys_max = 2,
      .first_key = true,
      .value_at = 1,
-     ANSWERS(FACE_NEVER, FACE_INT_0, FACE_INT_1, FACE_INT_1)},
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_0, FRONTDOOR_INT_1, FRONTDOOR_INT_1)},
     /* T10 */
     {.name = "extend-seconds",
      .script = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 1 end "
                "if redis.call('ttl', KEYS[1]) < 0 then return 2 end "
                "redis.call('expire', KEYS[1], ARGV[2]) return 0",
-     .change = FACE_EXTEND,
+     .change = FRONTDOOR_EXTEND,
      .keys_min = 2,
      .keys_max = 2,
      .first_key = true,
      .value_at = 1,
      .ttl_at = 2,
      .seconds = true,
-     ANSWERS(FACE_NEVER, FACE_INT_0, FACE_INT_1, FACE_INT_1)},
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_0, FRONTDOOR_INT_1, FRONTDOOR_INT_1)},
     /* T13: T1 with a variable */
     {.name = "release-by-variable",
      .script = "local have = redis.call('get', KEYS[1]) "
                "if have ~= ARGV[1] then return 0 end redis.call('del', KEYS[1]) return 1",
-     .change = FACE_RELEASE,
+     .change = FRONTDOOR_RELEASE,
      ONE_KEY,
      .value_at = 1,
-     ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0)},
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
     /* T14 */
     {.name = "extend-or-add",
      .script = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end "
                "local left = redis.call('pttl', KEYS[1]) if left < 0 then return 0 end "
                "local more = ARGV[2] if ARGV[3] == '0' then more = ARGV[2] + left end "
                "redis.call('pexpire', KEYS[1], more) return 1",
-     .change = FACE_EXTEND,
-     .change_if = FACE_EXTEND | FACE_ADD,
+     .change = FRONTDOOR_EXTEND,
+     .change_if = FRONTDOOR_EXTEND | FRONTDOOR_ADD,
      ONE_KEY,
      .value_at = 1,
      .ttl_at = 2,
      .word_at = 3,
      .word = "0",
-     ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0)},
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
     /* T15: T5 with a variable */
     {.name = "extend-by-variable",
      .script = "local have = redis.call('get', KEYS[1]) "
                "if have ~= ARGV[1] then return 0 end "
                "redis.call('pexpire', KEYS[1], ARGV[2]) return 1",
-     .change = FACE_EXTEND,
+     .change = FRONTDOOR_EXTEND,
      ONE_KEY,
      .value_at = 1,
      .ttl_at = 2,
-     ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0)},
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
     /* T16 */
     {.name = "release-or-minus-1",
      .script = "local have = redis.call('get', KEYS[1]) if not have then return -1 end "
                "if have == ARGV[1] then return redis.call('del', KEYS[1]) end return 0",
-     .change = FACE_RELEASE,
+     .change = FRONTDOOR_RELEASE,
      ONE_KEY,
      .value_at = 1,
-     ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_MINUS_1)},
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_MINUS_1)},
     /* T17 */
     {.name = "extend-or-set",
      .script = "if redis.call('get', KEYS[1]) == ARGV[1] then "
@@ -158,7 +158,7 @@ const struct face_form face_forms[] = {
      ONE_KEY,
      .value_at = 1,
      .ttl_at = 2,
-     ANSWERS(FACE_INT_1, FACE_INT_1, FACE_INT_0, FACE_NEVER)},
+     ANSWERS(FRONTDOOR_INT_1, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_NEVER)},
     /* T18: Redis would take the key from any holder */
     {.name = "overwrite",
      .script = "return redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2], 'xx') or "
@@ -167,18 +167,18 @@ const struct face_form face_forms[] = {
      ONE_KEY,
      .value_at = 1,
      .ttl_at = 2,
-     ANSWERS(FACE_OK, FACE_OK, FACE_NIL, FACE_NEVER)},
+     ANSWERS(FRONTDOOR_OK, FRONTDOOR_OK, FRONTDOOR_NIL, FRONTDOOR_NEVER)},
     /* T19 */
     {.name = "replace",
      .script = "local have = redis.call('get', KEYS[1]) "
                "if have and have ~= ARGV[1] then return false end "
                "return redis.call('set', KEYS[1], ARGV[2], 'px', ARGV[3])",
-     .change = FACE_SWAP | FACE_GRANT,
+     .change = FRONTDOOR_SWAP | FRONTDOOR_GRANT,
      ONE_KEY,
      .value_at = 1,
      .new_value_at = 2,
      .ttl_at = 3,
-     ANSWERS(FACE_OK, FACE_OK, FACE_NIL, FACE_NEVER)},
+     ANSWERS(FRONTDOOR_OK, FRONTDOOR_OK, FRONTDOOR_NIL, FRONTDOOR_NEVER)},
     /* T20 */
     {.name = "extend-or-set-or-minus-1",
      .script = "local have = redis.call('get', KEYS[1]) "
@@ -189,47 +189,47 @@ const struct face_form face_forms[] = {
      ONE_KEY,
      .value_at = 1,
      .ttl_at = 2,
-     ANSWERS(FACE_INT_1, FACE_INT_1, FACE_INT_MINUS_1, FACE_NEVER)},
+     ANSWERS(FRONTDOOR_INT_1, FRONTDOOR_INT_1, FRONTDOOR_INT_MINUS_1, FRONTDOOR_NEVER)},
     /* T21 */
     {.name = "set-all",
      .script = "for _, key in ipairs(KEYS) do "
                "if redis.call('exists', key) == 1 then return 0 end end "
                "for _, key in ipairs(KEYS) do "
                "redis.call('set', key, ARGV[1], 'px', ARGV[2]) end return #KEYS",
-     .change = FACE_GRANT,
+     .change = FRONTDOOR_GRANT,
      SOME_KEYS,
      .value_at = 1,
      .ttl_at = 2,
-     ANSWERS(FACE_COUNT, FACE_INT_0, FACE_INT_0, FACE_NEVER)},
+     ANSWERS(FRONTDOOR_COUNT, FRONTDOOR_INT_0, FRONTDOOR_INT_0, FRONTDOOR_NEVER)},
     /* T22 */
     {.name = "extend-all",
      .script = "for _, key in ipairs(KEYS) do "
                "if redis.call('get', key) ~= ARGV[1] then return 0 end end "
                "for _, key in ipairs(KEYS) do "
                "redis.call('set', key, ARGV[1], 'px', ARGV[2]) end return #KEYS",
-     .change = FACE_EXTEND,
+     .change = FRONTDOOR_EXTEND,
      SOME_KEYS,
      .value_at = 1,
      .ttl_at = 2,
-     ANSWERS(FACE_NEVER, FACE_COUNT, FACE_INT_0, FACE_INT_0)},
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_COUNT, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
     /* T23 */
     {.name = "release-each",
      .script = "local n = 0 for _, key in ipairs(KEYS) do "
                "if redis.call('get', key) == ARGV[1] then n = n + redis.call('del', key) end end "
                "return n",
-     .change = FACE_RELEASE | FACE_EACH,
+     .change = FRONTDOOR_RELEASE | FRONTDOOR_EACH,
      SOME_KEYS,
      .value_at = 1,
-     ANSWERS(FACE_NEVER, FACE_COUNT, FACE_INT_0, FACE_INT_0)},
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_COUNT, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
     /* T24 */
     {.name = "extend-by-set",
      .script = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end "
                "redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2]) return 1",
-     .change = FACE_EXTEND,
+     .change = FRONTDOOR_EXTEND,
      ONE_KEY,
      .value_at = 1,
      .ttl_at = 2,
-     ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0)},
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
     /* T25: here, a value with the same token and other metadata counts as another value */
     {.name = "obtain-all",
      .script = "for _, key in ipairs(KEYS) do local have = redis.call('get', key) "
@@ -240,27 +240,27 @@ const struct face_form face_forms[] = {
      SOME_KEYS,
      .value_at = 1,
      .ttl_at = 3,
-     ANSWERS(FACE_OK, FACE_OK, FACE_NIL, FACE_NEVER)},
+     ANSWERS(FRONTDOOR_OK, FRONTDOOR_OK, FRONTDOOR_NIL, FRONTDOOR_NEVER)},
     /* T26 */
     {.name = "release-all",
      .script = "for _, key in ipairs(KEYS) do "
                "if redis.call('get', key) ~= ARGV[1] then return false end end "
                "redis.call('del', unpack(KEYS)) return {ok = 'OK'}",
-     .change = FACE_RELEASE,
+     .change = FRONTDOOR_RELEASE,
      SOME_KEYS,
      .value_at = 1,
-     ANSWERS(FACE_NEVER, FACE_OK, FACE_NIL, FACE_NIL)},
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_OK, FRONTDOOR_NIL, FRONTDOOR_NIL)},
     /* T27 */
     {.name = "refresh-all",
      .script = "for _, key in ipairs(KEYS) do "
                "if redis.call('get', key) ~= ARGV[1] then return false end end "
                "for _, key in ipairs(KEYS) do "
                "redis.call('pexpire', key, ARGV[2]) end return {ok = 'OK'}",
-     .change = FACE_EXTEND,
+     .change = FRONTDOOR_EXTEND,
      SOME_KEYS,
      .value_at = 1,
      .ttl_at = 2,
-     ANSWERS(FACE_NEVER, FACE_OK, FACE_NIL, FACE_NIL)},
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_OK, FRONTDOOR_NIL, FRONTDOOR_NIL)},
     /* T28 */
     {.name = "pttl-all",
      .script = "local least for _, key in ipairs(KEYS) do "
@@ -269,20 +269,20 @@ const struct face_form face_forms[] = {
                "if not least or left < least then least = left end end return least",
      SOME_KEYS,
      .value_at = 1,
-     ANSWERS(FACE_NEVER, FACE_PTTL, FACE_NIL, FACE_NIL)},
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_PTTL, FRONTDOOR_NIL, FRONTDOOR_NIL)},
     /* T28 in releases before 0.10 of the same library, which had one key */
     {.name = "pttl-or-minus-3",
      .script = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return -3 end "
                "return redis.call('pttl', KEYS[1])",
      ONE_KEY,
      .value_at = 1,
-     ANSWERS(FACE_NEVER, FACE_PTTL, FACE_INT_MINUS_3, FACE_INT_MINUS_3)},
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_PTTL, FRONTDOOR_INT_MINUS_3, FRONTDOOR_INT_MINUS_3)},
     /* The token, for libraries that can send scripts but not commands of fencelock */
     {.name = "token",
      .script = "return redis.call('locktoken', KEYS[1], ARGV[1])",
      ONE_KEY,
      .value_at = 1,
-     ANSWERS(FACE_NEVER, FACE_TOKEN, FACE_NIL, FACE_NIL)},
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_TOKEN, FRONTDOOR_NIL, FRONTDOOR_NIL)},
     /* T29: Redisson's locks. A key is a hash with one field: the owner, and how often he holds the
      * lock */
     {.name = "enter",
@@ -291,10 +291,10 @@ const struct face_form face_forms[] = {
                "return redis.call('pttl', KEYS[1]) end "
                "redis.call('hincrby', KEYS[1], ARGV[2], 1) "
                "redis.call('pexpire', KEYS[1], ARGV[1]) return nil",
-     .op = FACE_OP_REENTER,
+     .op = FRONTDOOR_OP_REENTER,
      ONE_KEY,
      REENTERS,
-     ANSWERS(FACE_NIL, FACE_NIL, FACE_PTTL, FACE_NEVER)},
+     ANSWERS(FRONTDOOR_NIL, FRONTDOOR_NIL, FRONTDOOR_PTTL, FRONTDOOR_NEVER)},
     /* T30 */
     {.name = "leave-once",
      .script = "local done = redis.call('get', KEYS[3]) if done then return tonumber(done) end "
@@ -304,13 +304,13 @@ const struct face_form face_forms[] = {
                "else redis.call('pexpire', KEYS[1], ARGV[2]) end "
                "redis.call('set', KEYS[3], last and 1 or 0, 'px', ARGV[5]) "
                "return last and 1 or 0",
-     .op = FACE_OP_LEAVE,
+     .op = FRONTDOOR_OP_LEAVE,
      KEYS_OF(3),
      .value_at = 3,
      .ttl_at = 2,
      .latch_key = 3,
      .keep_at = 5,
-     ANSWERS(FACE_NEVER, FACE_COUNT, FACE_NIL, FACE_NIL)},
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_COUNT, FRONTDOOR_NIL, FRONTDOOR_NIL)},
     /* T30 in releases that wait for no message, so none is sent */
     {.name = "leave-once-silently",
      .script = "local done = redis.call('get', KEYS[2]) if done then return tonumber(done) end "
@@ -320,46 +320,46 @@ const struct face_form face_forms[] = {
                "else redis.call('pexpire', KEYS[1], ARGV[1]) end "
                "redis.call('set', KEYS[2], last and 1 or 0, 'px', ARGV[3]) "
                "return last and 1 or 0",
-     .op = FACE_OP_LEAVE,
+     .op = FRONTDOOR_OP_LEAVE,
      KEYS_OF(2),
      .value_at = 2,
      .ttl_at = 1,
      .latch_key = 2,
      .keep_at = 3,
-     ANSWERS(FACE_NEVER, FACE_COUNT, FACE_NIL, FACE_NIL)},
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_COUNT, FRONTDOOR_NIL, FRONTDOOR_NIL)},
     /* T30 in releases before 3.24, which could not identify a release */
     {.name = "leave",
      .script = "if redis.call('hexists', KEYS[1], ARGV[3]) == 0 then return nil end "
                "if redis.call('hincrby', KEYS[1], ARGV[3], -1) > 0 then "
                "redis.call('pexpire', KEYS[1], ARGV[2]) return 0 end "
                "redis.call('del', KEYS[1]) redis.call('publish', KEYS[2], ARGV[1]) return 1",
-     .op = FACE_OP_LEAVE,
+     .op = FRONTDOOR_OP_LEAVE,
      KEYS_OF(2),
      .value_at = 3,
      .ttl_at = 2,
-     ANSWERS(FACE_NEVER, FACE_COUNT, FACE_NIL, FACE_NIL)},
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_COUNT, FRONTDOOR_NIL, FRONTDOOR_NIL)},
     {.name = "leave-silently",
      .script = "if redis.call('hexists', KEYS[1], ARGV[2]) == 0 then return nil end "
                "if redis.call('hincrby', KEYS[1], ARGV[2], -1) > 0 then "
                "redis.call('pexpire', KEYS[1], ARGV[1]) return 0 end "
                "redis.call('del', KEYS[1]) return 1",
-     .op = FACE_OP_LEAVE,
+     .op = FRONTDOOR_OP_LEAVE,
      ONE_KEY,
      .value_at = 2,
      .ttl_at = 1,
-     ANSWERS(FACE_NEVER, FACE_COUNT, FACE_NIL, FACE_NIL)},
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_COUNT, FRONTDOOR_NIL, FRONTDOOR_NIL)},
     /* T31 */
     {.name = "break",
      .script = "if redis.call('del', KEYS[1]) == 0 then return 0 end "
                "redis.call('publish', KEYS[2], ARGV[1]) return 1",
-     .op = FACE_OP_BREAK,
+     .op = FRONTDOOR_OP_BREAK,
      KEYS_OF(2),
-     ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0)},
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
     {.name = "break-silently",
      .script = "if redis.call('del', KEYS[1]) == 0 then return 0 end return 1",
-     .op = FACE_OP_BREAK,
+     .op = FRONTDOOR_OP_BREAK,
      ONE_KEY,
-     ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0)},
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
     /* T32: the second key is a counter in Redis; here it is the token of the hold */
     {.name = "enter-with-token",
      .script = "if redis.call('exists', KEYS[1]) == 1 and "
@@ -368,10 +368,11 @@ const struct face_form face_forms[] = {
                "redis.call('hincrby', KEYS[1], ARGV[2], 1) "
                "redis.call('pexpire', KEYS[1], ARGV[1]) "
                "return {-1, redis.call('incr', KEYS[2])}",
-     .op = FACE_OP_REENTER,
+     .op = FRONTDOOR_OP_REENTER,
      KEYS_OF(2),
      REENTERS,
-     ANSWERS(FACE_MINUS_1_TOKEN, FACE_MINUS_1_TOKEN, FACE_PTTL_MINUS_1, FACE_NEVER)},
+     ANSWERS(FRONTDOOR_MINUS_1_TOKEN, FRONTDOOR_MINUS_1_TOKEN, FRONTDOOR_PTTL_MINUS_1,
+             FRONTDOOR_NEVER)},
     /* T33: the same; the token is asked for later */
     {.name = "enter-and-count",
      .script = "if redis.call('exists', KEYS[1]) == 1 and "
@@ -379,29 +380,29 @@ const struct face_form face_forms[] = {
                "return redis.call('pttl', KEYS[1]) end redis.call('incr', KEYS[2]) "
                "redis.call('hincrby', KEYS[1], ARGV[2], 1) "
                "redis.call('pexpire', KEYS[1], ARGV[1]) return nil",
-     .op = FACE_OP_REENTER,
+     .op = FRONTDOOR_OP_REENTER,
      KEYS_OF(2),
      REENTERS,
-     ANSWERS(FACE_NIL, FACE_NIL, FACE_PTTL, FACE_NEVER)},
+     ANSWERS(FRONTDOOR_NIL, FRONTDOOR_NIL, FRONTDOOR_PTTL, FRONTDOOR_NEVER)},
     /* T34 is T29 in other words, see known.c. This is T35 */
     {.name = "renew-each",
      .script = "local done = {} for i, key in ipairs(KEYS) do "
                "local own = redis.call('hexists', key, ARGV[i + 1]) == 1 "
                "if own then redis.call('pexpire', key, ARGV[1]) end "
                "done[i] = own and 1 or 0 end return done",
-     .op = FACE_OP_RENEW_EACH,
+     .op = FRONTDOOR_OP_RENEW_EACH,
      .keys_min = 1,
-     .keys_max = FACE_EACH_MAX,
+     .keys_max = FRONTDOOR_EACH_MAX,
      .ttl_at = 1,
-     ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0)},
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
     /* T35 in releases before 3.44 */
     {.name = "renew",
      .script = "if redis.call('hexists', KEYS[1], ARGV[2]) == 0 then return 0 end "
                "redis.call('pexpire', KEYS[1], ARGV[1]) return 1",
-     .change = FACE_EXTEND,
+     .change = FRONTDOOR_EXTEND,
      ONE_KEY,
      REENTERS,
-     ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0)},
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
     /* RedissonMultiLock sends it after taking all locks; the only supported condition is
      * "always" */
     {.name = "prolong-each",
@@ -410,7 +411,7 @@ const struct face_form face_forms[] = {
      .any = true,
      SOME_KEYS,
      .ttl_at = 1,
-     ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0)},
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
     {.name = "prolong-each-always",
      .script = "local done = 0 for _, key in ipairs(KEYS) do "
                "local more = ARGV[2] ~= '' and {ARGV[1], ARGV[2]} or {ARGV[1]} "
@@ -419,7 +420,7 @@ const struct face_form face_forms[] = {
      SOME_KEYS,
      .ttl_at = 1,
      .empty_at = 2,
-     ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0)},
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
     /* T36: a lock that cannot be taken twice */
     {.name = "enter-but-once",
      .script = "if redis.call('exists', KEYS[1]) == 0 then "
@@ -427,20 +428,20 @@ const struct face_form face_forms[] = {
                "redis.call('pexpire', KEYS[1], ARGV[1]) return nil end "
                "if redis.call('hexists', KEYS[1], ARGV[2]) == 0 then "
                "return redis.call('pttl', KEYS[1]) end return redis.error_reply(ARGV[3])",
-     .op = FACE_OP_ONCE,
+     .op = FRONTDOOR_OP_ONCE,
      ONE_KEY,
      REENTERS,
-     ANSWERS(FACE_NIL, FACE_ERROR_REENTERS, FACE_PTTL, FACE_NEVER)},
+     ANSWERS(FRONTDOOR_NIL, FRONTDOOR_ERROR_REENTERS, FRONTDOOR_PTTL, FRONTDOOR_NEVER)},
 };
 
-const size_t face_forms_len = sizeof face_forms / sizeof face_forms[0];
+const size_t frontdoor_forms_len = sizeof frontdoor_forms / sizeof frontdoor_forms[0];
 
-const struct face_form *face_form_find(struct fli_slice name)
+const struct frontdoor_form *frontdoor_form_find(struct fli_slice name)
 {
-    for (size_t i = 0; i < face_forms_len; i++) {
-        const char *own = face_forms[i].name;
+    for (size_t i = 0; i < frontdoor_forms_len; i++) {
+        const char *own = frontdoor_forms[i].name;
         if (strlen(own) == name.len && memcmp(own, name.data, name.len) == 0) {
-            return &face_forms[i];
+            return &frontdoor_forms[i];
         }
     }
     return NULL;

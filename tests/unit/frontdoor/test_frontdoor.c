@@ -1,10 +1,10 @@
-/* test_face.c: scripts and their names, forms, the operator's aliases, requests and answers as
+/* test_frontdoor.c: scripts and their names, forms, the operator's aliases, requests and answers as
  * Redis words them. */
 #include "../../lib/unit.h"
 
-#include "face/monitor.h"
-#include "face/normal.h"
-#include "face/request.h"
+#include "frontdoor/monitor.h"
+#include "frontdoor/normal.h"
+#include "frontdoor/request.h"
 
 static struct fli_slice text(const char *s)
 {
@@ -21,39 +21,39 @@ TEST(sha1)
         {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
          "84983e441c3bd26ebaae4aa1f95129e5e54670f1"},
     };
-    uint8_t out[FACE_SHA1_SIZE];
-    uint8_t again[FACE_SHA1_SIZE];
-    char hex[FACE_SHA1_HEX + 1];
+    uint8_t out[FRONTDOOR_SHA1_SIZE];
+    uint8_t again[FRONTDOOR_SHA1_SIZE];
+    char hex[FRONTDOOR_SHA1_HEX + 1];
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        face_sha1_of(rows[i].text, strlen(rows[i].text), out);
-        face_sha1_text(out, hex);
+        frontdoor_sha1_of(rows[i].text, strlen(rows[i].text), out);
+        frontdoor_sha1_text(out, hex);
         assert_string_equal(hex, rows[i].hex);
-        assert_true(face_sha1_parse(text(hex), again));
+        assert_true(frontdoor_sha1_parse(text(hex), again));
         assert_memory_equal(out, again, sizeof out);
     }
-    struct face_sha1 s; /* a million letters, in pieces of all lengths */
-    face_sha1_init(&s);
+    struct frontdoor_sha1 s; /* a million letters, in pieces of all lengths */
+    frontdoor_sha1_init(&s);
     char letters[1000];
     memset(letters, 'a', sizeof letters);
     for (size_t left = 1000000, n = 1; left > 0; n = n % 997 + 1) {
         size_t piece = n < left ? n : left;
-        face_sha1_add(&s, letters, piece);
+        frontdoor_sha1_add(&s, letters, piece);
         left -= piece;
     }
-    face_sha1_end(&s, out);
-    face_sha1_text(out, hex);
+    frontdoor_sha1_end(&s, out);
+    frontdoor_sha1_text(out, hex);
     assert_string_equal(hex, "34aa973cd4c4daa4f61eeb2bdbad27316534016f");
-    assert_true(face_sha1_parse(text("A9993E364706816ABA3E25717850C26C9CD0D89D"), out));
-    assert_false(face_sha1_parse(text("a9993e364706816aba3e25717850c26c9cd0d89"), out));
-    assert_false(face_sha1_parse(text("g9993e364706816aba3e25717850c26c9cd0d89d"), out));
+    assert_true(frontdoor_sha1_parse(text("A9993E364706816ABA3E25717850C26C9CD0D89D"), out));
+    assert_false(frontdoor_sha1_parse(text("a9993e364706816aba3e25717850c26c9cd0d89"), out));
+    assert_false(frontdoor_sha1_parse(text("g9993e364706816aba3e25717850c26c9cd0d89d"), out));
 }
 
 static bool same(const char *a, const char *b)
 {
-    uint8_t x[FACE_SHA1_SIZE];
-    uint8_t y[FACE_SHA1_SIZE];
-    assert_true(face_normal(text(a), x));
-    assert_true(face_normal(text(b), y));
+    uint8_t x[FRONTDOOR_SHA1_SIZE];
+    uint8_t y[FRONTDOOR_SHA1_SIZE];
+    assert_true(frontdoor_normal(text(a), x));
+    assert_true(frontdoor_normal(text(b), y));
     return memcmp(x, y, sizeof x) == 0;
 }
 
@@ -94,93 +94,94 @@ TEST(what_is_no_lua)
 {
     static const char *const bad[] = {"'",     "\"a\n\"", "'a\\",   "[[ a ]", "--[[ a",
                                       "a ! b", "\x01",    "[=[ ]]", "a @",    "'a"};
-    uint8_t out[FACE_SHA1_SIZE];
+    uint8_t out[FRONTDOOR_SHA1_SIZE];
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        assert_false(face_normal(text(bad[i]), out));
+        assert_false(frontdoor_normal(text(bad[i]), out));
     }
-    assert_true(face_normal(text(""), out));
+    assert_true(frontdoor_normal(text(""), out));
     char deep[512];
     memset(deep, '(', sizeof deep - 1);
     deep[sizeof deep - 1] = '\0';
-    assert_false(face_normal(text(deep), out));
+    assert_false(frontdoor_normal(text(deep), out));
     deep[200] = '\0';
-    assert_true(face_normal(text(deep), out));
+    assert_true(frontdoor_normal(text(deep), out));
 }
 
 TEST(printed)
 {
     char out[128];
-    assert_true(face_normal_print(text("redis.call('GET', KEYS[1]) -- x"), out, sizeof out));
+    assert_true(frontdoor_normal_print(text("redis.call('GET', KEYS[1]) -- x"), out, sizeof out));
     assert_string_equal(out, "redis\n.\ncall\n(\n'get\n,\nKEYS\n[\n1\n]\n)\n");
-    assert_true(face_normal_print(text("abc"), out, 3));
+    assert_true(frontdoor_normal_print(text("abc"), out, 3));
     assert_string_equal(out, "ab");
 }
 
 /* Each form is found by its own text, and by the text of no other form. */
 TEST(forms)
 {
-    struct face_scripts *s;
-    uint8_t name[FACE_SHA1_SIZE];
-    assert_int_equal(face_scripts_create(&s), 0);
-    for (size_t i = 0; i < face_forms_len; i++) {
-        const struct face_form *f = &face_forms[i];
-        assert_ptr_equal(face_scripts_load(s, text(f->script), name), f);
-        assert_ptr_equal(face_scripts_find(s, name), f);
-        assert_ptr_equal(face_form_find(text(f->name)), f);
+    struct frontdoor_scripts *s;
+    uint8_t name[FRONTDOOR_SHA1_SIZE];
+    assert_int_equal(frontdoor_scripts_create(&s), 0);
+    for (size_t i = 0; i < frontdoor_forms_len; i++) {
+        const struct frontdoor_form *f = &frontdoor_forms[i];
+        assert_ptr_equal(frontdoor_scripts_load(s, text(f->script), name), f);
+        assert_ptr_equal(frontdoor_scripts_find(s, name), f);
+        assert_ptr_equal(frontdoor_form_find(text(f->name)), f);
         assert_true(f->keys_min >= 1 && f->keys_min <= f->keys_max);
         assert_true((f->word_at > 0) == (f->change_if != 0) &&
                     (f->word_at > 0) == (f->word != NULL));
         for (size_t k = 0; k < i; k++) {
-            assert_string_not_equal(f->name, face_forms[k].name);
-            assert_false(same(f->script, face_forms[k].script));
+            assert_string_not_equal(f->name, frontdoor_forms[k].name);
+            assert_false(same(f->script, frontdoor_forms[k].script));
         }
     }
-    for (size_t i = 0; i < face_known_texts_len; i++) {
-        assert_true(face_sha1_parse(text(face_known_texts[i].sha1), name));
-        assert_ptr_equal(face_scripts_find(s, name),
-                         face_form_find(text(face_known_texts[i].form)));
+    for (size_t i = 0; i < frontdoor_known_texts_len; i++) {
+        assert_true(frontdoor_sha1_parse(text(frontdoor_known_texts[i].sha1), name));
+        assert_ptr_equal(frontdoor_scripts_find(s, name),
+                         frontdoor_form_find(text(frontdoor_known_texts[i].form)));
     }
-    assert_null(face_form_find(text("nope")));
-    assert_null(face_scripts_load(s, text("return redis.call('flushall')"), name));
-    assert_null(face_scripts_find(s, name));
-    face_scripts_destroy(s);
+    assert_null(frontdoor_form_find(text("nope")));
+    assert_null(frontdoor_scripts_load(s, text("return redis.call('flushall')"), name));
+    assert_null(frontdoor_scripts_find(s, name));
+    frontdoor_scripts_destroy(s);
 }
 
 /* No two entries of the tables have the same tokens, so the order of the tables does not matter. */
 TEST(no_stream_of_tokens_is_two_forms)
 {
-    uint8_t names[64][FACE_SHA1_SIZE];
+    uint8_t names[64][FRONTDOOR_SHA1_SIZE];
     size_t n = 0;
-    assert_true(face_known_tokens_len + face_forms_len <= 64);
-    for (size_t i = 0; i < face_known_tokens_len; i++) {
-        assert_true(face_sha1_parse(text(face_known_tokens[i].sha1), names[n++]));
+    assert_true(frontdoor_known_tokens_len + frontdoor_forms_len <= 64);
+    for (size_t i = 0; i < frontdoor_known_tokens_len; i++) {
+        assert_true(frontdoor_sha1_parse(text(frontdoor_known_tokens[i].sha1), names[n++]));
     }
-    for (size_t i = 0; i < face_forms_len; i++) {
-        assert_true(face_normal(text(face_forms[i].script), names[n++]));
+    for (size_t i = 0; i < frontdoor_forms_len; i++) {
+        assert_true(frontdoor_normal(text(frontdoor_forms[i].script), names[n++]));
     }
     for (size_t i = 0; i < n; i++) {
         for (size_t k = 0; k < i; k++) {
-            assert_memory_not_equal(names[i], names[k], FACE_SHA1_SIZE);
+            assert_memory_not_equal(names[i], names[k], FRONTDOOR_SHA1_SIZE);
         }
     }
 }
 
 TEST(loaded_scripts_are_bounded)
 {
-    struct face_scripts *s;
-    uint8_t first[FACE_SHA1_SIZE];
-    uint8_t name[FACE_SHA1_SIZE];
+    struct frontdoor_scripts *s;
+    uint8_t first[FRONTDOOR_SHA1_SIZE];
+    uint8_t name[FRONTDOOR_SHA1_SIZE];
     char script[512];
-    assert_int_equal(face_scripts_create(&s), 0);
-    for (unsigned i = 0; i <= FACE_LOADED_MAX; i++) {
-        (void)snprintf(script, sizeof script, "%s -- %u", face_forms[0].script, i);
-        assert_ptr_equal(face_scripts_load(s, text(script), i == 0 ? first : name), &face_forms[0]);
-        assert_ptr_equal(face_scripts_find(s, i == 0 ? first : name), &face_forms[0]);
-        assert_int_equal(face_scripts_find(s, first) != NULL, i < FACE_LOADED_MAX);
+    assert_int_equal(frontdoor_scripts_create(&s), 0);
+    for (unsigned i = 0; i <= FRONTDOOR_LOADED_MAX; i++) {
+        (void)snprintf(script, sizeof script, "%s -- %u", frontdoor_forms[0].script, i);
+        assert_ptr_equal(frontdoor_scripts_load(s, text(script), i == 0 ? first : name),
+                         &frontdoor_forms[0]);
+        assert_ptr_equal(frontdoor_scripts_find(s, i == 0 ? first : name), &frontdoor_forms[0]);
+        assert_int_equal(frontdoor_scripts_find(s, first) != NULL, i < FRONTDOOR_LOADED_MAX);
     }
-    face_scripts_flush(s);
-    assert_null(face_scripts_find(s, name));
-    face_scripts_destroy(s);
+    frontdoor_scripts_flush(s);
+    assert_null(frontdoor_scripts_find(s, name));
+    frontdoor_scripts_destroy(s);
 }
 
 #define A40 "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
@@ -203,45 +204,45 @@ TEST(aliases)
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char errmsg[256] = "";
-        struct face_scripts *s;
-        uint8_t name[FACE_SHA1_SIZE];
-        assert_int_equal(face_scripts_create(&s), 0);
-        int rc = face_scripts_alias(s, text(rows[i].file), errmsg, sizeof errmsg);
+        struct frontdoor_scripts *s;
+        uint8_t name[FRONTDOOR_SHA1_SIZE];
+        assert_int_equal(frontdoor_scripts_create(&s), 0);
+        int rc = frontdoor_scripts_alias(s, text(rows[i].file), errmsg, sizeof errmsg);
         assert_int_equal(rc, rows[i].says == NULL ? 0 : FL_EINVAL);
         assert_true(rows[i].says == NULL || strstr(errmsg, rows[i].says) == errmsg);
-        assert_true(face_sha1_parse(text(A40), name));
-        assert_true((face_scripts_find(s, name) != NULL) ==
+        assert_true(frontdoor_sha1_parse(text(A40), name));
+        assert_true((frontdoor_scripts_find(s, name) != NULL) ==
                     (strstr(rows[i].file, A40 " = release ") != NULL || i == 3 || i == 8));
-        face_scripts_destroy(s);
+        frontdoor_scripts_destroy(s);
     }
 }
 
 TEST(too_many_aliases)
 {
-    struct face_scripts *s;
+    struct frontdoor_scripts *s;
     char errmsg[256];
-    assert_int_equal(face_scripts_create(&s), 0);
-    for (unsigned i = 0; i <= FACE_ALIASES_MAX; i++) {
+    assert_int_equal(frontdoor_scripts_create(&s), 0);
+    for (unsigned i = 0; i <= FRONTDOOR_ALIASES_MAX; i++) {
         char line[80];
         (void)snprintf(line, sizeof line, "%040x = release\n", i);
-        assert_int_equal(face_scripts_alias(s, text(line), errmsg, sizeof errmsg),
-                         i < FACE_ALIASES_MAX ? 0 : FL_EINVAL);
+        assert_int_equal(frontdoor_scripts_alias(s, text(line), errmsg, sizeof errmsg),
+                         i < FRONTDOOR_ALIASES_MAX ? 0 : FL_EINVAL);
     }
     assert_string_equal(errmsg, "line 1: there are more than 256 aliases");
-    face_scripts_destroy(s);
+    frontdoor_scripts_destroy(s);
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
 struct asked {
     int rc;
-    struct face_request r;
-    char errmsg[FACE_ERRMSG_SIZE];
+    struct frontdoor_request r;
+    char errmsg[FRONTDOOR_ERRMSG_SIZE];
 };
 
 #define T1 "4e92fdc63815b3a0a2dd1c1df3694de73607c88d"
 
-/* The options --redis-face-shared and --redis-face-del. */
+/* The options --front-door-shared and --front-door-del. */
 static bool shared, del;
 
 static struct asked ask(enum fli_command_id id, const char *line)
@@ -250,16 +251,16 @@ static struct asked ask(enum fli_command_id id, const char *line)
     struct asked a = {.rc = 0};
     struct fli_slice args[64];
     unsigned n = 0;
-    struct face_scripts *s;
-    assert_int_equal(face_scripts_create(&s), 0);
-    struct face_context c = {.scripts = s, .shared = shared, .del = del, .wall_ms = 1000000};
+    struct frontdoor_scripts *s;
+    assert_int_equal(frontdoor_scripts_create(&s), 0);
+    struct frontdoor_context c = {.scripts = s, .shared = shared, .del = del, .wall_ms = 1000000};
     (void)snprintf(copy, sizeof copy, "%s", line);
     for (char *save = NULL, *word = strtok_r(copy, " ", &save); word != NULL;
          word = strtok_r(NULL, " ", &save)) {
         args[n++] = strcmp(word, "''") == 0 ? text("") : text(word);
     }
-    a.rc = face_request_parse(&c, id, args, n, &a.r, a.errmsg);
-    face_scripts_destroy(s);
+    a.rc = frontdoor_request_parse(&c, id, args, n, &a.r, a.errmsg);
+    frontdoor_scripts_destroy(s);
     return a;
 }
 
@@ -270,30 +271,30 @@ TEST(set)
         uint8_t change;
         uint64_t ttl_ms;
     } good[] = {
-        {"k v NX PX 500", FACE_GRANT, 500},
-        {"k v px 500 nx", FACE_GRANT, 500},
-        {"k v EX 5 NX", FACE_GRANT, 5000},
-        {"k v PXAT 1000500 NX", FACE_GRANT, 500},
-        {"k v NX EXAT 1005", FACE_GRANT, 5000},
-        {"k v NX", FACE_GRANT, FL_TTL_MAX_MS},
-        {"k v NX PX 1", FACE_GRANT, FL_TTL_MIN_MS},
-        {"k v NX PX 10", FACE_GRANT, 10},
-        {"k v NX PX 86400000", FACE_GRANT, FL_TTL_MAX_MS},
-        {"k v NX PX 86400001", FACE_GRANT, FL_TTL_MAX_MS},
-        {"k v NX PX 31557600000000", FACE_GRANT, FL_TTL_MAX_MS},
-        {"k v NX EX 9223372036854775807", FACE_GRANT, FL_TTL_MAX_MS},
-        {"k v XX PX 500", FACE_EXTEND, 500},
-        {"k v XX KEEPTTL", FACE_EXTEND, 0},
-        {"k v XX", FACE_EXTEND, FL_TTL_MAX_MS},
-        {"k v PX 500", FACE_GRANT | FACE_EXTEND, 500},
-        {"k v", FACE_GRANT | FACE_EXTEND, FL_TTL_MAX_MS},
-        {"k v IFEQ v PX 500", FACE_EXTEND, 500},
-        {"k v IFEQ w PX 500", FACE_SWAP, 500},
-        {"k v IFEQ w KEEPTTL", FACE_SWAP, 0},
-        {"k v NX KEEPTTL", FACE_GRANT, FL_TTL_MAX_MS},
-        {"k v NX GET", FACE_GRANT, FL_TTL_MAX_MS},
-        {"k v get XX PX 500", FACE_EXTEND, 500},
-        {"k v GET", FACE_GRANT | FACE_EXTEND, FL_TTL_MAX_MS},
+        {"k v NX PX 500", FRONTDOOR_GRANT, 500},
+        {"k v px 500 nx", FRONTDOOR_GRANT, 500},
+        {"k v EX 5 NX", FRONTDOOR_GRANT, 5000},
+        {"k v PXAT 1000500 NX", FRONTDOOR_GRANT, 500},
+        {"k v NX EXAT 1005", FRONTDOOR_GRANT, 5000},
+        {"k v NX", FRONTDOOR_GRANT, FL_TTL_MAX_MS},
+        {"k v NX PX 1", FRONTDOOR_GRANT, FL_TTL_MIN_MS},
+        {"k v NX PX 10", FRONTDOOR_GRANT, 10},
+        {"k v NX PX 86400000", FRONTDOOR_GRANT, FL_TTL_MAX_MS},
+        {"k v NX PX 86400001", FRONTDOOR_GRANT, FL_TTL_MAX_MS},
+        {"k v NX PX 31557600000000", FRONTDOOR_GRANT, FL_TTL_MAX_MS},
+        {"k v NX EX 9223372036854775807", FRONTDOOR_GRANT, FL_TTL_MAX_MS},
+        {"k v XX PX 500", FRONTDOOR_EXTEND, 500},
+        {"k v XX KEEPTTL", FRONTDOOR_EXTEND, 0},
+        {"k v XX", FRONTDOOR_EXTEND, FL_TTL_MAX_MS},
+        {"k v PX 500", FRONTDOOR_GRANT | FRONTDOOR_EXTEND, 500},
+        {"k v", FRONTDOOR_GRANT | FRONTDOOR_EXTEND, FL_TTL_MAX_MS},
+        {"k v IFEQ v PX 500", FRONTDOOR_EXTEND, 500},
+        {"k v IFEQ w PX 500", FRONTDOOR_SWAP, 500},
+        {"k v IFEQ w KEEPTTL", FRONTDOOR_SWAP, 0},
+        {"k v NX KEEPTTL", FRONTDOOR_GRANT, FL_TTL_MAX_MS},
+        {"k v NX GET", FRONTDOOR_GRANT, FL_TTL_MAX_MS},
+        {"k v get XX PX 500", FRONTDOOR_EXTEND, 500},
+        {"k v GET", FRONTDOOR_GRANT | FRONTDOOR_EXTEND, FL_TTL_MAX_MS},
     };
     static const char *const bad[] = {
         "k v NX PX 0",
@@ -343,28 +344,29 @@ static void answers_are(const struct asked *a, unsigned granted, unsigned own, u
 TEST(set_and_get)
 {
     struct asked a = ask(FLI_CMD_KEY_SET, "k v NX GET");
-    answers_are(&a, FACE_NIL, FACE_SENT, FACE_VALUE, FACE_NEVER);
+    answers_are(&a, FRONTDOOR_NIL, FRONTDOOR_SENT, FRONTDOOR_VALUE, FRONTDOOR_NEVER);
     assert_true(a.r.fetches);
     a = ask(FLI_CMD_KEY_SET, "k v XX GET");
-    answers_are(&a, FACE_NEVER, FACE_SENT, FACE_ERROR_HELD, FACE_NIL);
+    answers_are(&a, FRONTDOOR_NEVER, FRONTDOOR_SENT, FRONTDOOR_ERROR_HELD, FRONTDOOR_NIL);
     assert_false(a.r.fetches);
     a = ask(FLI_CMD_KEY_SET, "k v GET");
-    answers_are(&a, FACE_NIL, FACE_SENT, FACE_ERROR_HELD, FACE_NEVER);
+    answers_are(&a, FRONTDOOR_NIL, FRONTDOOR_SENT, FRONTDOOR_ERROR_HELD, FRONTDOOR_NEVER);
 }
 
-/* --redis-face-shared: a change that one node has made counts as made at the others. */
+/* --front-door-shared: a change that one node has made counts as made at the others. */
 TEST(one_of_several)
 {
     shared = true;
     struct asked a = ask(FLI_CMD_KEY_SET, "k v NX PX 500");
-    assert_int_equal(a.r.change, FACE_GRANT | FACE_EXTEND);
-    answers_are(&a, FACE_OK, FACE_OK, FACE_NIL, FACE_NEVER);
+    assert_int_equal(a.r.change, FRONTDOOR_GRANT | FRONTDOOR_EXTEND);
+    answers_are(&a, FRONTDOOR_OK, FRONTDOOR_OK, FRONTDOOR_NIL, FRONTDOOR_NEVER);
     a = ask(FLI_CMD_KEY_SET, "k v NX GET PX 500");
-    answers_are(&a, FACE_NIL, FACE_NIL, FACE_VALUE, FACE_NEVER);
-    assert_int_equal(ask(FLI_CMD_KEY_SET, "k v XX PX 500").r.change, FACE_EXTEND);
-    assert_int_equal(ask(FLI_CMD_KEY_SET, "k v IFEQ w PX 500").r.change, FACE_SWAP);
-    assert_int_equal(ask(FLI_CMD_EVALSHA, T1 " 1 k v").r.change, FACE_RELEASE | FACE_AGAIN);
-    assert_int_equal(ask(FLI_CMD_DELIFEQ, "k v").r.change, FACE_RELEASE | FACE_AGAIN);
+    answers_are(&a, FRONTDOOR_NIL, FRONTDOOR_NIL, FRONTDOOR_VALUE, FRONTDOOR_NEVER);
+    assert_int_equal(ask(FLI_CMD_KEY_SET, "k v XX PX 500").r.change, FRONTDOOR_EXTEND);
+    assert_int_equal(ask(FLI_CMD_KEY_SET, "k v IFEQ w PX 500").r.change, FRONTDOOR_SWAP);
+    assert_int_equal(ask(FLI_CMD_EVALSHA, T1 " 1 k v").r.change,
+                     FRONTDOOR_RELEASE | FRONTDOOR_AGAIN);
+    assert_int_equal(ask(FLI_CMD_DELIFEQ, "k v").r.change, FRONTDOOR_RELEASE | FRONTDOOR_AGAIN);
     assert_int_equal(ask(FLI_CMD_KEY_GET, "k").r.change, 0);
     shared = false;
 }
@@ -415,18 +417,21 @@ TEST(scripts)
 {
     struct asked a = ask(FLI_CMD_EVALSHA, T1 " 1 k v");
     assert_int_equal(a.rc, 0);
-    assert_int_equal(a.r.change, FACE_RELEASE);
-    assert_int_equal(ask(FLI_CMD_EVALSHA, T2 " 1 k v 500 yes").r.change, FACE_GRANT | FACE_EXTEND);
-    assert_int_equal(ask(FLI_CMD_EVALSHA, T2 " 1 k v 500 no").r.change, FACE_EXTEND);
-    assert_int_equal(ask(FLI_CMD_EVALSHA, T14 " 1 k v 500 0").r.change, FACE_EXTEND | FACE_ADD);
-    assert_int_equal(ask(FLI_CMD_EVALSHA, T14 " 1 k v 500 1").r.change, FACE_EXTEND);
+    assert_int_equal(a.r.change, FRONTDOOR_RELEASE);
+    assert_int_equal(ask(FLI_CMD_EVALSHA, T2 " 1 k v 500 yes").r.change,
+                     FRONTDOOR_GRANT | FRONTDOOR_EXTEND);
+    assert_int_equal(ask(FLI_CMD_EVALSHA, T2 " 1 k v 500 no").r.change, FRONTDOOR_EXTEND);
+    assert_int_equal(ask(FLI_CMD_EVALSHA, T14 " 1 k v 500 0").r.change,
+                     FRONTDOOR_EXTEND | FRONTDOOR_ADD);
+    assert_int_equal(ask(FLI_CMD_EVALSHA, T14 " 1 k v 500 1").r.change, FRONTDOOR_EXTEND);
     a = ask(FLI_CMD_EVALSHA, T10 " 2 k signal v 5");
     assert_int_equal(a.r.n_keys, 1);
     assert_int_equal(a.r.ttl_ms, 5000);
     assert_int_equal(ask(FLI_CMD_EVALSHA, T9 " 1 k v 5").rc, FL_EINVAL);
-    assert_int_equal(ask(FLI_CMD_EVALSHA, T19 " 1 k v w 500").r.change, FACE_SWAP | FACE_GRANT);
+    assert_int_equal(ask(FLI_CMD_EVALSHA, T19 " 1 k v w 500").r.change,
+                     FRONTDOOR_SWAP | FRONTDOOR_GRANT);
     a = ask(FLI_CMD_EVALSHA, T19 " 1 k v v 500");
-    assert_int_equal(a.r.change, FACE_EXTEND | FACE_GRANT);
+    assert_int_equal(a.r.change, FRONTDOOR_EXTEND | FRONTDOOR_GRANT);
     assert_int_equal(a.r.new_value.len, 0);
     assert_int_equal(ask(FLI_CMD_EVALSHA, T21 " 3 a b c v 500").r.n_keys, 3);
     static const struct {
@@ -447,7 +452,7 @@ TEST(scripts)
     }
     a = ask(FLI_CMD_EVALSHA, A40 " 1 k v");
     assert_int_equal(a.rc, FL_ENOTFOUND);
-    assert_string_equal(face_error_word(a.rc), "NOSCRIPT");
+    assert_string_equal(frontdoor_error_word(a.rc), "NOSCRIPT");
     assert_string_equal(a.errmsg, "No matching script. Please use EVAL.");
     a = ask(FLI_CMD_EVAL, "return 0");
     assert_int_equal(a.rc, FL_EINVAL); /* numkeys is 0 */
@@ -463,23 +468,23 @@ TEST(unguarded)
     assert_int_equal(ask(FLI_CMD_PEXPIRE, "k 500").rc, FL_EINVAL);
     assert_int_equal(ask(FLI_CMD_DELEX, "k").rc, FL_EINVAL);
     assert_int_equal(ask(FLI_CMD_DELEX, "k IFNE v").rc, FL_EINVAL);
-    assert_int_equal(ask(FLI_CMD_DELEX, "k ifeq v").r.change, FACE_RELEASE);
-    assert_int_equal(ask(FLI_CMD_DELIFEQ, "k v").r.change, FACE_RELEASE);
-    assert_int_equal(ask(FLI_CMD_LOCKTOKEN, "k v").r.answers.own, FACE_TOKEN);
+    assert_int_equal(ask(FLI_CMD_DELEX, "k ifeq v").r.change, FRONTDOOR_RELEASE);
+    assert_int_equal(ask(FLI_CMD_DELIFEQ, "k v").r.change, FRONTDOOR_RELEASE);
+    assert_int_equal(ask(FLI_CMD_LOCKTOKEN, "k v").r.answers.own, FRONTDOOR_TOKEN);
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-static void check_reply_with(const char *value, enum face_answer answer, const char *resp2,
+static void check_reply_with(const char *value, enum frontdoor_answer answer, const char *resp2,
                              const char *resp3)
 {
-    struct face_answers answers = {.own = (uint8_t)answer};
-    struct face_result r = {
-        .outcome = FACE_OWN, .count = 3, .left_ms = 1500, .token = 34, .value = text(value)};
+    struct frontdoor_answers answers = {.own = (uint8_t)answer};
+    struct frontdoor_result r = {
+        .outcome = FRONTDOOR_OWN, .count = 3, .left_ms = 1500, .token = 34, .value = text(value)};
     for (int proto = 2; proto <= 3; proto++) {
         struct fli_buf b;
         fli_buf_init(&b, 4096);
-        assert_int_equal(face_reply(&b, proto, &answers, &r), 0);
+        assert_int_equal(frontdoor_reply(&b, proto, &answers, &r), 0);
         const char *want = proto == 3 && resp3 != NULL ? resp3 : resp2;
         assert_int_equal(b.len, strlen(want));
         assert_memory_equal(b.data, want, b.len);
@@ -487,7 +492,7 @@ static void check_reply_with(const char *value, enum face_answer answer, const c
     }
 }
 
-static void check_reply(enum face_answer answer, const char *resp2, const char *resp3)
+static void check_reply(enum frontdoor_answer answer, const char *resp2, const char *resp3)
 {
     check_reply_with("me", answer, resp2, resp3);
 }
@@ -495,30 +500,30 @@ static void check_reply(enum face_answer answer, const char *resp2, const char *
 /* A key that is taken has a value in any case: neither nil nor an empty string. */
 TEST(replies_without_an_owner)
 {
-    check_reply_with("", FACE_VALUE, "$7\r\n(taken)\r\n", NULL);
-    check_reply_with("", FACE_VALUE_PTTL, "*2\r\n$7\r\n(taken)\r\n:1500\r\n", NULL);
-    check_reply_with("", FACE_NIL, "$-1\r\n", "_\r\n");
-    check_reply_with("", FACE_NIL_PTTL, "*2\r\n$-1\r\n:-2\r\n", "*2\r\n_\r\n:-2\r\n");
+    check_reply_with("", FRONTDOOR_VALUE, "$7\r\n(taken)\r\n", NULL);
+    check_reply_with("", FRONTDOOR_VALUE_PTTL, "*2\r\n$7\r\n(taken)\r\n:1500\r\n", NULL);
+    check_reply_with("", FRONTDOOR_NIL, "$-1\r\n", "_\r\n");
+    check_reply_with("", FRONTDOOR_NIL_PTTL, "*2\r\n$-1\r\n:-2\r\n", "*2\r\n_\r\n:-2\r\n");
 }
 
 TEST(replies)
 {
-    check_reply(FACE_OK, "+OK\r\n", NULL);
-    check_reply(FACE_NIL, "$-1\r\n", "_\r\n");
-    check_reply(FACE_INT_0, ":0\r\n", NULL);
-    check_reply(FACE_INT_1, ":1\r\n", NULL);
-    check_reply(FACE_INT_2, ":2\r\n", NULL);
-    check_reply(FACE_INT_MINUS_1, ":-1\r\n", NULL);
-    check_reply(FACE_INT_MINUS_2, ":-2\r\n", NULL);
-    check_reply(FACE_INT_MINUS_3, ":-3\r\n", NULL);
-    check_reply(FACE_COUNT, ":3\r\n", NULL);
-    check_reply(FACE_VALUE, "$2\r\nme\r\n", NULL);
-    check_reply(FACE_PTTL, ":1500\r\n", NULL);
-    check_reply(FACE_TTL, ":2\r\n", NULL);
-    check_reply(FACE_VALUE_PTTL, "*2\r\n$2\r\nme\r\n:1500\r\n", NULL);
-    check_reply(FACE_NIL_PTTL, "*2\r\n$-1\r\n:-2\r\n", "*2\r\n_\r\n:-2\r\n");
-    check_reply(FACE_TOKEN, ":34\r\n", NULL);
-    check_reply(FACE_ERROR_WORD, "-ERROR another value has the key\r\n", NULL);
+    check_reply(FRONTDOOR_OK, "+OK\r\n", NULL);
+    check_reply(FRONTDOOR_NIL, "$-1\r\n", "_\r\n");
+    check_reply(FRONTDOOR_INT_0, ":0\r\n", NULL);
+    check_reply(FRONTDOOR_INT_1, ":1\r\n", NULL);
+    check_reply(FRONTDOOR_INT_2, ":2\r\n", NULL);
+    check_reply(FRONTDOOR_INT_MINUS_1, ":-1\r\n", NULL);
+    check_reply(FRONTDOOR_INT_MINUS_2, ":-2\r\n", NULL);
+    check_reply(FRONTDOOR_INT_MINUS_3, ":-3\r\n", NULL);
+    check_reply(FRONTDOOR_COUNT, ":3\r\n", NULL);
+    check_reply(FRONTDOOR_VALUE, "$2\r\nme\r\n", NULL);
+    check_reply(FRONTDOOR_PTTL, ":1500\r\n", NULL);
+    check_reply(FRONTDOOR_TTL, ":2\r\n", NULL);
+    check_reply(FRONTDOOR_VALUE_PTTL, "*2\r\n$2\r\nme\r\n:1500\r\n", NULL);
+    check_reply(FRONTDOOR_NIL_PTTL, "*2\r\n$-1\r\n:-2\r\n", "*2\r\n_\r\n:-2\r\n");
+    check_reply(FRONTDOOR_TOKEN, ":34\r\n", NULL);
+    check_reply(FRONTDOOR_ERROR_WORD, "-ERROR another value has the key\r\n", NULL);
 }
 
 /* ---- MONITOR --------------------------------------------------------------------------------- */
@@ -526,8 +531,8 @@ TEST(replies)
 TEST(monitor_lines)
 {
     uint8_t room[256];
-    struct face_monitored m;
-    assert_true(face_monitor_read(
+    struct frontdoor_monitored m;
+    assert_true(frontdoor_monitor_read(
         text("1339518083.107412 [0 127.0.0.1:60866] \"set\" \"a\\\"b\" \"\\x00\\xff\\n\\\\\" \"\""),
         room, &m));
     assert_int_equal(m.n, 4);
@@ -537,7 +542,7 @@ TEST(monitor_lines)
     assert_int_equal(m.words[2].len, 4);
     assert_memory_equal(m.words[2].data, "\0\xff\n\\", 4);
     assert_int_equal(m.words[3].len, 0);
-    assert_true(face_monitor_read(text("1.1 [0 lua] \"get\" \"k\""), room, &m));
+    assert_true(frontdoor_monitor_read(text("1.1 [0 lua] \"get\" \"k\""), room, &m));
     assert_true(m.script);
     static const char *const bad[] = {"",
                                       "OK",
@@ -550,7 +555,7 @@ TEST(monitor_lines)
                                       "1 [0 x] \"\\x0\"",
                                       "1 [0 x] \"a\"b"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        assert_false(face_monitor_read(text(bad[i]), room, &m));
+        assert_false(frontdoor_monitor_read(text(bad[i]), room, &m));
     }
 }
 
@@ -574,23 +579,23 @@ TEST(monitor_verdicts)
         {"\"hset\" \"k\" \"f\" \"v\"", "HSET", "unknown command", "k", false},
         {"\"script\" \"load\" \"return 1\"", "SCRIPT LOAD", "script e0e1", "", false},
     };
-    struct face_scripts *s;
-    assert_int_equal(face_scripts_create(&s), 0);
-    struct face_context c = {.scripts = s, .wall_ms = 1};
+    struct frontdoor_scripts *s;
+    assert_int_equal(frontdoor_scripts_create(&s), 0);
+    struct frontdoor_context c = {.scripts = s, .wall_ms = 1};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char line[512];
         uint8_t room[512];
-        struct face_monitored m;
-        struct face_verdict v;
+        struct frontdoor_monitored m;
+        struct frontdoor_verdict v;
         (void)snprintf(line, sizeof line, "1.1 [0 127.0.0.1:1] %s", rows[i].line);
-        assert_true(face_monitor_read(text(line), room, &m));
-        face_monitor_check(&c, &m, &v);
+        assert_true(frontdoor_monitor_read(text(line), room, &m));
+        frontdoor_monitor_check(&c, &m, &v);
         assert_string_equal(v.what, rows[i].what);
         assert_int_equal(v.served, rows[i].served);
         assert_true(strncmp(v.why, rows[i].why, strlen(rows[i].why)) == 0);
         assert_true(v.served == (v.why[0] == '\0'));
-        struct fli_slice key = face_monitor_key(&m);
+        struct fli_slice key = frontdoor_monitor_key(&m);
         assert_int_equal(key.len, strlen(rows[i].key));
     }
-    face_scripts_destroy(s);
+    frontdoor_scripts_destroy(s);
 }

@@ -1,0 +1,76 @@
+/* request.h: translates a Redis command about keys, or a recognised script, to an operation of the
+ * lock machine. Slices point into the arguments. Pure. */
+#ifndef FRONTDOOR_REQUEST_H
+#define FRONTDOOR_REQUEST_H
+
+#include "base/buf.h"
+#include "frontdoor/scripts.h"
+#include "wire/commands.h"
+
+struct frontdoor_request {
+    uint8_t op;     /* enum frontdoor_op */
+    uint8_t change; /* enum frontdoor_change; 0: a query */
+    unsigned n_keys;
+    struct fli_slice keys[FRONTDOOR_KEYS_MAX];
+    struct fli_slice value;     /* the owner; empty: a query about any owner */
+    struct fli_slice new_value; /* FRONTDOOR_SWAP */
+    uint64_t ttl_ms;            /* 0: unchanged */
+    bool any;                   /* ends the keys of any owner or, with ttl_ms, prolongs them */
+    bool fetches;               /* one key: when another value has it, that value is asked for */
+    const struct fli_slice *each_keys,
+        *each_values; /* FRONTDOOR_OP_RENEW_EACH, which has no keys */
+    unsigned n_each;
+    bool has_latch;
+    uint8_t
+        latch[FRONTDOOR_SHA1_SIZE]; /* FRONTDOOR_OP_LEAVE: identifies it when it is sent again */
+    uint64_t keep_ms;               /* how long that is remembered */
+    struct frontdoor_answers answers;
+};
+
+#define FRONTDOOR_ERRMSG_SIZE 512u
+#define FRONTDOOR_KEEP_MAX_MS 60000u /* the most of `keep_ms` */
+
+struct frontdoor_context {
+    struct frontdoor_scripts *scripts;
+    bool shared;      /* --front-door-shared: clients take the nodes for several servers */
+    bool del;         /* --front-door-del: DEL, UNLINK and PEXPIRE are served */
+    uint64_t wall_ms; /* this node's wall clock since 1970, for EXAT and PXAT; 0: unknown */
+};
+
+/* Whether it is DEL of a key that Redisson keeps beside a lock for a while. No such key exists
+ * here, so DEL deletes nothing. */
+bool frontdoor_is_latch(enum fli_command_id id, const struct fli_slice *args, unsigned n);
+
+/* Whether the command is answered without the machine: SCRIPT. */
+bool frontdoor_is_local(enum fli_command_id id);
+
+/* Appends the answer of such a command. 0 or the error of the buffer. */
+int frontdoor_local(struct frontdoor_scripts *scripts, enum fli_command_id id,
+                    const struct fli_slice *args, unsigned n, struct fli_buf *out) FLI_MUST_USE;
+
+/* Reads the arguments of any other command. 0; FL_EINVAL or FL_ENOTFOUND (no such script): errmsg
+ * is the text of the error reply without its first word, which frontdoor_error_word() returns. */
+int frontdoor_request_parse(const struct frontdoor_context *c, enum fli_command_id id,
+                            const struct fli_slice *args, unsigned n, struct frontdoor_request *ret,
+                            char errmsg[FRONTDOOR_ERRMSG_SIZE]) FLI_MUST_USE;
+const char *frontdoor_error_word(int rc);
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+enum frontdoor_outcome { FRONTDOOR_GRANTED, FRONTDOOR_OWN, FRONTDOOR_OTHER, FRONTDOOR_ABSENT };
+
+/* What stands for the value of a key that is taken, while there is no owner to name. */
+#define FRONTDOOR_VALUE_TAKEN "(taken)"
+
+struct frontdoor_result {
+    enum frontdoor_outcome outcome;
+    uint64_t count, left_ms, token;
+    struct fli_slice value; /* the owner; empty: see FRONTDOOR_VALUE_TAKEN */
+    struct fli_slice sent;  /* the value of the request */
+};
+
+/* Appends the answer for this protocol. 0 or the error of the buffer. */
+int frontdoor_reply(struct fli_buf *out, int proto, const struct frontdoor_answers *answers,
+                    const struct frontdoor_result *r) FLI_MUST_USE;
+
+#endif

@@ -1,0 +1,67 @@
+/* frontdoor_open.c: see frontdoor_open.h. */
+#include "server/frontdoor_open.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+#define ALIASES_SIZE_MAX ((size_t)256 << 10)
+
+static int read_aliases(const char *path, struct frontdoor_scripts *scripts, char *errmsg,
+                        size_t errmsg_size)
+{
+    char why[FRONTDOOR_ERRMSG_SIZE] = "";
+    uint8_t *text = fli_xmalloc(ALIASES_SIZE_MAX + 1);
+    FILE *f = fopen(path, "re");
+    size_t len = f == NULL ? 0 : fread(text, 1, ALIASES_SIZE_MAX + 1, f);
+    bool failed = f == NULL || ferror(f) != 0;
+    int error = errno;
+    if (f != NULL) {
+        (void)fclose(f);
+    }
+    int rc = 0;
+    if (failed) {
+        (void)snprintf(errmsg, errmsg_size, "--front-door-aliases: cannot read %.512s: %s", path,
+                       strerror(error));
+        rc = FL_EINVAL;
+    } else if (len > ALIASES_SIZE_MAX) {
+        (void)snprintf(errmsg, errmsg_size, "--front-door-aliases: %.512s is longer than %zu bytes",
+                       path, ALIASES_SIZE_MAX);
+        rc = FL_EINVAL;
+    } else if (frontdoor_scripts_alias(scripts, (struct fli_slice){text, len}, why, sizeof why) !=
+               0) {
+        (void)snprintf(errmsg, errmsg_size, "--front-door-aliases: %.512s: %s", path, why);
+        rc = FL_EINVAL;
+    }
+    free(text);
+    return rc;
+}
+
+int frontdoor_open(const struct config *config, struct dispatch_frontdoor *ret, char *errmsg,
+                   size_t errmsg_size)
+{
+    *ret = (struct dispatch_frontdoor){.wall_ms = fli_clock_wall_ms,
+                                       .shared = config->front_door_shared,
+                                       .del = config->front_door_del};
+    if (strcmp(config->front_door, "no") == 0) {
+        return 0;
+    }
+    ret->pattern = strcmp(config->front_door, "yes") == 0 ? NULL : config->front_door;
+    int rc = frontdoor_scripts_create(&ret->scripts);
+    if (rc == 0 && config->front_door_aliases[0] != '\0') {
+        rc = read_aliases(config->front_door_aliases, ret->scripts, errmsg, errmsg_size);
+    }
+    if (rc != 0) {
+        frontdoor_close(ret);
+    }
+    return rc;
+}
+
+void frontdoor_close(struct dispatch_frontdoor *f)
+{
+    frontdoor_scripts_destroy(f->scripts);
+    f->scripts = NULL;
+}
