@@ -24,7 +24,13 @@ class Lease(_lease.LeaseBase):
 
     def _tell(self):
         self.lost.set()
-        if self._task is not None and self._why is _errors.LostError and not self._cancelled:
+        if self._task is not None and self._why is _errors.LostError and not self._client._loop.is_closed():
+            self._client._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self):
+        """By the loop, while the body awaits something. A task that is cancelled while it runs, as by its own check(), gets to know at its
+        next await, which may be far behind the block."""
+        if self._task is not None and not self._cancelled:
             self._cancelled = True
             self._task.cancel()
 
@@ -46,9 +52,13 @@ class Lease(_lease.LeaseBase):
         operation.result()
 
     async def __aenter__(self):
+        try:
+            self.check() # first: __aexit__ does not come after it
+        except _errors.LostError:
+            self._start_release(int)
+            raise
         self._task = asyncio.current_task()
         self._before = self._task.cancelling() if sys.version_info >= (3, 11) else 0
-        self.check()
         return self
 
     async def __aexit__(self, kind, error, trace):

@@ -274,9 +274,10 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
     async def free(self, name):
         await (await self.locks.acquire(name, ttl=LONG, wait=PATIENCE)).release()
 
-    async def lose(self, lease):
-        """As an operator does it, and noticed at once."""
-        await asyncio.get_running_loop().run_in_executor(None, fencelock._lease.on_change, lease._number, None, 2)
+    @staticmethod
+    def lose(lease):
+        """As the library tells it, in the midst of a step of the task."""
+        fencelock._lease.on_change(lease._number, None, 2)
 
     async def test_loss_cancels_the_body(self):
         steps = []
@@ -291,6 +292,47 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         self.assertIsInstance(caught.exception.__cause__, asyncio.CancelledError)
         await asyncio.sleep(0) # the task itself is not cancelled
         await self.free('loss')
+
+    @staticmethod
+    def outlast(lease):
+        """The loop is blocked for longer than the lease lasts, as that of a process which stands still."""
+        while lease.remaining:
+            time.sleep(0.01)
+
+    async def test_loss_that_the_body_notices(self):
+        """check() tells of the loss while the body runs: what comes after the block is not cancelled."""
+        for look in (lambda lease: lease.check(), lambda lease: 1 // (lease.state != 'lost')):
+            with self.assertRaises((fencelock.LostError, ZeroDivisionError)):
+                async with self.locks.acquire('noticed', ttl=0.5, wait=PATIENCE) as lease:
+                    self.outlast(lease)
+                    look(lease)
+            await asyncio.sleep(0)
+
+    async def test_loss_before_the_block(self):
+        lease = await self.locks.acquire('before', ttl=LONG)
+        self.lose(lease)
+        with self.assertRaises(fencelock.LostError):
+            async with lease:
+                self.fail('the block has begun')
+        await asyncio.sleep(0)
+        await self.free('before')
+
+    async def test_loss_and_cancellation_from_outside(self):
+        """The caller's cancellation is the caller's, also when the loss is noticed before it is delivered."""
+        reached = []
+
+        async def body():
+            with contextlib.suppress(fencelock.LostError):
+                async with self.locks.acquire('both', ttl=LONG) as lease:
+                    asyncio.current_task().cancel()
+                    self.lose(lease)
+                    lease.check()
+            reached.append('the end of the block')
+            await asyncio.sleep(0)
+            reached.append('more')
+        with self.assertRaises(asyncio.CancelledError):
+            await asyncio.ensure_future(body())
+        self.assertEqual(reached, ['the end of the block'])
 
     async def test_cancellation_from_outside(self):
         entered = asyncio.Event()
@@ -331,6 +373,18 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
                 await asyncio.sleep(PATIENCE)
             return 'done'
         self.assertEqual(await self.locks.elect('async-boss', leads), 'done')
+        self.assertEqual(len(terms), 2)
+
+    async def test_elect_after_a_loss_that_the_leader_notices(self):
+        terms = []
+
+        async def leads(lease):
+            terms.append(lease.token)
+            if len(terms) == 1:
+                self.lose(lease)
+                lease.check()
+            return 'done'
+        self.assertEqual(await self.locks.elect('noticed-boss', leads, ttl=LONG), 'done')
         self.assertEqual(len(terms), 2)
 
     async def test_other_loop(self):

@@ -101,6 +101,7 @@ class Face:
         self.locks = fencelock.connect(url, tls=tls)
 
     def run(self):
+        threading.excepthook = lambda e: say('', 'died', text=repr(e.exc_value))
         say('', 'ready')
         for line in sys.stdin:
             words = line.split()
@@ -201,19 +202,26 @@ class Loop(Face):
         reader = asyncio.StreamReader(limit=1 << 20)
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         say('', 'ready')
-        self.tasks = set()
+        self.tasks, self.told = set(), set()
         while True:
             words = (await reader.readline()).decode().split()
             if not words:
                 return
             if words[0] == 'cancel':
+                self.told.add(cancels[words[1]])
                 cancels[words[1]].cancel()
             elif not common(words):
                 task = asyncio.ensure_future(getattr(self, words[0])(*words[1:]))
                 self.tasks.add(task)
-                task.add_done_callback(self.tasks.discard)
+                task.add_done_callback(self.ended)
                 if words[0] != 'release':
                     cancels[words[1]] = task
+
+    def ended(self, task):
+        """No task ends by an exception that nobody expects, or because something has cancelled it that was not told to."""
+        self.tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None or task.cancelled() and task not in self.told:
+            say('', 'died', text=repr(None if task.cancelled() else task.exception()))
 
     async def acquire(self, who, name, *more):
         try:
