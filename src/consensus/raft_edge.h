@@ -1,9 +1,9 @@
 /* raft_edge.h: the filter between the raft library ("the core") and the messages of other nodes.
  *
  * The core (raft_step() of 0.22.1, packaged without its assertions) has defects that a message can
- * reach. Each is handled here, once, where the message passes. docs/RAFT.md describes each with the
- * smallest sequence that shows it; tests/unit/consensus/test_raft_edge*.c has a test for each that
- * fails without the code here.
+ * reach. Each is handled here, once, where the message passes. docs/RAFT.md lists them;
+ * tests/unit/consensus/test_raft_edge*.c has a test for each, with the smallest sequence that shows
+ * it, which fails without the code here.
  *
  *   old entries     An APPEND that starts further back than the commit index may lower that index.
  *                   With the very first entry it is accepted although that is compacted, and its

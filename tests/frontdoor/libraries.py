@@ -2,7 +2,10 @@
 """Lock libraries that were written for Redis, unmodified, at the front door of three nodes: taking, contending, prolonging,
 expiring, giving back too late, fencing tokens, a leader that is killed, TLS and users, and sixteen clients at once on a counter
 behind fencelock-store. Each library is installed by its own package manager, and skipped, with the reason, where that cannot be
-done; wires.py has what those send then."""
+done; wires.py has what those send then.
+
+REDLOCK_PEERS_SOURCES=DIR tries libraries from checkouts too: redlock-rb (with redis-client, connection_pool), antirez-redlock-rb,
+redlock-php, php-lock, redis-distlock, redlock-cpp. They need the packages ruby-redis, php-redis, libredis-perl and stunnel4."""
 
 import os
 import shutil
