@@ -601,7 +601,7 @@ static int check_config(const struct node_config *c, char *errmsg, size_t errmsg
     return 0;
 }
 
-/* raft_edge.c was written against one version of the raft library (docs/RAFT.md). */
+/* raft_edge.c was written against one version of the raft library (src/consensus/RAFT.md). */
 static int check_library(char *errmsg, size_t errmsg_size)
 {
     int version = raft_version_number();
@@ -610,8 +610,8 @@ static int check_library(char *errmsg, size_t errmsg_size)
     }
     snprintf(errmsg, errmsg_size,
              "the raft library is version %d.%d.%d, and this program was built and tested with "
-             "%d.%d.%d: install that version, or rebuild once docs/RAFT.md was checked against the "
-             "other",
+             "%d.%d.%d: install that version, or rebuild once src/consensus/RAFT.md was checked "
+             "against the other",
              version / 10000, version / 100 % 100, version % 100, RAFT_VERSION_MAJOR,
              RAFT_VERSION_MINOR, RAFT_VERSION_RELEASE);
     return FL_EVERSION;

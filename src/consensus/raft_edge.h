@@ -1,7 +1,7 @@
 /* raft_edge.h: the filter between the raft library ("the core") and the messages of other nodes.
  *
  * The core (raft_step() of 0.22.1, packaged without its assertions) has defects that a message can
- * reach. Each is handled here, once, where the message passes. docs/RAFT.md lists them;
+ * reach. Each is handled here, once, where the message passes. src/consensus/RAFT.md lists them;
  * tests/unit/consensus/test_raft_edge*.c has a test for each, with the smallest sequence that shows
  * it, which fails without the code here.
  *

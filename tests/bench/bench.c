@@ -1,5 +1,5 @@
 /* bench.c: measures a cluster of ours under load: acquires and releases locks of its own without a
- * pause, and prints pairs a second and percentiles. docs/testing/load.md says how to run it.
+ * pause, and prints pairs a second and percentiles. tests/attacks/README.md says how to run it.
  *
  * SIGINT ends the run: its locks are released, and the figures so far are printed. */
 #include <inttypes.h>

@@ -16,7 +16,7 @@ ROOT = os.path.abspath(os.path.join(HERE, '..', '..'))
 SCREEN = 28  # lines
 LINES_MAX = 120
 PAGES = ('README.md', 'docs/START.md')
-OTHERS = ('docs/FRONTDOOR.md', 'docs/TESTING.md')
+OTHERS = ('docs/FRONTDOOR.md', 'tests/README.md')
 
 # The mark over a block, and the file with the test that runs it.
 BLOCKS = {

@@ -6,7 +6,7 @@ guarantees.py ROOT          checks. With FENCELOCK_BUILD, a build of ROOT: also 
 guarantees.py --page ROOT   prints the page of the site that has each promise with its tests
 guarantees.py --self-test   checks that each kind of offence is found
 
-A test is tests/FOLDER/FILE::NAME. NAME is a C function, or Class.method in Python. On any page of docs such a name in a code span
+A test is tests/FOLDER/FILE::NAME. NAME is a C function, or Class.method in Python. On any page of docs, src and tests such a name in a code span
 must be right. A promise is an item of GUARANTEES.md, "- **1a. ...**", and has a line in the list of tests.
 """
 import ast
@@ -19,6 +19,7 @@ import sys
 import source_tree
 
 PAGE = "GUARANTEES.md"
+PAGES = ("docs/", "src/", "tests/")
 PROMISES = ["1", "2", "3", "4", "5", "U"]  # U: the answer UNCERTAIN
 NAMED = re.compile(r"`(tests/[\w./-]+)::([\w.]+)`")
 PATH = re.compile(r"`(tests/[\w./-]+)`")
@@ -76,10 +77,10 @@ def check_names(root, page, text):
     for path, name in NAMED.findall(text):
         error = test_error(root, path, name)
         if error:
-            yield f"docs/{page}: `{path}::{name}`: {error}"
+            yield f"{page}: `{path}::{name}`: {error}"
     for path in PATH.findall(text):
         if not os.path.exists(os.path.join(root, path)):
-            yield f"docs/{page}: `{path}`: there is no such file or folder"
+            yield f"{page}: `{path}`: there is no such file or folder"
 
 
 def promises(root):
@@ -99,7 +100,7 @@ def made_page(root):
     """Each promise with its tests, by file."""
     out = ["# Which test attacks which promise", "",
            f"For people who want to see how a promise of [{PAGE}]({PAGE}) is tested. The site makes this page from `{LIST}`.",
-           "[TESTING.md](TESTING.md#suites) says how to run one test. Files are in `tests`.", ""]
+           "[tests/README.md](../tests/README.md#suites) says how to run one test. Files are in `tests`.", ""]
     tests = {}
     for _, promise, test in attacks(root):
         path, _, name = test.partition("::")
@@ -211,10 +212,9 @@ def check(root):
     if not os.path.exists(os.path.join(docs, PAGE)):
         yield f"docs/{PAGE} is missing"
         return
-    for folder in ("", "operations", "testing"):
-        for page in sorted(os.listdir(os.path.join(docs, folder))) if os.path.isdir(os.path.join(docs, folder)) else []:
-            if page.endswith(".md"):
-                yield from check_names(root, os.path.join(folder, page), read(docs, folder, page))
+    for path, data in source_tree.files(root):
+        if path.endswith(".md") and path.startswith(PAGES) and not path.startswith("docs/adr/"):
+            yield from check_names(root, path, data.decode("utf-8"))
     yield from check_bugs(root)
     yield from check_promises(root)
     if os.environ.get("FENCELOCK_BUILD"):

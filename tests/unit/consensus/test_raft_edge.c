@@ -1,4 +1,4 @@
-/* test_raft_edge.c: each defect of the raft library's core that raft_edge.h lists (docs/RAFT.md).
+/* test_raft_edge.c: each defect of the raft library's core that src/consensus/RAFT.md lists.
  *
  * Each sequence is played twice to the real core: to the core alone, where the defect must show, so
  * that a library that mends it is noticed here; and through the edge, where it must not. */
