@@ -31,7 +31,7 @@ PHRASES = [
     (re.compile(r'(?<!no )\b[Ss]uch\b(?! as\b)'), 'say which one: this, that, of this kind'),
     (re.compile(r'\b(?:that|those) of\b(?! (?:the|a|an) (?:\w+ )?(?:who|which|that))'), 'repeat the noun'),
 ]
-READ_BY_USERS = re.compile(r'(?:tests/(?:\w+/)?)?(?:README|PARTS|CONTRIBUTING|BUGS|CHANGELOG)\.md$|docs/(?!clients/).*\.md$|include/fencelock/(?!client\.h).*\.h$')
+READ_BY_USERS = re.compile(r'(?:tests/(?:\w+/)?|src/drivers/\w+/)?(?:README|PARTS|CONTRIBUTING|BUGS|CHANGELOG)\.md$|docs/.*\.md$|include/fencelock/(?!client\.h).*\.h$')
 # Where an old word is the right one: word, the path, why.
 ALLOWED = [
     ('judge', r'include/fencelock/fence\.h|src/fence/|src/guards/|src/store/service\.c|tests/unit/fence/|tests/sim/store\.c', 'fl_fence_judge() is published'),

@@ -89,8 +89,8 @@ func main() {
 """
 
     def page(self, scratch):
-        """The program of docs/clients/go.md, which adds 10 to account/42, and every other block of the page, compiled."""
-        with open(os.path.join(ROOT, 'docs/clients/go.md'), encoding='utf-8') as f:
+        """The program of src/drivers/go/README.md, which adds 10 to account/42, and every other block of the page, compiled."""
+        with open(os.path.join(ROOT, 'src/drivers/go/README.md'), encoding='utf-8') as f:
             blocks = re.findall(r'^```go\n(.*?)^```', f.read(), re.M | re.S)
         functions = [b for b in blocks if b.startswith('func ')]
         fragments = ['{\n%s\n_ = err\n}' % b for b in blocks if not b.startswith('func ')]
@@ -167,8 +167,8 @@ asyncio.run(main())
 """}
 
     def page(self, scratch):
-        """The programs of docs/clients/python.md, which add 10 to account/42; and its other blocks, run with what they name."""
-        with open(os.path.join(ROOT, 'docs/clients/python.md'), encoding='utf-8') as f:
+        """The programs of src/drivers/python/README.md, which add 10 to account/42; and its other blocks, run with what they name."""
+        with open(os.path.join(ROOT, 'src/drivers/python/README.md'), encoding='utf-8') as f:
             blocks = re.findall(r'^```python\n(.*?)^```', f.read(), re.M | re.S)
         assert len(blocks[0].splitlines()) <= 15 and len(blocks) == 6
         program = os.path.join(scratch + '.py')
