@@ -51,10 +51,10 @@ const struct fli_command fli_commands[] = {
      "[MODE SHARED | PERMITS n] [ATTEMPT n]",
      "the token (integer); nil when others hold the lock or wait for it (with WAIT: when they "
      "still do at the end of the wait)",
-     "Takes the lock, alone, with other readers (MODE SHARED), as one of n holders (PERMITS), or "
-     "together with others (ALSO), all or none; or gives the same token again to the owner that "
-     "holds it already. A client that repeats the request numbers its attempts (ATTEMPT); an "
-     "attempt that arrives after a later one is refused (LATE)."},
+     "Takes the lock alone, with other readers (MODE SHARED), as one of n holders (PERMITS), or "
+     "together with others (ALSO), all or none. An owner that holds it already gets the same token "
+     "again. A client that repeats the request numbers its attempts (ATTEMPT). An attempt that "
+     "arrives after a later one is refused (LATE)."},
     {FLI_CMD_AUTH, "AUTH", NULL, 1, 2, CONN, "[user] password", "OK",
      "Logs the connection in as a user (by default as the user `default`), until it ends."},
     {FLI_CMD_BLPOP, "BLPOP", NULL, 2, -1, FRONTDOOR_QUERY, "lock-signal:X seconds",
@@ -89,8 +89,8 @@ const struct fli_command fli_commands[] = {
      "Makes a node a member: it is brought up to date, and then votes (a LEARNER never does). "
      "Sent to the leader; OK once the log has it, and the leader then carries it out."},
     {FLI_CMD_CLUSTER_BACKUP, "CLUSTER", "BACKUP", 0, 2, CLUSTER, "[id offset]",
-     "without arguments the id of a backup that is begun; with them the bytes at offset, nil while "
-     "they are not ready, an empty string at its end",
+     "without arguments the id of a new backup; otherwise the bytes at offset, nil while they are "
+     "not ready, an empty string at its end",
      "Makes a backup of this node's state, one at a time, and gives it piece by piece."},
     {FLI_CMD_CLUSTER_CONFIG, "CLUSTER", "CONFIG", 1, 3, CLUSTER, "GET | SET name value",
      "GET: a map of name to value; SET: OK",
@@ -113,7 +113,7 @@ const struct fli_command fli_commands[] = {
     {FLI_CMD_CLUSTER_REPLACE, "CLUSTER", "REPLACE", 1, 5, CLUSTER,
      "id [host:port] [OF incarnation] [FORCE]", "OK",
      "Puts a node with an empty data directory in the place of a member, at its address or another "
-     "one; the member's old data directory must not be used again. Sent to the leader. A member "
+     "one. The member's old data directory must not be used again. Sent to the leader. A member "
      "that is connected is replaced only at another address. OF: only that incarnation (CLUSTER "
      "MEMBERS), so that it can be asked again."},
     {FLI_CMD_CLUSTER_TRANSFER, "CLUSTER", "TRANSFER", 0, 1, CLUSTER, "[id]", "OK",
@@ -169,8 +169,8 @@ const struct fli_command fli_commands[] = {
     {FLI_CMD_LOCKS, "LOCKS", NULL, 0, 6, LOCK_QUERY,
      "[MATCH glob] [CURSOR c] [COUNT n] | BY WAIT [COUNT n]",
      "an array: the cursor of the next page, empty at the end, and an array of one map a lock",
-     "Lists the locks that are held, awaited or delayed, page by page; or those that were waited "
-     "for most, as the node that is asked has seen it in the log."},
+     "Lists the locks that are held, awaited or delayed, page by page. BY WAIT: the locks that "
+     "were waited for most, as the asked node has seen it in the log."},
     {FLI_CMD_LOCKTOKEN, "LOCKTOKEN", NULL, 2, 2, FRONTDOOR_QUERY, "key value",
      "the token (integer) while the value holds the lock, otherwise nil",
      "Gives the fencing token of a lock that the value took through SET or a script."},
@@ -199,8 +199,8 @@ const struct fli_command fli_commands[] = {
     {FLI_CMD_RENEW, "RENEW", NULL, 2, 8, LOCK_WRITE, "name token [TTL ms] [JEOPARDY n] [LOST n]",
      "1; 0 when the lock is not held under this token",
      "Makes the holder's lease last its TTL from now on, or the TTL given; a lost lock is not "
-     "taken again. JEOPARDY and LOST report how many leases of this client could not be renewed "
-     "for half their TTL, and how many were lost, since its last report; the node counts them."},
+     "taken again. A client reports how many leases it could not renew for half their TTL "
+     "(JEOPARDY), and how many it lost (LOST), since its last report."},
     {FLI_CMD_RESET, "RESET", NULL, 0, 0, CONN, "", "RESET",
      "Makes the connection as it was when it was opened."},
     {FLI_CMD_SCRIPT_EXISTS, "SCRIPT", "EXISTS", 1, -1, FRONTDOOR_LOCAL, "sha1 [sha1 ...]",
@@ -223,8 +223,8 @@ const struct fli_command fli_commands[] = {
      "Lists the sessions, page by page."},
     {FLI_CMD_SESSION_OPEN, "SESSION", "OPEN", 3, 7, LOCK_WRITE,
      "owner TTL ms [LOCKDELAY ms] [LABEL text]", "OK",
-     "Opens a session that may hold many locks and lives as long as it is renewed; opening it "
-     "again renews it, with what is given now."},
+     "Opens a session that may hold many locks and lives as long as it is renewed. Opening it "
+     "again renews it, with the arguments that are given now."},
     {FLI_CMD_SESSION_RENEW, "SESSION", "RENEW", 1, 5, LOCK_WRITE, "owner [JEOPARDY n] [LOST n]",
      "1; 0 when there is no such session",
      "Makes the session, and every lock it holds, last its TTL from now on. JEOPARDY and LOST: "
@@ -234,8 +234,8 @@ const struct fli_command fli_commands[] = {
     {FLI_CMD_KEY_SET, "SET", NULL, 2, -1, FRONTDOOR_WRITE,
      "key value [NX | XX | IFEQ value] [GET] [PX ms | EX s | PXAT ms | EXAT s | KEEPTTL]",
      "OK; nil when another value holds the lock; with GET the value before",
-     "Takes the lock for the value (NX), prolongs its lease (XX), or does one of both; without "
-     "NX, XX and IFEQ an error when another value holds it. The longest lease is a day."},
+     "Takes the lock for the value (NX), prolongs its lease (XX), or does one of both. Without "
+     "NX, XX and IFEQ it is an error when another value holds it. The longest lease is a day."},
     {FLI_CMD_SET, "SET", NULL, 2, -1, FLI_CMD_STORE | FLI_CMD_WRITE, "key value FENCE lock token",
      "OK", "Writes a key, unless the token is stale; the first write binds the key to the lock."},
     {FLI_CMD_SHOW, "SHOW", NULL, 1, 1, LOCK_QUERY, "name", "a map, or nil when the lock is free",

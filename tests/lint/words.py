@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Refuses the words that docs/GLOSSARY.md has replaced: one thing has one word, and the field's where it has one. In pages and public
-headers it also refuses turns of phrase that make a sentence hard to read (CONTRIBUTING.md, "Plain words").
+headers it also refuses turns of phrase that make a sentence hard to read, and in pages sentences of more than 25 words
+(CONTRIBUTING.md, "Plain words").
 
 words.py ROOT         checks the files under ROOT
 words.py --self-test  checks that each word is found where it may not stand, and not where it may
@@ -31,7 +32,12 @@ PHRASES = [
     (re.compile(r'(?<!no )\b[Ss]uch\b(?! as\b)'), 'say which one: this, that, of this kind'),
     (re.compile(r'\b(?:that|those) of\b(?! (?:the|a|an) (?:\w+ )?(?:who|which|that))'), 'repeat the noun'),
 ]
-READ_BY_USERS = re.compile(r'(?:tests/(?:\w+/)?|src/drivers/\w+/)?(?:README|PARTS|CONTRIBUTING|BUGS|CHANGELOG)\.md$|docs/.*\.md$|include/fencelock/(?!client\.h).*\.h$')
+READ_BY_USERS = re.compile(r'(?:(?:deploy|tests|src)/(?:\w+/)*)?(?:README|PARTS|CONTRIBUTING|BUGS|CHANGELOG)\.md$|docs/.*\.md$|include/fencelock/(?!client\.h).*\.h$')
+SENTENCE_MAX = 25
+# Where a sentence ends, within a paragraph, an item of a list or a cell of a table: a colon opens another thought.
+END = re.compile(r'[.?!:](?=["\')*_\]]*(?:\s|$))')
+# Code counts as one word, and so does a list of it.
+CODE = re.compile(r'\0+(?:,? (?:and |or |to )?\0+)*')
 # Where an old word is the right one: word, the path, why.
 ALLOWED = [
     ('judge', r'include/fencelock/fence\.h|src/fence/|src/guards/|src/store/service\.c|tests/unit/fence/|tests/sim/store\.c', 'fl_fence_judge() is published'),
@@ -46,7 +52,7 @@ ALLOWED = [
 ]
 # The list itself, and what tells how things were called when they were decided.
 SKIPPED = re.compile(r'tests/lint/words\.py$|docs/adr/|docs/GLOSSARY\.md$|docs/bugs\.csv$|tests/fuzz/corpus/')
-TOPS = ('src', 'include', 'tests', 'docs', 'README.md', 'CONTRIBUTING.md', 'BUGS.md', 'CHANGELOG.md')
+TOPS = ('src', 'include', 'tests', 'docs', 'deploy/README.md', 'README.md', 'CONTRIBUTING.md', 'BUGS.md', 'CHANGELOG.md')
 TOKEN = re.compile(r'(?P<comment>/\*.*?\*/|//[^\n]*)|(?P<text>"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\')|(?P<name>[A-Za-z_]\w*)', re.S)
 WORD = re.compile(r'[A-Za-z]+')
 
@@ -121,6 +127,38 @@ def check_phrases(path, text):
             yield '%s:%d: "%s": %s (CONTRIBUTING.md, "Plain words")' % (path, text.count('\n', 0, m.start()) + 1, m.group(), instead)
 
 
+def blocks(text):
+    """(line, text) of each paragraph, item of a list, and cell of a table."""
+    block, first = [], 0
+    for number, line in enumerate(text.split('\n') + [''], 1):
+        bare = line.strip()
+        alone = not bare or bare.startswith(('#', '|'))
+        if block and (alone or re.match(r'(?:\d+\.|[-*>]) ', bare)):
+            yield first, '\n'.join(block)
+            block = []
+        if bare.startswith('|'):
+            yield from ((number, cell) for cell in bare.strip('|').split(' | '))
+        elif not alone and (block or not line.startswith('    ')):
+            first = first if block else number
+            block.append(line)
+
+
+def check_sentences(path, text):
+    text = re.sub(r'^```.*?^```', blank, text, flags=re.M | re.S)
+    text = re.sub(r'<!--.*?-->', blank, text, flags=re.S)
+    text = re.sub(r'\]\([^()\s]*\)', ']', text)
+    text = re.sub(r'`[^`\n]*`', lambda m: '\0' * len(m.group()), text)
+    for first, block in blocks(text):
+        at = 0
+        for end in [m.end() for m in END.finditer(block)] + [len(block)]:
+            sentence = CODE.sub('code', ' '.join(block[at:end].split()))
+            count = sum(bool(re.search(r'\w', word)) for word in sentence.split())
+            if count > SENTENCE_MAX:
+                yield '%s:%d: a sentence of %d words, and %d are the most: %s...' % (
+                    path, first + block.count('\n', 0, at), count, SENTENCE_MAX, ' '.join(sentence.split()[:6]))
+            at = end
+
+
 def check(root):
     for path in files(root):
         if SKIPPED.match(path):
@@ -131,6 +169,8 @@ def check(root):
             yield from check_file(path, data.decode('utf-8', 'replace'))
         if READ_BY_USERS.match(path):
             yield from check_phrases(path, data.decode('utf-8', 'replace'))
+            if path.endswith('.md'):
+                yield from check_sentences(path, data.decode('utf-8', 'replace'))
         yield from ('%s: a file of that name: write %s (docs/GLOSSARY.md)' % (path, EVERYWHERE[w])
                     for w in parts(os.path.basename(path).split('.')[0]) if w in EVERYWHERE and not allowed(path, w))
 
@@ -147,7 +187,13 @@ def self_test():
                                        'It refuses such a node.', 'The lease is that of a session.')):
         bad['phrase %d' % number] = ('docs/A.md', sentence + '\n')
         bad['phrase %d in a header' % number] = ('include/fencelock/a.h', '/* ' + sentence + ' */\n')
+    long = 'The node that leads ' + 'and waits ' * 12 + 'answers.'
+    bad['a long sentence'] = ('docs/A.md', 'Short. ' + long + ' One more.\n')
+    bad['a long cell'] = ('docs/A.md', '| a | b |\n|---|---|\n| short. | ' + long + ' |\n')
+    bad['a long item'] = ('docs/A.md', '- short\n- ' + long.replace(' and', '\n  and', 1) + '\n')
     good = {
+        'a sentence of 25 words': ('docs/A.md', 'The node ' + 'word ' * 22 + 'ends. The node ends.\n'), 'a long sentence of C': ('src/a.c', '/* ' + long + ' */\n'),
+        'a long list of code': ('docs/A.md', 'It has ' + ', '.join(['`a`'] * 40) + ' and `b`.\n'), 'a colon': ('docs/A.md', 'The node says: ' + 'word ' * 25 + '.\n'),
         'a question': ('docs/A.md', 'What is a lock? Who asks?\n'), 'plain phrases': ('docs/A.md', 'Errors such as `such`: there is no such key.\n'),
         'a list of commands': ('docs/A.md', '```\nlikewise\n```\n'), 'a phrase in code': ('src/a.c', '/* What such a thing is. */\n'),
         'a string': ('src/net/a.c', 'const char *a = "the roster";\n'), 'plain English': ('src/net/a.c', '/* look here, without doubt */\n'),
