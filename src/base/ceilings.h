@@ -9,16 +9,13 @@
  * share; or "none:" and the reason.
  *
  *   machine/limits.h
- *     MACHINE_ATTEMPTS_MAX      users: fli_shares_most in machine/seen.c
- *     MACHINE_LEAVES_MAX        users: fli_shares_most in machine/seen.c
+ *     MACHINE_OUTCOMES_MAX      users: fli_shares_most in machine/outcomes.c
  *     MACHINE_LIMITS_DEFAULT    none: locks, sessions and waits are for whom rights allow
  *     MACHINE_USERS_MAX         none: only @admin makes users
  *     MACHINE_USERS_BYTES_MAX   none: likewise
  *     MACHINE_BATCH_COST_MAX    connections: backlog_first in consensus/backlog.c
  *     MACHINE_BATCH_COMMANDS_MAX connections: backlog_first in consensus/backlog.c
  *     MACHINE_BATCH_MAX         connections: backlog_first in consensus/backlog.c
- *   machine/keys_any.c
- *     RELEASED_SLOTS            none: only the words of an answer depend on it
  *   consensus/proposer.h
  *     PROPOSER_PENDING_DEFAULT  connections: BACKLOG_URGENT in consensus/proposer.c
  *   consensus/node_private.h
@@ -40,7 +37,6 @@
  *     DISPATCH_LISTINGS_WAIT_MAX addresses: fli_shares_most in server/listing.c
  *   server/dispatch_private.h
  *     SIGNALS_MAX               addresses: SIGNALS_ADDRESS_MAX in server/signals.c
- *     FRONTDOOR_SEEN_SLOTS           none: only the words of an answer depend on it
  *   server/parked.h
  *     PARKED_RING               none: events, which clients do not choose
  *   server/access_private.h
@@ -120,8 +116,8 @@
  *   machine/lock.c: QUEUE_PART_MAX
  *   machine/machine.c: HELD_PART_MAX OPENED_PART_MAX IDLE_PART_MAX
  *   machine/machine.h: MACHINE_CODE_MAX MACHINE_EVENT_TYPE_MAX MACHINE_REASON_MAX
+ *   machine/outcomes.h: OUTCOME_KEY_MAX
  *   machine/rights.h: RIGHTS_KNOWN_MAX
- *   machine/seen.h: SEEN_KEY_MAX
  *   machine/snapshot.h: SNAPSHOT_RECORD_MAX
  *   machine/state.h: ORIGIN_SIZE_MAX USER_RECORD_MAX REQUEST_KEY_MAX
  *   machine/view.c: CURSOR_TEXT_MAX RECORD_SIZE_MAX PAGE_ROOM

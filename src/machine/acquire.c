@@ -4,7 +4,7 @@
  *   a form that this version does not execute          UNSUPPORTED
  *   an explicit session that does not exist, or is
  *     another user's                                   NOSESSION
- *   a later attempt has come already (attempt.c)       LATE
+ *   a later attempt has come already (outcomes.h)      LATE
  *   the session has lost the lock, and this batch has
  *     no steps left to take it away                    LIMIT
  *   nobody holds, awaits or delays the lock            LIMIT or GRANTED

@@ -94,7 +94,7 @@ enum machine_op {
 
 /* Flags of ACQUIRE. */
 #define MACHINE_ACQUIRE_EXPLICIT 1u /* owner names an explicit session; ttl_ms is 0 */
-#define MACHINE_ACQUIRE_ATTEMPT 4u  /* the `number`th attempt, above 1: see attempt.c */
+#define MACHINE_ACQUIRE_ATTEMPT 4u  /* the `number`th attempt, above 1: see outcomes.h */
 #define MACHINE_ACQUIRE_WAIT 2u     /* join the queue for wait_ms when it is not free */
 
 /* Flag of REENTER: an owner that holds the lock already is not granted it again. */
@@ -123,7 +123,6 @@ enum machine_op {
  * released again. For clients that treat the nodes as independent servers and release at each of
  * them. */
 #define MACHINE_KEYS_AGAIN 64u
-#define MACHINE_RELEASED_MS UINT64_C(5000)
 
 /* Flag of USER_SET and USERS_LOAD: the answer is EXISTS, and nothing changes, once users were
  * changed or sealed. */

@@ -21,8 +21,7 @@ enum tag {
     TAG_TIMER,
     TAG_WORK,
     TAG_USER,
-    TAG_ATTEMPT,
-    TAG_LEAVE
+    TAG_OUTCOME
 };
 
 static inline uint64_t mix(uint64_t h, uint64_t a, uint64_t b)
@@ -102,10 +101,10 @@ uint64_t machine_digest_times_asked(const struct wait *w)
     return mix(h, 0, session_is_explicit(s) ? 0 : s->lease.ttl_ms);
 }
 
-uint64_t machine_digest_seen(const struct seen *s)
+uint64_t machine_digest_outcome(const struct outcome *o)
 {
-    uint64_t tag = s->key[4] == SEEN_LEAVE ? TAG_LEAVE : TAG_ATTEMPT;
-    return mix_bytes(mix(tag, s->number, s->at_ms), (struct fli_slice){s->key, s->key_len});
+    return mix_bytes(mix(TAG_OUTCOME, o->number, o->until_ms),
+                     (struct fli_slice){o->key, o->key_len});
 }
 
 uint64_t machine_digest_idle(const struct contention *c)

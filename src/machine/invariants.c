@@ -329,50 +329,30 @@ static void check_scalars(const struct machine *m)
     }
 }
 
-static void check_seen(const struct seen_table *t, struct tally *tally)
+static void check_outcomes(const struct machine *m, struct tally *tally)
 {
+    const struct outcomes *t = &m->outcomes;
     size_t len = 0;
-    FLI_LIST_FOREACH(link, &t->list)
-    {
-        const struct seen *s = seen_of(link);
-        FLI_ASSERT(s->user->share.id == fli_get_u32(s->key) && s->user->share.has > 0);
-        tally->digest += machine_digest_seen(s);
-        len++;
+    for (unsigned kind = 0; kind < OUTCOME_KINDS; kind++) {
+        FLI_LIST_FOREACH(link, &t->by_kind[kind])
+        {
+            const struct outcome *o = outcome_of(link);
+            FLI_ASSERT(o->key[4] == kind && machine_outcome_fits(m, kind, o->number, o->until_ms));
+            FLI_ASSERT(o->share->share.id == ((uint64_t)kind << 32 | fli_get_u32(o->key)));
+            FLI_ASSERT(o->share->share.has > 0);
+            tally->digest += machine_digest_outcome(o);
+            len++;
+        }
     }
-    FLI_ASSERT(len == t->by_key.len && len == t->shares.taken && len <= t->max);
-    FLI_ASSERT(t->users.len == t->shares.by_most.len);
-}
-
-static void check_attempts(const struct machine *m, struct tally *t)
-{
-    uint64_t last_ms = 0;
-    FLI_LIST_FOREACH(link, &m->attempts.list)
-    {
-        const struct seen *s = seen_of(link);
-        FLI_ASSERT(s->number >= 2 && s->number <= MACHINE_ATTEMPT_MAX && s->key[4] < SEEN_LEAVE);
-        FLI_ASSERT(s->at_ms >= last_ms && s->at_ms <= m->clock_ms);
-        last_ms = s->at_ms;
-    }
-    check_seen(&m->attempts, t);
-}
-
-static void check_leaves(const struct machine *m, struct tally *t)
-{
-    FLI_LIST_FOREACH(link, &m->leaves.list)
-    {
-        const struct seen *s = seen_of(link);
-        FLI_ASSERT(s->number <= 1 && s->key[4] == SEEN_LEAVE);
-        FLI_ASSERT(s->at_ms <= m->clock_ms + MACHINE_LEAVE_KEEP_MS);
-    }
-    check_seen(&m->leaves, t);
+    FLI_ASSERT(len == t->by_key.len && len == t->shares.taken && len <= MACHINE_OUTCOMES_MAX);
+    FLI_ASSERT(t->by_share.len == t->shares.by_most.len);
 }
 
 void machine_check(struct machine *m)
 {
     struct tally t = {.implicit = 0};
     check_scalars(m);
-    check_attempts(m, &t);
-    check_leaves(m, &t);
+    check_outcomes(m, &t);
     check_held(m, &t);
     check_idle(m, &t);
     check_work(m, &t);

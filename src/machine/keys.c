@@ -163,7 +163,8 @@ static void release_own(struct machine *m, const struct keys *k, struct machine_
             r->number++;
             machine_lock_end(m, request, MACHINE_EVENT_RELEASED, MACHINE_REASON_RELEASE, 0);
             if ((k->c->flags & MACHINE_KEYS_AGAIN) != 0) {
-                machine_record_release(m, k->names[i], k->c->owner);
+                machine_outcome_note(m, OUTCOME_RELEASE, k->names[i], k->c->owner, 0,
+                                     m->clock_ms + MACHINE_RELEASED_MS);
             }
         }
     }
@@ -176,7 +177,7 @@ static unsigned count_released(struct machine *m, const struct keys *k)
     for (unsigned i = 0; i < k->n && (k->c->flags & MACHINE_KEYS_AGAIN) != 0; i++) {
         struct request *request;
         n += machine_key_find(m, k->names[i], k->c->owner, &request) != KEY_OWN &&
-             machine_released_find(m, k->names[i], k->c->owner);
+             machine_outcome_find(m, OUTCOME_RELEASE, k->names[i], k->c->owner) != NULL;
     }
     return n;
 }

@@ -1,5 +1,4 @@
-/* keys_any.c: actions on keys (keys.c) of whatever owner, and a record of keys that were released a
- * moment ago.
+/* keys_any.c: actions on keys (keys.c) of whatever owner.
  *
  *   ANY_KEYS finds              and does
  *   some that are keys          ttl_ms 0: ends them; else a lease that long, never a shorter one
@@ -8,12 +7,7 @@
  *   no keys, but others' locks                                                HELD
  *
  * A lock that is not held as a key stays as it is: BREAK is for such locks. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "machine/state.h"
-
-/* ---- ANY_KEYS -------------------------------------------------------------------------------- */
 
 /* Finds the request that holds the lock as a key, which a lock with shares never is. *ret_free:
  * nobody holds the lock. */
@@ -79,49 +73,4 @@ void machine_any_keys(struct machine *m, const struct machine_command *c, struct
         }
     }
     r->code = r->number > 0 ? MACHINE_DONE : all_free ? MACHINE_NO : MACHINE_HELD;
-}
-
-/* ---- keys that were just released ------------------------------------------------------------ */
-
-/* This record is not replicated state: a replica that restarted or loaded a snapshot has forgotten
- * it, and an entry may be overwritten for want of room. So only the wording of an answer may depend
- * on it: whether a client that releases one lock at each node hears that the lock was there. */
-#define RELEASED_SLOTS 65536u
-
-struct released {
-    struct {
-        uint64_t hash;
-        uint64_t until_ms;
-    } slots[RELEASED_SLOTS];
-};
-
-static uint64_t hash_of(struct fli_slice name, struct fli_slice owner)
-{
-    static const uint64_t seed[2] = {1, 2};
-    uint8_t both[1 + FL_NAME_MAX + FL_OWNER_MAX];
-    FLI_ASSERT(name.len <= FL_NAME_MAX && owner.len <= FL_OWNER_MAX);
-    both[0] = (uint8_t)name.len;
-    memcpy(both + 1, name.data, name.len);
-    memcpy(both + 1 + name.len, owner.data, owner.len);
-    return fli_siphash(seed, both, 1 + name.len + owner.len);
-}
-
-void machine_record_release(struct machine *m, struct fli_slice name, struct fli_slice owner)
-{
-    uint64_t hash = hash_of(name, owner);
-    if (m->released == NULL) {
-        m->released = fli_xcalloc(1, sizeof *m->released);
-    }
-    m->released->slots[hash % RELEASED_SLOTS].hash = hash;
-    m->released->slots[hash % RELEASED_SLOTS].until_ms = m->clock_ms + MACHINE_RELEASED_MS;
-}
-
-bool machine_released_find(const struct machine *m, struct fli_slice name, struct fli_slice owner)
-{
-    uint64_t hash = hash_of(name, owner);
-    if (m->released == NULL) {
-        return false;
-    }
-    return m->released->slots[hash % RELEASED_SLOTS].hash == hash &&
-           m->clock_ms < m->released->slots[hash % RELEASED_SLOTS].until_ms;
 }

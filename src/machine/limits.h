@@ -72,16 +72,13 @@ struct machine_settings {
 #define MACHINE_NUMBER_MAX (UINT64_MAX / 2)
 #define MACHINE_LOGIN_MAX (UINT32_MAX / 2) /* the same for a user's number of its login */
 
-/* The numbers of repeated ACQUIREs that are remembered, see attempt.c. A request is remembered at
- * least for the time below, unless newer ones push it out. */
+/* Outcomes of requests that may come again, see outcomes.h: an attempt at an ACQUIRE, a LEAVE with
+ * a label, and a release of a key. Newer ones may push an outcome out before its time is over. */
+#define MACHINE_OUTCOMES_MAX 65536u
 #define MACHINE_ATTEMPT_MAX FL_TOKEN_MAX
-#define MACHINE_ATTEMPTS_MAX 16384u /* requests */
 #define MACHINE_ATTEMPT_KEEP_MS 3600000u
-
-/* The answers of LEAVE, which releases a reentrant lock once, are remembered by the label that the
- * client gave, so that a repeated LEAVE counts once: see reentrant.c. */
-#define MACHINE_LEAVES_MAX 65536u    /* labels */
-#define MACHINE_LEAVE_KEEP_MS 60000u /* for each label, at most */
+#define MACHINE_LEAVE_KEEP_MS 60000u /* at most */
+#define MACHINE_RELEASED_MS UINT64_C(5000)
 #define MACHINE_HOLD_COUNT_MAX 65535u
 
 /* The bytes of all users' records in a snapshot, so that one answer can hold them. A user with one

@@ -73,8 +73,7 @@ struct machine *machine_create(const uint64_t hash_seed[2])
     fli_map_init(&m->shares, share_eq, hash_seed);
     fli_map_init(&m->shares_by_token, token_eq, hash_seed);
     fli_map_init(&m->ending, ending_eq, hash_seed);
-    machine_seen_init(&m->attempts, hash_seed, MACHINE_ATTEMPTS_MAX, MACHINE_ATTEMPT_KEEP_MS);
-    machine_seen_init(&m->leaves, hash_seed, MACHINE_LEAVES_MAX, 0);
+    machine_outcomes_init(&m->outcomes, hash_seed);
     machine_order_init(&m->held, HELD_PART_MAX);
     machine_order_init(&m->idle, IDLE_PART_MAX);
     machine_order_init(&m->opened, OPENED_PART_MAX);
@@ -148,8 +147,7 @@ static void free_records(struct machine *m)
         machine_session_free(m, session_of_opened(n));
     }
     FLI_ASSERT(m->locks.len == 0 && m->sessions.len == 0 && m->n_implicit == 0);
-    machine_seen_fini(m, &m->attempts);
-    machine_seen_fini(m, &m->leaves);
+    machine_outcomes_fini(m);
     FLI_ASSERT(m->timers.len == 0 && m->digest == 0);
 }
 
@@ -172,7 +170,6 @@ void machine_destroy(struct machine *m)
     machine_order_fini(&m->opened);
     fli_heap_fini(&m->timers);
     fli_slab_fini(&m->slab);
-    free(m->released);
     free(m);
 }
 

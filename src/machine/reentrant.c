@@ -19,64 +19,20 @@
  *
  * A client that got no answer may send LEAVE again, and it must not count twice. So a LEAVE may
  * have a label. The label is remembered with the answer for the time that the command gives (at
- * most MACHINE_LEAVE_KEEP_MS); the same label gets the same answer. At most MACHINE_LEAVES_MAX
- * labels are kept, see seen.h. */
+ * most MACHINE_LEAVE_KEEP_MS); the same label gets the same answer (outcomes.h). */
 #include "machine/state.h"
-
-/* ---- remembered answers of LEAVE ------------------------------------------------------------- */
-
-static size_t make_key(const struct machine *m, const struct machine_command *c,
-                       uint8_t key[SEEN_KEY_MAX])
-{
-    return machine_seen_key(m, SEEN_LEAVE, c->name, c->label, key);
-}
 
 /* Whether this LEAVE was answered before; r then holds that answer. */
 static bool answered(struct machine *m, const struct machine_command *c, struct machine_result *r)
 {
-    uint8_t bytes[SEEN_KEY_MAX];
-    if (c->label.len == 0 || m->leaves.by_key.len == 0) {
-        return false;
+    const struct outcome *o =
+        c->label.len == 0 ? NULL : machine_outcome_find(m, OUTCOME_LEAVE, c->name, c->label);
+    if (o != NULL) {
+        r->code = MACHINE_DONE;
+        r->number = (uint32_t)o->number; /* 0 or 1 */
     }
-    struct fli_slice key = {bytes, make_key(m, c, bytes)};
-    const struct seen *s = machine_seen_find(&m->leaves, key);
-    if (s == NULL || s->at_ms < m->clock_ms) {
-        return false;
-    }
-    r->code = MACHINE_DONE;
-    r->number = (uint32_t)s->number; /* 0 or 1 */
-    return true;
+    return o != NULL;
 }
-
-static void remember(struct machine *m, const struct machine_command *c, bool released)
-{
-    uint8_t bytes[SEEN_KEY_MAX];
-    if (c->label.len == 0) {
-        return;
-    }
-    struct fli_slice key = {bytes, make_key(m, c, bytes)};
-    struct seen *former = machine_seen_find(&m->leaves, key);
-    uint64_t until_ms = m->clock_ms + c->number;
-    if (former != NULL) { /* its time to be remembered is over */
-        machine_seen_renew(m, &m->leaves, former, released, until_ms);
-    } else {
-        machine_seen_add(m, &m->leaves, key, released, until_ms);
-    }
-}
-
-bool machine_leave_load(struct machine *m, struct fli_slice key, uint64_t released,
-                        uint64_t until_ms)
-{
-    struct seen_table *t = &m->leaves;
-    if (released > 1 || until_ms > m->clock_ms + MACHINE_LEAVE_KEEP_MS || t->by_key.len == t->max ||
-        machine_seen_find(t, key) != NULL) {
-        return false;
-    }
-    machine_seen_load(m, t, key, released, until_ms);
-    return true;
-}
-
-/* ---- counting -------------------------------------------------------------------------------- */
 
 static void set_count(struct machine *m, struct request *request, uint32_t n)
 {
@@ -150,7 +106,10 @@ static void leave(struct machine *m, const struct machine_command *c, struct req
                              ? machine_session_renew(m, request_session(request), c->ttl_ms)
                              : machine_timer_deadline(m, &request_session(request)->lease);
     }
-    remember(m, c, count == 1);
+    if (c->label.len > 0) {
+        machine_outcome_note(m, OUTCOME_LEAVE, c->name, c->label, count == 1,
+                             m->clock_ms + c->number);
+    }
 }
 
 void machine_leave(struct machine *m, const struct machine_command *c, struct machine_result *r)

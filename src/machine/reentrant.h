@@ -26,9 +26,6 @@ uint32_t machine_request_count(const struct request *request);
 void machine_request_set_count(struct request *request, uint32_t n);
 
 /* reentrant.c: REENTER, LEAVE and HOLDS. */
-/* Loads one from a snapshot, in the snapshot's order. False: it is not valid. */
-bool machine_leave_load(struct machine *m, struct fli_slice key, uint64_t released,
-                        uint64_t until_ms);
 void machine_reenter(struct machine *m, const struct machine_command *c, struct machine_result *r);
 void machine_leave(struct machine *m, const struct machine_command *c, struct machine_result *r);
 /* Answers the query HOLDS: as KEY does for one key and an owner. DONE: `number` is how often the

@@ -20,7 +20,7 @@ enum part {
     PART_IDLE,
     PART_WORK,
     PART_WAITS,
-    PART_ATTEMPTS,
+    PART_OUTCOMES,
     PART_END
 };
 
@@ -119,7 +119,7 @@ static bool load_head(struct loader *l)
     l->left[PART_IDLE] = fli_read_u64(r);
     l->left[PART_WORK] = fli_read_u64(r);
     l->left[PART_WAITS] = fli_read_u64(r);
-    l->left[PART_ATTEMPTS] = fli_read_u64(r);
+    l->left[PART_OUTCOMES] = fli_read_u64(r);
     m->version = fli_read_u32(r);
     const struct machine_limits *x = &m->limits;
     return !r->bad && m->clock_ms <= MACHINE_CLOCK_MAX_MS && m->floor_ms <= m->clock_ms &&
@@ -470,27 +470,24 @@ static bool load_wait(struct loader *l)
     return true;
 }
 
-static bool load_attempt(struct loader *l)
+static bool load_outcome(struct loader *l)
 {
     struct fli_reader *r = &l->r;
-    uint8_t key[SEEN_KEY_MAX];
-    uint64_t highest = fli_read_u64(r);
-    uint64_t at_ms = fli_read_u64(r);
+    uint8_t key[OUTCOME_KEY_MAX];
+    uint64_t number = fli_read_u64(r);
+    uint64_t until_ms = fli_read_u64(r);
     fli_put_u32(key, fli_read_u32(r));
     key[4] = fli_read_u8(r);
     key[5] = fli_read_u8(r);
     struct fli_slice name = fli_read_bytes(r, key[5]);
-    struct fli_slice owner = fli_read_bytes(r, fli_read_u8(r));
-    if (r->bad || key[4] > SEEN_LEAVE || name.len == 0 || owner.len == 0) {
+    struct fli_slice what = fli_read_bytes(r, fli_read_u8(r));
+    if (r->bad || name.len == 0 || what.len == 0) {
         return false;
     }
     memcpy(key + 6, name.data, name.len);
-    memcpy(key + 6 + name.len, owner.data, owner.len);
-    struct fli_slice whole = {key, 6 + name.len + owner.len};
-    if (key[4] == SEEN_LEAVE) {
-        return machine_leave_load(l->m, whole, highest, at_ms);
-    }
-    return l->m->leaves.by_key.len == 0 && machine_attempt_load(l->m, whole, highest, at_ms);
+    memcpy(key + 6 + name.len, what.data, what.len);
+    struct fli_slice whole = {key, 6 + name.len + what.len};
+    return machine_outcome_load(l->m, whole, number, until_ms);
 }
 
 /* Whether the list of work contains every session that is ending. */
@@ -564,7 +561,7 @@ struct machine_restore {
 static bool (*const loaders[PART_END])(struct loader *l) = {
     [PART_HEAD] = load_head,        [PART_NODES] = load_node, [PART_USERS] = load_user,
     [PART_SESSIONS] = load_session, [PART_HELD] = load_held,  [PART_IDLE] = load_idle,
-    [PART_WORK] = load_work,        [PART_WAITS] = load_wait, [PART_ATTEMPTS] = load_attempt,
+    [PART_WORK] = load_work,        [PART_WAITS] = load_wait, [PART_OUTCOMES] = load_outcome,
 };
 
 /* Loads the whole records among these bytes. Returns their length in bytes. */

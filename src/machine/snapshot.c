@@ -8,7 +8,7 @@
  *   counts for ever, 8 each: grants, releases, expiries, breaks, tokens, waits ended, deadlocks,
  *   limits
  *   users sealed 1, the last one's number 4
- *   numbers of nodes, users, sessions, grants, idle locks, work, waits and attempts, 8 each
+ *   numbers of nodes, users, sessions, grants, idle locks, work, waits and outcomes, 8 each
  *   version of the cluster 4
  *   nodes, by id:                 id 8, incarnation 8, former 8, version 4, plan 1, learner 1
  *                                 and forced 2 in one byte, address (as a value)
@@ -22,13 +22,9 @@
  *   work, first one first:        kind 1, and a session's serial 8, a token 8, of the users the
  *                                 next wait's id 8, or of a lock: broken 1, permits 4, name
  *   waits, by id:                 id 8, request count 8, deadline 8, slots 4, names, session; value
- *   attempts, the oldest first:   number 8, since 8, user's number 4, kind 1 (0 implicit, 1
- *                                 explicit), name, owner
+ *   outcomes of requests, by kind, the oldest first: number 8, until when it is known 8, user's
+ *                                 number 4, kind 1 (enum outcome_kind), name, owner or label
  *   CRC-32C 4 of everything before
- *
- * Behind the attempts, and counted with them, are the remembered answers to LEAVE: 1 if it released
- * the lock, else 0, 8; until when it is remembered 8; user's number 4; kind 1 (2); name; label (as
- * an owner).
  *
  * slots: 1 exclusive, 2^32 - 1 shared, else the permits of a semaphore. names: how many 1, and then
  * each; more than one only with slots 1. session: kind 1, then 0: of an implicit one owner, ttl 4,
@@ -128,7 +124,7 @@ static void put_value(struct writer *w, struct fli_slice v)
 /* The fields in which an heir's state differs. */
 struct head {
     fl_token last_token;
-    uint64_t cluster_id, nodes, sessions, grants, idle, work, waits, attempts;
+    uint64_t cluster_id, nodes, sessions, grants, idle, work, waits, outcomes;
 };
 
 static void put_head(struct writer *w, const struct machine *m, const struct head *h)
@@ -169,7 +165,7 @@ static void put_head(struct writer *w, const struct machine *m, const struct hea
     put_u64(w, h->idle);
     put_u64(w, h->work);
     put_u64(w, h->waits);
-    put_u64(w, h->attempts);
+    put_u64(w, h->outcomes);
     put_u32(w, m->version);
 }
 
@@ -286,19 +282,19 @@ static void put_wait(struct writer *w, const struct wait *wait)
     put_value(w, machine_request_value(wait->request));
 }
 
-static void put_seen(struct writer *w, const struct seen_table *t)
+static void put_outcomes(struct writer *w, const struct fli_list *list)
 {
-    FLI_LIST_FOREACH(link, &t->list)
+    FLI_LIST_FOREACH(link, list)
     {
-        const struct seen *s = seen_of(link);
-        size_t before_owner = 6 + (size_t)s->key[5];
+        const struct outcome *o = outcome_of(link);
+        size_t before_owner = 6 + (size_t)o->key[5];
         if (w->error != 0) {
             return;
         }
-        put_u64(w, s->number);
-        put_u64(w, s->at_ms);
-        put(w, s->key, before_owner);
-        put_short(w, (struct fli_slice){s->key + before_owner, s->key_len - before_owner});
+        put_u64(w, o->number);
+        put_u64(w, o->until_ms);
+        put(w, o->key, before_owner);
+        put_short(w, (struct fli_slice){o->key + before_owner, o->key_len - before_owner});
     }
 }
 
@@ -326,7 +322,7 @@ static void put_machine(struct writer *w, const struct machine *m)
                               .idle = m->idle.len,
                               .work = m->n_work,
                               .waits = m->waits_by_id.len,
-                              .attempts = m->attempts.by_key.len + m->leaves.by_key.len};
+                              .outcomes = m->outcomes.by_key.len};
     put_head(w, m, &head);
     put_nodes(w, m);
     for (unsigned i = 0; i < m->users.n; i++) {
@@ -358,8 +354,9 @@ static void put_machine(struct writer *w, const struct machine *m)
             put_wait(w, wait);
         }
     }
-    put_seen(w, &m->attempts);
-    put_seen(w, &m->leaves);
+    for (unsigned kind = 0; kind < OUTCOME_KINDS; kind++) {
+        put_outcomes(w, &m->outcomes.by_kind[kind]);
+    }
     flush(w);
 }
 

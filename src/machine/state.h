@@ -32,9 +32,9 @@
 #include "machine/budget.h"
 #include "machine/machine.h"
 #include "machine/order.h"
+#include "machine/outcomes.h"
 #include "machine/reentrant.h"
 #include "machine/rights.h"
-#include "machine/seen.h"
 
 #define CONST_CONTAINER_OF(ptr, type, member)                                                      \
     ((const type *)(const void *)((const char *)(ptr)-offsetof(type, member)))
@@ -273,15 +273,12 @@ struct machine {
     struct fli_map waits_by_id;
     struct fli_map shares; /* by kind, lock and owner */
     struct fli_map shares_by_token;
-    struct order held;   /* requests that hold, by token and, within a multi-lock, in order */
-    struct order idle;   /* contention of locks without a holder, by serial */
-    struct order opened; /* explicit sessions, by serial */
-    struct seen_table attempts; /* requests that were sent more than once, with the highest
-                                   number of an attempt and when that came: attempt.c */
-    struct seen_table leaves;   /* LEAVEs with a label, with 1 if that released the lock and up to
-                                   when that is known: reentrant.c */
-    struct fli_list waits;      /* all waits, by id */
-    struct fli_list work;       /* work left for the next batch, the first piece first */
+    struct order held;        /* requests that hold, by token and, within a multi-lock, in order */
+    struct order idle;        /* contention of locks without a holder, by serial */
+    struct order opened;      /* explicit sessions, by serial */
+    struct outcomes outcomes; /* of requests that may come again */
+    struct fli_list waits;    /* all waits, by id */
+    struct fli_list work;     /* work left for the next batch, the first piece first */
     uint64_t n_work;
     struct fli_heap timers;
     struct fli_slab slab; /* locks, implicit sessions, requests of explicit ones */
@@ -309,7 +306,6 @@ struct machine {
     uint64_t spent;               /* in this batch; not state */
     struct machine_sender sender; /* not state */
     bool expiring;             /* timers that are due run, in the order of deadlines; not state */
-    struct released *released; /* keys_any.c; NULL until first used; not state */
     machine_event_cb event_cb; /* not state */
     void *event_ctx;
 };
@@ -576,14 +572,6 @@ size_t machine_user_encode(const struct user *u, uint8_t out[USER_RECORD_MAX]);
 bool machine_users_load(struct machine *m, struct fli_reader *r, bool first);
 void machine_users_check(const struct machine *m);
 
-/* attempt.c */
-/* Whether a later attempt of this ACQUIRE has come, and its number. If not, records this one. */
-bool machine_attempt_is_late(struct machine *m, const struct machine_command *c,
-                             uint64_t *ret_highest);
-/* Loads one from a snapshot, in the snapshot's order. False: it is not valid. */
-bool machine_attempt_load(struct machine *m, struct fli_slice key, uint64_t highest,
-                          uint64_t at_ms);
-
 /* lock.c */
 struct lock *machine_lock_find(struct machine *m, struct fli_slice name, uint64_t *ret_hash);
 struct lock *machine_lock_create(struct machine *m, struct fli_slice name, uint64_t hash);
@@ -752,10 +740,8 @@ bool machine_clear_own(struct machine *m, const struct machine_command *c);
 struct request *machine_key_request(struct machine *m, const struct lock *lock,
                                     struct fli_slice owner);
 
-/* keys_any.c: ANY_KEYS, and the record of keys that were released a moment ago. */
+/* keys_any.c: ANY_KEYS. */
 void machine_any_keys(struct machine *m, const struct machine_command *c, struct machine_result *r);
-void machine_record_release(struct machine *m, struct fli_slice name, struct fli_slice owner);
-bool machine_released_find(const struct machine *m, struct fli_slice name, struct fli_slice owner);
 
 /* query.c: the oldest holder, if it still holds the lock; else NULL. *ret_more: it does not, and
  * others have shares. Looking through them takes too long, so whether one holds it stays open. */

@@ -39,7 +39,6 @@ enum call_signal {
 #define SIGNALS_MAX 4096u
 #define SIGNALS_ADDRESS_MAX (SIGNALS_MAX / 4 * 3)
 #define SIGNALS_CONNECTION_MAX 64u
-#define FRONTDOOR_SEEN_SLOTS 1024u
 
 struct signals {
     struct fli_map names;    /* struct signal_name */
@@ -95,7 +94,6 @@ struct call {
     bool listing;    /* in flight, counted in listings_in_flight */
     bool frontdoor;  /* a request of a Redis client, answered with one of `answers` */
     bool fetches;    /* of frontdoor: needs the value of the key */
-    bool unseen;     /* of frontdoor: this node did not get this request lately */
     uint8_t value_len;
     struct frontdoor_answers answers;
     struct call *whole;        /* of a part: the whole, see gather.h */
@@ -117,7 +115,6 @@ struct call {
     uint64_t times_asked;
     uint64_t token;            /* CLEANUP_GRANT: to be released */
     uint64_t number;           /* of a change of a member: the node */
-    uint64_t ttl_ms;           /* of frontdoor: the TTL in the request */
     uint8_t name[FL_NAME_MAX]; /* of a whole: the result for each lock */
     uint8_t value[FL_OWNER_MAX];
 };
@@ -128,8 +125,7 @@ struct dispatch {
     struct dispatch_config config;
     struct parked parked;
     struct signals signals;
-    uint64_t frontdoor_seen[FRONTDOOR_SEEN_SLOTS]; /* hashes of recent keys and values */
-    struct fli_list spare;                         /* calls for reuse */
+    struct fli_list spare; /* calls for reuse */
     unsigned spare_n;
     struct fli_list parts;   /* of wholes, to be submitted (gather.h) */
     struct fli_line cleanup; /* to be tried now */

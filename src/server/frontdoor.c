@@ -93,17 +93,6 @@ static struct machine_command map(const struct frontdoor_request *q,
     return m;
 }
 
-/* Whether this node did not get this request, to take this key with this value, lately. */
-static bool is_unseen(struct dispatch *d, const struct frontdoor_request *q)
-{
-    uint64_t seed[2] = {fli_siphash(d->signals.seed, q->keys[0].data, q->keys[0].len), 0};
-    uint64_t hash = fli_siphash(seed, q->value.data, q->value.len);
-    uint64_t *slot = &d->frontdoor_seen[hash % FRONTDOOR_SEEN_SLOTS];
-    bool unseen = *slot != hash;
-    *slot = hash;
-    return unseen;
-}
-
 static void copy(uint8_t *to, struct fli_slice from)
 {
     if (from.len > 0) {
@@ -116,8 +105,6 @@ static void note_request(struct call *c, const struct frontdoor_request *q)
     c->frontdoor = true;
     c->answers = q->answers;
     c->fetches = q->fetches;
-    c->ttl_ms = q->ttl_ms;
-    c->unseen = (q->change & FRONTDOOR_GRANT) != 0 && is_unseen(c->dispatch, q);
     c->value_len = (uint8_t)q->value.len;
     copy(c->value, q->value);
     c->name_len = (uint8_t)q->keys[0].len;
@@ -255,19 +242,6 @@ static bool outcome_of(const struct machine_result *r, enum frontdoor_outcome *r
     }
 }
 
-/* The value is so random that no other client has it, and its lease began a moment ago through
- * another node: so this is one library that was given the nodes as several servers. With nil as the
- * answer, it would try for ever. */
-#define ELSEWHERE_VALUE_LEN 12u
-#define ELSEWHERE_MS UINT64_C(2000)
-
-static bool is_one_of_several(const struct call *c, const struct machine_result *result,
-                              const struct frontdoor_result *r)
-{
-    return result->code == MACHINE_HELD && r->outcome == FRONTDOOR_OWN && c->unseen &&
-           c->value_len >= ELSEWHERE_VALUE_LEN && r->left_ms + ELSEWHERE_MS >= c->ttl_ms;
-}
-
 int dispatch_frontdoor_render(struct fli_buf *b, const struct call *c,
                               const struct machine_result *result, struct fli_slice payload)
 {
@@ -281,12 +255,6 @@ int dispatch_frontdoor_render(struct fli_buf *b, const struct call *c,
     };
     if (!outcome_of(result, &r.outcome)) {
         return render_result(b, c->proto, c->id, result, payload);
-    }
-    if (is_one_of_several(c, result, &r)) {
-        return fli_resp_error(b, "ERR",
-                              "this value has the key already, through another node: the nodes are "
-                              "one cluster and no independent servers, so give the library one "
-                              "address (docs/FRONTDOOR.md)");
     }
     return frontdoor_reply(b, c->proto, &c->answers, &r);
 }

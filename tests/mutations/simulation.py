@@ -2,7 +2,7 @@
 
 MACHINE, LOCK, ACQUIRE = 'src/machine/machine.c', 'src/machine/lock.c', 'src/machine/acquire.c'
 MULTI_LOCK, SESSION, QUORUM = 'src/machine/multi_lock.c', 'src/machine/session.c', 'src/redlock/quorum.c'
-ATTEMPT, ENGINE, CALL = 'src/machine/attempt.c', 'src/client/attempts.h', 'src/client/call_state.c'
+OUTCOMES, ENGINE, CALL = 'src/machine/outcomes.c', 'src/client/attempts.h', 'src/client/call_state.c'
 USERS, REENTRANT = 'src/machine/users.c', 'src/machine/reentrant.c'
 DISPATCH, PARKED, CLEANUP = 'src/server/dispatch.c', 'src/server/parked.c', 'src/server/cleanup.c'
 
@@ -169,7 +169,7 @@ MUTANTS = [
      'a second time|is issued twice|said not to be done'),
     (20, 'what a leader may have in its log is said not to be done', 'src/consensus/proposer.c', 't->cb(t, FL_EUNCERTAIN, NULL, nothing);',
      't->cb(t, FL_ENOLEADER, NULL, nothing);', 'said not to be done'),
-    (20, 'late attempts are carried out', ATTEMPT, 'if (s != NULL && number < s->number) {', 'if (s != NULL && number > s->number + 1000) {',
+    (20, 'late attempts are carried out', OUTCOMES, 'if (o != NULL && number < o->number) {', 'if (o != NULL && number > o->number + 1000) {',
      'for a call that has ended|cannot be read: data is corrupt'),
     (20, 'the library does not count', ENGINE, 'return least + 1;', 'return 1 + 0 * least;', 'for a call that has ended'),
     (20, 'the library forgets what it does not know', ENGINE, 'uint64_t least = last == 0 && now_ms < a->until_ms ? a->above : last;', 'uint64_t least = 0 * (last + now_ms) + a->above;',
@@ -209,8 +209,8 @@ MUTANTS = [
      'when it is sent again|LEAVE finds the lock lost|of a lock that was taken|of one\'s own lock'),
     (23, 'a release of several leaves the count as it was', REENTRANT, 'set_count(m, request, count - 1);', 'set_count(m, request, count);',
      'of one\'s own lock|of a lock that was taken'),
-    (23, 'every release is remembered as the last one', REENTRANT, 'machine_seen_add(m, &m->leaves, key, released, until_ms);',
-     'machine_seen_add(m, &m->leaves, key, true, until_ms);', 'when it is sent again'),
+    (23, 'every release is remembered as the last one', REENTRANT, 'machine_outcome_note(m, OUTCOME_LEAVE, c->name, c->label, count == 1,',
+     'machine_outcome_note(m, OUTCOME_LEAVE, c->name, c->label, true,', 'when it is sent again'),
     (23, 'taking a lock once more does not prolong it', REENTRANT,
      '        machine_session_renew(m, request_session(request), c->ttl_ms);\n        answer_own', '        answer_own', 'is prolonged to'),
     (22, 'a session is renewed for every user', MACHINE, """    if (s == NULL || !machine_sender_owns(m, &s->base)) {

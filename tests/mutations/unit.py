@@ -1,7 +1,7 @@
 """What only a unit test notices, which, and why nothing above it can."""
 
 RELAY_C, RELAY_S, PROPOSER = 'src/consensus/relay_client.c', 'src/consensus/relay_server.c', 'src/consensus/proposer.c'
-ATTEMPT, SEEN, FLOW = 'src/machine/attempt.c', 'src/machine/seen.c', 'src/client/call_state.c'
+OUTCOMES, FLOW = 'src/machine/outcomes.c', 'src/client/call_state.c'
 MARKS, RULE = 'src/fence/marks.c', 'src/fence/rule.c'
 AHEAD = 'src/log/ahead.c'
 FORGOTTEN = 'the copy has to be later than a hundred other attempts'
@@ -26,17 +26,20 @@ MUTANTS = [
      'consensus/test_consensus_push', TIME_ONLY),
     ('waits that outlive their leader are not pushed', RELAY_S, '        push_to_all(s, e);', '        (void)push_to_all;',
      'consensus/test_consensus_push', TIME_ONLY),
-    ('the newest attempt is refused with the late ones', ATTEMPT, 'number < s->number', 'number <= s->number', 'machine/test_machine_attempt',
+    ('the newest attempt is refused with the late ones', OUTCOMES, 'number < o->number', 'number <= o->number', 'machine/test_machine_attempt',
      'the client counts on and is served'),
-    ('attempts are noted for all locks together', SEEN, '    memcpy(key + 6, name.data, name.len);', '    memset(key + 6, 97, name.len);',
+    ('attempts are noted for all locks together', OUTCOMES, '    memcpy(key + 6, name.data, name.len);\n    memcpy(key + 6 + name.len, what', '    memset(key + 6, 97, name.len);\n    memcpy(key + 6 + name.len, what',
      'machine/test_machine_attempt', 'the client counts on and is served'),
-    ('an attempt leaves its place among the oldest', SEEN, '    fli_list_push(&t->list, &s->link);\n    fli_list_push(&s->user->list, &s->of_user);',
-     '    fli_list_push(t->list.next, &s->link);\n    fli_list_push(s->user->list.next, &s->of_user);', 'machine/test_machine_attempt', 'sixteen thousand of them are needed'),
-    ('one attempt too many is remembered', SEEN, 'if (t->by_key.len > t->max) {', 'if (t->by_key.len > t->max + 1) {',
-     'machine/test_machine_attempt', 'sixteen thousand of them are needed'),
-    ('attempts are forgotten at once', SEEN, 'if (s->at_ms + t->keep_ms < m->clock_ms) {', 'if (s->at_ms < m->clock_ms) {', 'machine/test_machine_attempt', FORGOTTEN),
-    ('who floods the memory of requests makes others lose theirs', SEEN, 'FLI_CONTAINER_OF(most->list.next, struct seen, of_user)', 'oldest(&t->list)',
-     'machine/test_machine_reentrant', 'the simulation has few users, and sixteen thousand requests are needed'),
+    ('an attempt leaves its place among the oldest', OUTCOMES, '    fli_list_push(&m->outcomes.by_kind[o->key[4]], &o->link);\n    fli_list_push(&o->share->list, &o->of_share);',
+     '    fli_list_push(m->outcomes.by_kind[o->key[4]].next, &o->link);\n    fli_list_push(o->share->list.next, &o->of_share);', 'machine/test_machine_attempt', 'sixty thousand of them are needed'),
+    ('one attempt too many is remembered', OUTCOMES, 'if (t->by_key.len > MACHINE_OUTCOMES_MAX) {', 'if (t->by_key.len > MACHINE_OUTCOMES_MAX + 1) {',
+     'machine/test_machine_attempt', 'sixty thousand of them are needed'),
+    ('attempts are forgotten at once', OUTCOMES, 'if (o != NULL && o->until_ms < m->clock_ms) {', 'if (o != NULL) {', 'machine/test_machine_attempt', FORGOTTEN),
+    ('the names of a request have one order only', OUTCOMES, 'fli_bytes_cmp(names[i].data, names[i].len, names[0].data, names[0].len) < 0', 'false && i > 0', 'machine/test_machine_attempt',
+     'the client sends its names in one order'),
+    ('a release is not in a snapshot', 'src/machine/snapshot.c', 'kind < OUTCOME_KINDS; kind++', 'kind < OUTCOME_RELEASE; kind++', 'machine/test_machine_keys', 'the clients of the simulation release without AGAIN'),
+    ('who floods the memory of requests makes others lose theirs', OUTCOMES, 'drop(m, FLI_CONTAINER_OF(most->list.next, struct outcome, of_share));', 'drop(m, oldest(t, most->list.next ? OUTCOME_LEAVE : 0));',
+     'machine/test_machine_reentrant', 'the simulation has few users, and sixty thousand requests are needed'),
     ('of several with the most the one whom the heap has first gives up', 'src/base/share.c', 'x->has > y->has : x->id < y->id', 'x->has > y->has : false',
      'base/test_base_share', 'replicas whose users came in another order are needed'),
     ('a wait keeps the longest of its deadlines', 'src/machine/acquire.c', 'if (newest || deadline_ms', 'if (deadline_ms', 'machine/test_machine_attempt',

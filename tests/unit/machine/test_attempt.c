@@ -107,7 +107,8 @@ TEST_WITH(test_so_many, fixture_setup, fixture_teardown)
 {
     struct fixture *k = *state;
     char owner[24];
-    for (unsigned i = 0; i < MACHINE_ATTEMPTS_MAX; i++) {
+    k->check = false;
+    for (unsigned i = 0; i < MACHINE_OUTCOMES_MAX; i++) {
         snprintf(owner, sizeof owner, "owner-%u", i);
         take(k, "L", owner, 2);
     }
@@ -146,18 +147,43 @@ TEST_WITH(test_a_flood_pushes_out_its_own, fixture_setup, fixture_teardown)
     uint64_t evil = login(k, "evil");
     take(k, "L", "ann", 2);
     k->check = false;
-    for (unsigned i = 0; i < 2 * MACHINE_ATTEMPTS_MAX; i++) {
+    for (unsigned i = 0; i < 2 * MACHINE_OUTCOMES_MAX; i++) {
         snprintf(owner, sizeof owner, "owner-%u", i);
         run_by(k, evil, attempt(cmd_acquire("M", owner, 5000), 2));
-        if (i == MACHINE_ATTEMPTS_MAX + 10) {
+        if (i == MACHINE_OUTCOMES_MAX + 10) {
             fixture_reload(k);
         }
     }
     machine_check(k->m);
     assert_late(take(k, "L", "ann", 1), 2);
-    uint64_t first = MACHINE_ATTEMPTS_MAX + 1; /* of those that are left of the flood */
+    uint64_t first = MACHINE_OUTCOMES_MAX + 1; /* of those that are left of the flood */
     snprintf(owner, sizeof owner, "owner-%u", (unsigned)first);
     assert_late(run_by(k, evil, cmd_acquire("M", owner, 5000)), 2);
     snprintf(owner, sizeof owner, "owner-%u", (unsigned)first - 1);
     assert_int_not_equal(run_by(k, evil, cmd_acquire("M", owner, 5000)).code, MACHINE_LATE);
+}
+
+/* A user who gives back one lock again and again keeps its attempts. */
+TEST_WITH(test_releases_push_out_no_attempts, fixture_setup, fixture_teardown)
+{
+    struct fixture *k = *state;
+    char label[16];
+    struct machine_command enter = cmd_acquire("M", "eve", 60000);
+    struct machine_command leave = enter;
+    enter.op = MACHINE_OP_REENTER;
+    leave.op = MACHINE_OP_LEAVE;
+    leave.number = MACHINE_LEAVE_KEEP_MS;
+    take(k, "L", "ann", 2);
+    k->check = false;
+    for (unsigned i = 0; i <= MACHINE_OUTCOMES_MAX; i++) {
+        (void)snprintf(label, sizeof label, "%u", i);
+        leave.label = fixture_slice(label);
+        fixture_start(k);
+        fixture_add(k, enter);
+        fixture_add(k, leave);
+        fixture_apply(k, NULL);
+    }
+    assert_int_equal(machine_last_token(k->m), 2 + MACHINE_OUTCOMES_MAX);
+    machine_check(k->m);
+    assert_late(take(k, "L", "ann", 1), 2);
 }

@@ -78,6 +78,25 @@ static void assert_nothing_left(struct fixture *k)
     assert_int_equal(c.grants, c.releases + c.expiries + c.breaks);
 }
 
+/* An attempt is the same one with its names in another order, and another one with other names. */
+TEST_WITH(test_a_late_copy_in_another_order, fixture_setup, fixture_teardown)
+{
+    struct fixture *k = *state;
+    struct machine_command second = take("BA", "ann");
+    second.flags |= MACHINE_ACQUIRE_ATTEMPT;
+    second.number = 2;
+    struct machine_result r = fixture_run(k, second);
+    assert_int_equal(r.code, MACHINE_GRANTED);
+    fixture_run(k, cmd_held(MACHINE_OP_RELEASE, "A", r.token, 0));
+    fixture_forget_events(k);
+    r = fixture_run(k, take("AB", "ann"));
+    assert_int_equal(r.code, MACHINE_LATE);
+    assert_int_equal(r.token, 2);
+    fixture_expect_events(k, "");
+    assert_int_equal(fixture_query(k, cmd_name(MACHINE_OP_SHOW, "A")).code, MACHINE_NOTFOUND);
+    assert_int_equal(fixture_run(k, take("BC", "ann")).code, MACHINE_GRANTED);
+}
+
 TEST_WITH(test_one_grant, fixture_setup, fixture_teardown)
 {
     struct fixture *k = *state;

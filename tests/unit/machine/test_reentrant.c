@@ -179,7 +179,7 @@ TEST_WITH(limits, fixture_setup, fixture_teardown)
     assert_int_equal(run(k, enter("L", "ann", 1000), MACHINE_DONE).number, MACHINE_HOLD_COUNT_MAX);
     fixture_run(k, cmd_name(MACHINE_OP_BREAK, "L"));
     char label[16];
-    for (unsigned i = 0; i <= MACHINE_LEAVES_MAX; i++) {
+    for (unsigned i = 0; i <= MACHINE_OUTCOMES_MAX; i++) {
         (void)snprintf(label, sizeof label, "%u", i);
         fixture_start(k);
         fixture_add(k, enter("L", "ann", 1000));
@@ -204,7 +204,7 @@ TEST_WITH(a_flood_of_another_user, fixture_setup, fixture_teardown)
     run(k, enter("L", "ann", 60000), MACHINE_DONE);
     assert_int_equal(run(k, leave("L", "ann", "once"), MACHINE_DONE).number, 0);
     k->check = false;
-    for (unsigned i = 0; i <= MACHINE_LEAVES_MAX; i++) {
+    for (unsigned i = 0; i <= MACHINE_OUTCOMES_MAX; i++) {
         (void)snprintf(label, sizeof label, "%u", i);
         fixture_start(k);
         fixture_add(k, by(enter("M", "eve", 60000), evil));
