@@ -3,11 +3,16 @@
 
 import json
 import os
+import re
+import struct
 import subprocess
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, '..', 'lib'), os.path.join(HERE, '..', 'faults')]
+from faultlab.proxy import HELLO_SIZE, PeerProxy
 from harness import PATIENCE_S, Case, Cluster, Load, ask_again, binary, main, patient_env, wait_until
+from peer_damage import CHECKED_AT, CRC_AT, PeerCase, crc32c
 
 OWNER = 'owner-a-0123456789'
 
@@ -107,6 +112,51 @@ class Upgrade(Case):
         load.check()
         self.assertEqual(len(set(self.cluster.wait_same_state())), 1)
         self.assertEqual(ask_again(nodes[0], 'CHECK', 'kept', kept), 1)
+
+
+OTHER = 3 # the node that is of another protocol
+
+
+def of_the_next_protocol(hello):
+    """As a later release would send it (src/peer/handshake.h)."""
+    body = struct.pack('<H', struct.unpack_from('<H', hello, CHECKED_AT)[0] + 1) + hello[CHECKED_AT + 2:]
+    return hello[:CRC_AT] + struct.pack('<I', crc32c(body)) + body
+
+
+class TwoProtocols(PeerProxy):
+    """Node 3 takes all others to be of the next protocol, and they take it to be so."""
+    on = False
+
+    def greeting(self, link, hello):
+        return of_the_next_protocol(hello) if self.on and OTHER in link else hello
+
+    def changer(self, link, kind, forth):
+        if forth or not self.on or OTHER not in link:
+            return super().changer(link, kind, forth)
+        kept = bytearray()
+
+        def answer(data):
+            kept.extend(data)
+            return (of_the_next_protocol(bytes(kept)), False) if len(kept) == HELLO_SIZE else (b'', False)
+        return answer
+
+
+class OtherProtocol(PeerCase):
+    PROXY = TwoProtocols
+
+    def test_both_sides_are_told_so_in_one_sentence(self):
+        self.peers.on = True
+        self.peers.cut()
+        for node in self.cluster.nodes:
+            text = r'(.*) it has protocol (\d+), and this node (\d+): run one version of fencelock on all nodes'
+            line = wait_until(lambda: re.search(text, node.process.output()), 'node %d to be told' % node.id)
+            self.assertEqual(int(line[2]), int(line[3]) + 1, line[0])
+            self.note(line[0])
+        self.new_token() # the two of one version serve
+        self.peers.on = False
+        self.peers.cut()
+        self.works()
+
 
 if __name__ == '__main__':
     main()

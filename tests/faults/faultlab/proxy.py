@@ -122,6 +122,10 @@ class PeerProxy:
         if link in self.delay:
             await asyncio.sleep(self.delay[link])
 
+    def greeting(self, _link, hello):
+        """What is passed on of the first bytes of whoever dialed."""
+        return hello
+
     def changer(self, link, kind, forth):
         """A function that gets the bytes that one side of a stream sends, and returns (the bytes to pass on, whether the stream ends).
         `forth`: the side that dialed."""
@@ -151,7 +155,7 @@ class PeerProxy:
             self.hellos[sender, node, hello[KIND_OFFSET]] = hello
             await self._pass((sender, node))
             back, out = await asyncio.open_connection('127.0.0.1', target)
-            out.write(hello)
+            out.write(self.greeting((sender, node), hello))
             self.writers.update((writer, out))
             kind, forth, other = hello[KIND_OFFSET], (sender, node), (node, sender)
             pumps = [asyncio.ensure_future(self._pump(reader, out, forth, self.changer(forth, kind, True))),
