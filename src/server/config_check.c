@@ -122,10 +122,14 @@ static enum config_outcome check_plain(struct config_reader *r)
 {
     struct config *c = r->config;
     if (!config_listens_plainly(c)) {
+        if (strcmp(c->advertise, "off") == 0) { /* takes back what an image's environment says */
+            c->advertise[0] = '\0';
+        }
         return c->advertise[0] == '\0'
                    ? CONFIG_RUN
-                   : config_wrong(
-                         r, "--advertise has no meaning with --listen off: use --tls-advertise");
+                   : config_wrong(r, "--advertise has no meaning with --listen off: use "
+                                     "--tls-advertise, and --advertise off when the environment "
+                                     "or the config file has another one");
     }
     enum config_outcome o = check_address(r, "listen", c->listen, true);
     return o != CONFIG_RUN ? o

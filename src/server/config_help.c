@@ -23,7 +23,7 @@ static const char help[] =
     "                          cluster begins. Later its log says who is a member\n"
     "  --join 1=HOST:PORT,...  instead of --cluster: enter the cluster of these nodes, once\n"
     "                          fencelock cluster add (or replace) was run; needs --id and --peer\n"
-    "  --advertise HOST:PORT   address that clients are told, when it is not --listen\n"
+    "  --advertise HOST:PORT   address that clients are told, when it is not --listen; off: none\n"
     "  --protected-mode no     serve other machines although the default user needs no password:\n"
     "                          anybody who can connect can then take and break every lock\n"
     "  --config FILE           a file with lines of `option = value`; # begins a comment\n"

@@ -215,6 +215,8 @@ TEST(tls)
     /* Certificates of clients are what lets other machines in. */
     must_run(read_words("--tls-port 10.1.2.3:7402 " ALL_FILES, NULL));
     must_run(read_words("--tls-port 0.0.0.0:7402 --tls-advertise h:1 " ALL_FILES, NULL));
+    static const char *const image[] = {"FENCELOCK_ADVERTISE=127.0.0.1:7401", NULL};
+    must_run(read_words("--listen off --advertise off --tls-port 1 " ALL_FILES, image));
     must_run(read_words(
         "--protected-mode no --tls-port 10.1.2.3:7402 " FILES "--tls-auth-clients no", NULL));
     static const struct {
@@ -222,6 +224,7 @@ TEST(tls)
     } rows[] = {
         {"--listen off", "leaves clients no port: add --tls-port"},
         {"--listen off --advertise h:1 --tls-port 1 " ALL_FILES, "use --tls-advertise"},
+        {"--advertise off", "is not an address: write HOST:PORT"},
         {"--tls-port 7402", "--tls-port needs --tls-cert-file"},
         {"--tls-port 7402 --tls-cert-file c", "--tls-port needs --tls-key-file"},
         {"--tls-port 7402 " FILES, "--tls-port needs --tls-ca-cert-file"},
