@@ -6,6 +6,23 @@
 
 #include "base/bytes.h"
 
+/* The others are told where a node is: where it listens, unless the list of nodes says otherwise. */
+static enum config_outcome put_own_address(struct config_reader *r)
+{
+    struct config *c = r->config;
+    char host[NET_HOST_MAX];
+    uint16_t port = 0;
+    if (net_address_split(c->peer, host, &port) == 0 && net_host_is_any(host)) {
+        return config_wrong(r,
+                            "--peer %.128s means every address of this machine, which is no "
+                            "address to tell other nodes: name this node in --join too",
+                            c->peer);
+    }
+    return members_put(&c->members, c->id, c->peer)
+               ? CONFIG_RUN
+               : config_wrong(r, "--join names too many nodes");
+}
+
 /* Checks a node that joins a cluster: it is given some of the cluster's nodes, and its own
  * address. */
 static enum config_outcome check_join(struct config_reader *r)
@@ -20,15 +37,15 @@ static enum config_outcome check_join(struct config_reader *r)
                             "--join needs --id and --peer: the id and the address that you give to "
                             "fencelock cluster add");
     }
-    if (members_find(&c->members, c->id) != NULL) {
-        return config_wrong(r,
-                            "--join names node %llu, which is this one: name nodes that are "
-                            "members",
-                            (unsigned long long)c->id);
+    if (members_find(&c->members, c->id) == NULL) {
+        return put_own_address(r);
     }
-    return members_put(&c->members, c->id, c->peer)
+    return c->members.n > 1
                ? CONFIG_RUN
-               : config_wrong(r, "--join names too many nodes");
+               : config_wrong(r,
+                              "--join names node %llu alone, which is this one: name nodes that "
+                              "are members",
+                              (unsigned long long)c->id);
 }
 
 static enum config_outcome check_members(struct config_reader *r)

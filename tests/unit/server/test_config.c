@@ -86,6 +86,15 @@ TEST(one_node_of_another_id)
     must_run(g);
     assert_int_equal(g->config.members.list[0].id, 7);
     assert_string_equal(g->config.members.list[0].address, "127.0.0.1:9");
+    /* A node that joins is told to the others as it listens, or as the list has it. */
+    g = read_words("--id 2 --peer 127.0.0.1:2 --join 1=127.0.0.1:1", NULL);
+    must_run(g);
+    assert_true(g->config.joins);
+    assert_string_equal(members_find(&g->config.members, 2)->address, "127.0.0.1:2");
+    g = read_words("--id 2 --peer 0.0.0.0:7501 --cluster-secret-file s --join 1=a:1,2=b:2", NULL);
+    must_run(g);
+    assert_string_equal(members_find(&g->config.members, 2)->address, "b:2");
+    assert_string_equal(g->config.peer, "0.0.0.0:7501");
     g = read_words("--cluster 4=127.0.0.1:9", NULL);
     must_run(g);
     assert_int_equal(g->config.id, 4);
@@ -134,6 +143,11 @@ TEST(wrong_command_lines)
         {"--cluster 1=127.0.0.1:1,2=127.0.0.1:2", "--id is missing: --cluster has 2 nodes"},
         {"--id 3 --cluster 1=127.0.0.1:1,2=127.0.0.1:2", "--cluster has no node 3"},
         {"--cluster nonsense", "--cluster: "},
+        {"--join 1=127.0.0.1:1 --id 2", "--join needs --id and --peer"},
+        {"--join 1=127.0.0.1:1 --peer 127.0.0.1:2", "--join needs --id and --peer"},
+        {"--join 1=127.0.0.1:1 --cluster 1=127.0.0.1:1", "leave one out"},
+        {"--id 1 --peer 127.0.0.1:1 --join 1=127.0.0.1:1", "names node 1 alone"},
+        {"--id 4 --peer 0.0.0.0:1 --join 1=127.0.0.1:1", "name this node in --join too"},
         {"--heartbeat-ms 200 --election-ms 300", "--heartbeat-ms 200 is too slow"},
         {"--config /no/such/file",
          "--config: cannot open the config file /no/such/file: No such file"},
