@@ -6,7 +6,7 @@
 
 #include "base/bytes.h"
 
-/* The others are told where a node is: where it listens, unless the list of nodes says otherwise. */
+/* The others are told that this node is where it listens, unless the list of nodes says more. */
 static enum config_outcome put_own_address(struct config_reader *r)
 {
     struct config *c = r->config;

@@ -229,8 +229,8 @@ TEST(tls)
     /* Certificates of clients are what lets other machines in. */
     must_run(read_words("--tls-port 10.1.2.3:7402 " ALL_FILES, NULL));
     must_run(read_words("--tls-port 0.0.0.0:7402 --tls-advertise h:1 " ALL_FILES, NULL));
-    static const char *const image[] = {"FENCELOCK_ADVERTISE=127.0.0.1:7401", NULL};
-    must_run(read_words("--listen off --advertise off --tls-port 1 " ALL_FILES, image));
+    static const char *const surroundings[] = {"FENCELOCK_ADVERTISE=127.0.0.1:7401", NULL};
+    must_run(read_words("--listen off --advertise off --tls-port 1 " ALL_FILES, surroundings));
     must_run(read_words(
         "--protected-mode no --tls-port 10.1.2.3:7402 " FILES "--tls-auth-clients no", NULL));
     static const struct {
