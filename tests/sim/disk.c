@@ -468,6 +468,7 @@ void sim_disk_heal(struct sim_node *n)
     struct sim_disk *d = &n->disk;
     d->stalled_until = 0;
     d->errors = 0;
+    d->error_now = false;
     n->kill_child = false;
     if (d->device != NULL) {
         sim_device_capacity(d->device, UINT64_MAX);

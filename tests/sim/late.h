@@ -46,6 +46,8 @@ void sim_oracle_piped(struct sim *s, uint64_t sending, uint64_t connection);
 /* pipeline.c */
 void sim_pipeline_begin(struct sim_node *n, const struct sim_fault *f);
 void sim_pipeline_rest(struct sim *s);
+void sim_pipeline_ask(struct sim_node *n, unsigned requests); /* of a connection of its own */
+void sim_pipeline_wait(struct sim *s); /* until what was asked so is answered */
 void sim_pipeline_choose(struct sim *s);
 
 /* net_dial.c */

@@ -214,8 +214,10 @@ static void plan(struct sim_node *n)
 static void count_spin(struct sim_node *n)
 {
     struct sim *s = n->sim;
-    if (n->spins_at != s->now) {
+    uint64_t applied = replica_applied_index(n->node->replica);
+    if (n->spins_at != s->now || n->spins_applied != applied) {
         n->spins_at = s->now;
+        n->spins_applied = applied;
         n->spins = 0;
     }
     SIM_CHECK(s, ++n->spins < SPINS_MAX, "node %u turns again and again", n->index + 1);

@@ -8,6 +8,7 @@
  * that long in which one stays zero does not test what it says. */
 #define SIM_MARKS(X)                                                                               \
     X(operations, 1)                                                                               \
+    X(read_back, 1)                                                                                \
     X(grants, 50)                                                                                  \
     X(queued, 50)                                                                                  \
     X(granted_from_queue, 50)                                                                      \

@@ -14,6 +14,12 @@ void sim_members_node(struct sim_node *n);
 void sim_members_welcomed(const struct sim_node *n);
 void sim_members_note_answer(struct sim *s, int status);
 void sim_members_look(const struct sim_node *by);
+/* operations.c: what operators are told */
+void sim_operations_init(void);
+void sim_operations_fini(void);
+void sim_operations_submitted(const struct sim_node *by, const struct machine_command *c);
+void sim_operations_applied(const struct sim *s, const struct machine_command *c,
+                            const struct machine_result *r);
 void sim_members_mistake(struct sim *s);
 
 #endif

@@ -225,6 +225,27 @@ static void check_plan(const struct sim_node *n, const struct machine_command *c
               (unsigned long long)c->number, up, voters);
 }
 
+/* What the log takes of a plan's end comes after the change that it waits for is committed. */
+static void check_end(const struct sim_node *n, const struct machine_command *c)
+{
+    const struct replica *r = n->node->replica;
+    const struct configuration_server *server =
+        configuration_find(replica_configuration(r), c->number);
+    struct machine_node e = {.plan = MACHINE_PLAN_NONE};
+    bool committed = replica_configuration_index(r) <= raft_commit_index(n->raft);
+    (void)machine_node_find(fsm_machine(n->node->fsm), c->number, &e);
+    SIM_CHECK(n->sim, c->op != MACHINE_OP_FORGET || (committed && server == NULL),
+              "node %llu is to be forgotten, and has not left", (unsigned long long)c->number);
+    SIM_CHECK(
+        n->sim,
+        c->op != MACHINE_OP_NODE_SETTLED ||
+            (committed && server != NULL && (server->role == CONFIGURATION_VOTER || e.learner)),
+        "the plan for node %llu is to end, and it is not carried out",
+        (unsigned long long)c->number);
+    SIM_CHECK(n->sim, c->op != MACHINE_OP_JOIN || e.incarnation == 0,
+              "node %llu is to join, and has joined", (unsigned long long)c->number);
+}
+
 int __real_proposer_add(struct proposer *p, struct node_ticket *t, const void *command, size_t len,
                         node_ticket_cb cb);
 int __wrap_proposer_add(struct proposer *p, struct node_ticket *t, const void *command, size_t len,
@@ -241,8 +262,14 @@ int __wrap_proposer_add(struct proposer *p, struct node_ticket *t, const void *c
     }
     if (c.op == MACHINE_OP_NODE_REMOVE || c.op == MACHINE_OP_NODE_REPLACE) {
         check_plan(sim_running->current, &c);
+        sim_operations_submitted(sim_running->current, &c);
+    } else if (c.op == MACHINE_OP_NODE_ADD) {
+        sim_operations_submitted(sim_running->current, &c);
     } else if (c.op == MACHINE_OP_JOIN) {
         check_joins(sim_running->current, &c);
+        check_end(sim_running->current, &c);
+    } else if (c.op == MACHINE_OP_FORGET || c.op == MACHINE_OP_NODE_SETTLED) {
+        check_end(sim_running->current, &c);
     }
     return rv;
 }

@@ -598,6 +598,7 @@ void stream_close(struct stream *st)
     }
     struct sim_end *end = &st->conn->end[st->side];
     struct transport *t = end->node->transport;
+    sim_wire_closing(st);
     st->closed = true;
     end->stream = NULL;
     if (end->node->ghost) {

@@ -65,12 +65,13 @@ void sim_older_begin(struct sim_node *n, const struct sim_fault *f)
             return;
         }
     }
-    n->older = (struct sim_older){.phase = SIM_OLDER_COPIED,
-                                  .device = sim_device_clone(d->device, sim_draw(&s->random)),
-                                  .identity = d->identity,
-                                  .starts = d->starts,
-                                  .at = s->now + f->ms,
-                                  .insists = f->k % 2 == 1};
+    n->older =
+        (struct sim_older){.phase = SIM_OLDER_COPIED,
+                           .device = sim_device_clone(d->device, sim_draw(&s->random), false),
+                           .identity = d->identity,
+                           .starts = d->starts,
+                           .at = s->now + f->ms,
+                           .insists = f->k % 2 == 1};
     SIM_TRACE(s, "node %u: its disk is copied at start %llu", n->index + 1,
               (unsigned long long)d->starts.own.number);
 }

@@ -143,6 +143,22 @@ static bool shows(struct sim *s, struct sim_node *n)
     return s->pipeline_shown > before; /* some may wait for longer than they are held */
 }
 
+void sim_pipeline_ask(struct sim_node *n, unsigned requests)
+{
+    struct sim *s = n->sim;
+    if (n->power == SIM_UP) {
+        s->pipeline_asked =
+            s->pipeline_asked < s->pipeline_answers ? s->pipeline_answers : s->pipeline_asked;
+        s->pipeline_asked += requests;
+        send_to(n, sim_oracle_connection(n->sim), requests, 0);
+    }
+}
+
+void sim_pipeline_wait(struct sim *s)
+{
+    wait_for_answers(s, s->pipeline_asked);
+}
+
 void sim_pipeline_rest(struct sim *s)
 {
     struct sim_node *n = &s->nodes[s->orders.seed % s->n];

@@ -198,21 +198,21 @@ void sim_promises_told(const struct sim_node *n, uint64_t term, uint64_t index)
 /* ---- what is kept ---- */
 
 /* Others refuse who has less than it told. */
-static void check_told(const struct sim_node *n)
+static void check_told(const struct sim_node *n, const struct log *l, uint64_t last,
+                       const char *how)
 {
     const struct sim_promises *k = promises_of(n);
-    uint64_t term = log_get_hard_state(n->node->log).term;
-    uint64_t last = replica_last_index(n->node->replica);
+    uint64_t term = log_get_hard_state(l).term;
     SIM_CHECK(n->sim,
               k->nodes[n->index].told_by != n->disk.identity.incarnation ||
                   (term >= k->nodes[n->index].told_term && last >= k->nodes[n->index].told_index),
-              "node %u had told of term %llu and entry %llu, and is started with %llu and %llu",
+              "node %u had told of term %llu and entry %llu, and %s with %llu and %llu",
               n->index + 1, ull(k->nodes[n->index].told_term), ull(k->nodes[n->index].told_index),
-              ull(term), ull(last));
+              how, ull(term), ull(last));
 }
 
 /* What it had confirmed is there, if it is what was committed at that place. */
-static void check_entries(const struct sim_node *n)
+static void check_entries(const struct sim_node *n, const struct log *l, uint64_t last)
 {
     const struct sim_promises *k = promises_of(n);
     uint64_t index = k->nodes[n->index].index;
@@ -221,32 +221,38 @@ static void check_entries(const struct sim_node *n)
         sim_steps_term(n->sim, index) != term) {
         return;
     }
-    uint64_t is = log_term_of(n->node->log, index);
-    SIM_CHECK(n->sim, replica_last_index(n->node->replica) >= index && (is == 0 || is == term),
+    uint64_t is = log_term_of(l, index);
+    SIM_CHECK(n->sim, last >= index && (is == 0 || is == term),
               "node %u had confirmed entry %llu of term %llu, and has lost it", n->index + 1,
               ull(index), ull(term));
+}
+
+void sim_promises_kept(const struct sim_node *n, const struct log *l, uint64_t last,
+                       const char *how)
+{
+    const struct sim_promises *k = promises_of(n);
+    struct log_hard_state hs = log_get_hard_state(l);
+    for (size_t i = 0; i < k->votes_len; i++) {
+        const struct vote *v = &k->votes[i];
+        SIM_CHECK(n->sim,
+                  v->incarnation != n->disk.identity.incarnation || v->term < hs.term ||
+                      (v->term == hs.term && v->candidate == hs.vote),
+                  "node %u had voted for %llu in term %llu, and %s with %llu in term %llu",
+                  n->index + 1, ull(v->candidate), ull(v->term), how, ull(hs.vote), ull(hs.term));
+    }
+    check_told(n, l, last, how);
+    check_entries(n, l, last);
 }
 
 /* An older copy may have any. */
 void sim_promises_started(const struct sim_node *n)
 {
     struct sim_promises *k = promises_of(n);
-    struct log_hard_state hs = log_get_hard_state(n->node->log);
     k->nodes[n->index].life = n->life;
     k->nodes[n->index].commit = raft_commit_index(n->raft);
-    if (n->older.phase >= SIM_OLDER_BACK || n->sim->orders.sabotage != SIM_SABOTAGE_NONE) {
-        return;
+    if (n->older.phase < SIM_OLDER_BACK && n->sim->orders.sabotage == SIM_SABOTAGE_NONE) {
+        sim_promises_kept(n, n->node->log, replica_last_index(n->node->replica), "is started");
     }
-    for (size_t i = 0; i < k->votes_len; i++) {
-        const struct vote *v = &k->votes[i];
-        SIM_CHECK(n->sim,
-                  v->incarnation != n->disk.identity.incarnation || v->term < hs.term ||
-                      (v->term == hs.term && v->candidate == hs.vote),
-                  "node %u had voted for %llu in term %llu, and is started with %llu in term %llu",
-                  n->index + 1, ull(v->candidate), ull(v->term), ull(hs.vote), ull(hs.term));
-    }
-    check_told(n);
-    check_entries(n);
 }
 
 /* ---- what a leader counts ---- */

@@ -11,6 +11,9 @@ void sim_promises_said(const struct sim_node *n, uint64_t to, uint8_t type,
                        const struct raft_message *m);
 void sim_promises_told(const struct sim_node *n, uint64_t term, uint64_t index); /* of its disk */
 void sim_promises_started(const struct sim_node *n);
+/* What it has promised is in this log, which it would be started with. */
+void sim_promises_kept(const struct sim_node *n, const struct log *l, uint64_t last,
+                       const char *how);
 void sim_promises_node(const struct sim_node *n); /* after each of its turns */
 
 #endif

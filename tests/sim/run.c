@@ -115,6 +115,9 @@ static void settle(struct sim *s)
     if (s->orders.scene == SIM_SCENE_NONE) {
         sim_pipeline_rest(s);
     }
+    if (s->orders.scene == SIM_SCENE_NONE && s->orders.sabotage == SIM_SABOTAGE_NONE) {
+        sim_rest_exercise(s);
+    }
     uint64_t entries = entries_proposed(s);
     uint64_t since = s->now;
     bool looked = false;

@@ -186,7 +186,7 @@ static void play_older(struct sim *s)
     struct sim_node *lets_in = knows == leader ? other(s, leader, 1) : leader;
     wait_for(n, is_settled, LATE_MS, "it does not settle");
     pass(s, 1500);
-    struct sim_device *device = sim_device_clone(n->disk.device, sim_draw(&s->random));
+    struct sim_device *device = sim_device_clone(n->disk.device, sim_draw(&s->random), false);
     struct identity identity = n->disk.identity;
     struct starts starts = n->disk.starts;
     sim_node_crash(n, false);
@@ -342,6 +342,21 @@ static bool part_comes(struct sim_node *n)
     return snapshot_install_receives(n->node->install) != 0;
 }
 
+/* A stream breaks when all has come and the node cannot install it yet; its sender begins again. */
+static void break_when_whole(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    const struct snapshot_install *in = n->node->install;
+    uint64_t until = s->now + SOON_MS;
+    while (s->now < until && !has_all(n) &&
+           (!snapshot_install_busy(in) || snapshot_install_receives(in) != 0)) {
+        sim_step(s);
+    }
+    if (!has_all(n)) {
+        sim_net_break(s, the_leader(s)->index, n->index);
+    }
+}
+
 /* Until the log of whoever leads begins behind this entry. */
 static void leave_behind(struct sim *s, uint64_t index)
 {
@@ -378,6 +393,7 @@ static void play_snapshots(struct sim *s)
             s->marks->scenarios_told += part_comes(n);
             disturb(s, n);
         }
+        break_when_whole(n);
         wait_for(n, has_all, LATE_MS, "it does not catch up");
     }
     fill(s, MACHINE_OP_BREAK);
@@ -525,7 +541,7 @@ static void play_lacks(struct sim *s)
     struct sim_node *n = other(s, the_leader(s), (unsigned)sim_below(s, s->n - 1));
     wait_for(n, is_settled, LATE_MS, "it does not settle");
     pass(s, 1500);
-    struct sim_device *device = sim_device_clone(n->disk.device, sim_draw(&s->random));
+    struct sim_device *device = sim_device_clone(n->disk.device, sim_draw(&s->random), false);
     struct identity identity = n->disk.identity;
     struct starts starts = n->disk.starts;
     uint64_t last = replica_last_index(n->node->replica);
@@ -594,7 +610,7 @@ static void play_tail(struct sim *s)
     wait_for(n, is_settled, LATE_MS, "it does not settle");
     pass(s, 2500);
     sim_node_crash(n, false);
-    struct sim_device *device = sim_device_clone(n->disk.device, sim_draw(&s->random));
+    struct sim_device *device = sim_device_clone(n->disk.device, sim_draw(&s->random), false);
     struct identity identity = n->disk.identity;
     struct starts starts = n->disk.starts;
     if (lose_newest(n)) {

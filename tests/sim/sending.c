@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "machine/batch.h"
-#include "sim.h"
+#include "members.h"
 
 #define NUMBER_LEN 6u /* as an address of IPv4 and a port */
 
@@ -234,6 +234,7 @@ bool __wrap_machine_next(struct machine *m, struct machine_cursor *cur, struct m
     if (first) {
         sim_rights_end(n->sim, &c, ret);
         applied(n->sim, &c, ret);
+        sim_operations_applied(n->sim, &c, ret);
         sim_reenter_applied(n->sim, &c, ret);
     }
     return any;

@@ -23,8 +23,9 @@
  *   members   an operator who adds, removes, replaces and moves nodes
  *   scenario     runs that are told from beginning to end
  *   oracle    what must hold after every event;  order: of locks, queues and sessions, by events
- *   steps     what must hold after every step, of all nodes at once;  promises: what they promise
- *             to each other and count of it;  wire: what they send to each other
+ *   steps     what must hold after every step;  promises: what nodes promise to each other and
+ *             count;  wire: what they send;  tables: whom they know;  readback: what their disks
+ *             give back;  operations: operators' answers;  rest: what comes once all is well
  *   main      options, phases of a run;  tools: many seeds, sabotage, the shortening of a failure
  *
  * Shipping code: the machine; all of src/consensus but the process of snapshot/child.c and the
@@ -35,8 +36,7 @@
  * judge of servers. Ours: the seams just named, so no files and no sockets.
  * Everything is decided by the seed: the same seed gives the same run, to the last event, with any
  * compiler. The language leaves open which argument or initialiser is evaluated first, so never do
- * two of them draw a number. Time is in milliseconds; `at` and `now` without more are the true time
- * that nobody in the system can see. */
+ * two of them draw a number. Time is in milliseconds; `at` and `now` alone are the true time. */
 #ifndef SIM_H
 #define SIM_H
 
@@ -178,7 +178,7 @@ struct sim_node {
     uint64_t loop_ms;
     struct sim_inbox inbox, deferred;
     uint64_t turn_at;
-    uint64_t spins, spins_at;
+    uint64_t spins, spins_at, spins_applied; /* turns at that time, since it applied that entry */
     struct node *node;
     const struct raft *raft; /* the core in it */
     struct transport *transport;
@@ -532,7 +532,7 @@ struct sim {
     struct sim_store store;
     struct sim_reenter *reenter; /* NULL: not in this seed */
     struct sim_oracle oracle;
-    uint64_t pipeline_answers, pipeline_shown;
+    uint64_t pipeline_asked, pipeline_answers, pipeline_shown;
     struct sim_fault faults[SIM_FAULTS_MAX];
     unsigned faults_n;
     unsigned faults_left_out;

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "consensus/membership_private.h"
+#include "members.h"
 #include "net_private.h"
 #include "node_clock.h"
 #include "promises.h"
@@ -22,6 +23,7 @@ struct sim_steps {
     uint64_t *terms; /* of committed entries, by index; 0: unknown */
     size_t terms_cap;
     uint64_t committed; /* the most that any node has committed */
+    struct sim_read_back read_back[SIM_NODES_MAX];
 };
 
 void sim_steps_init(struct sim *s)
@@ -29,6 +31,7 @@ void sim_steps_init(struct sim *s)
     s->steps = calloc(1, sizeof *s->steps);
     FLI_ASSERT(s->steps != NULL);
     sim_promises_init(s);
+    sim_operations_init();
 }
 
 void sim_steps_fini(struct sim *s)
@@ -36,6 +39,12 @@ void sim_steps_fini(struct sim *s)
     free(s->steps->terms);
     free(s->steps);
     sim_promises_fini(s);
+    sim_operations_fini();
+}
+
+struct sim_read_back *sim_steps_read_back(const struct sim_node *n)
+{
+    return &n->sim->steps->read_back[n->index];
 }
 
 static unsigned long long ull(uint64_t n)
@@ -82,7 +91,12 @@ void sim_steps_node(struct sim_node *n)
         note_committed(n, index);
     }
     check_change_committed(n);
+    SIM_CHECK(n->sim, log_durable_index(n->node->log) <= log_last_index(n->node->log),
+              "node %u counts entry %llu as on its disk, and its log ends with %llu", n->index + 1,
+              ull(log_durable_index(n->node->log)), ull(log_last_index(n->node->log)));
     sim_promises_node(n);
+    sim_tables_node(n);
+    sim_read_back_node(n);
 }
 
 uint64_t sim_steps_term(const struct sim *s, uint64_t index)

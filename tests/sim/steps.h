@@ -4,6 +4,12 @@
 
 #include "sim.h"
 
+/* What was read back of a node's disk, see readback.c. */
+struct sim_read_back {
+    uint64_t position, snapshot; /* of the log; of the newest snapshot that was decoded */
+    unsigned turns, checks_due;
+};
+
 void sim_steps_init(struct sim *s);
 void sim_steps_fini(struct sim *s);
 void sim_steps_node(struct sim_node *n);
@@ -15,6 +21,12 @@ void sim_steps_let_in(const struct sim_node *by, const struct peer_identity *pee
 /* How many voters are connected to the leader, and how many there are, without one node. */
 unsigned sim_steps_connected(const struct sim_node *leader, const struct configuration *c,
                              uint64_t without, unsigned *ret_voters);
+void sim_tables_node(const struct sim_node *n);
+bool sim_tables_lists_others(const struct sim_node *n); /* than members */
+struct sim_read_back *sim_steps_read_back(const struct sim_node *n);
+void sim_read_back_node(struct sim_node *n); /* after each of its turns */
+void sim_read_back(struct sim_node *n);      /* now */
+void sim_rest_exercise(struct sim *s);       /* when all is well again, see rest.c */
 void sim_steps_stored(const struct sim_node *n, const struct starts *s);
 
 #endif

@@ -19,6 +19,7 @@
 #include "consensus/relay_codec.h"
 #include "snapshot/send.h"
 #include "snapshot/format.h"
+#include "node_clock.h"
 
 #define ASKED_MAX 4096u /* more than are unanswered on a stream */
 
@@ -262,6 +263,26 @@ static void relay_heard(struct sim_conn *c, unsigned side, uint8_t type, struct 
         w->open--;
         w->probes = type == RELAY_RETURNED;
     }
+}
+
+/* Answers that are on their way are waited for, unless their leader is silent, or a member no
+ * more. */
+void sim_wire_closing(const struct stream *st)
+{
+    const struct sim_conn *c = st->conn;
+    const struct sim_node *n = c->end[st->side].node;
+    bool over = st->lost || n->ghost || n->cut || n->power != SIM_UP || n->failed != 0 ||
+                n->transport->closing;
+    if (c->kind != STREAM_RELAY || st->side != 0 || c->wire == NULL || over) {
+        return;
+    }
+    uint64_t silent_ms = sim_node_ms(n) - st->heard_ms;
+    SIM_CHECK(n->sim,
+              c->wire->open == 0 || silent_ms >= n->sim->options.election_ms ||
+                  st->out.len > st->limits.out_max / 2 ||
+                  members_find(&n->transport->members, c->end[1].node->index + 1) == NULL,
+              "node %u closes a stream with %u commands that have no answer, heard %llu ms ago",
+              n->index + 1, c->wire->open, ull(silent_ms));
 }
 
 /* ---- starts ---- */

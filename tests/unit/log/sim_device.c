@@ -87,19 +87,10 @@ static void note_change(struct sim_device *d, const char *from, const char *to, 
     change_directory(&d->seen, c);
 }
 
-static uint64_t used_bytes(struct sim_device *d)
-{
-    uint64_t sum = 0;
-    for (size_t i = 0; i < d->seen.len; i++) {
-        sum += d->seen.names[i].inode->seen_len;
-    }
-    return sum;
-}
-
 /* Whether a file may grow to this length. */
 static bool has_room(struct sim_device *d, const struct inode *n, uint64_t len)
 {
-    return len <= n->seen_len || used_bytes(d) - n->seen_len + len <= d->capacity;
+    return len <= n->seen_len || directory_bytes(&d->seen) - n->seen_len + len <= d->capacity;
 }
 
 /* --- synchronous calls --- */
@@ -789,12 +780,14 @@ struct log_device *sim_device_base(struct sim_device *d)
     return &d->base;
 }
 
-struct sim_device *sim_device_clone(const struct sim_device *d, uint64_t seed)
+struct sim_device *sim_device_clone(const struct sim_device *d, uint64_t seed, bool stable)
 {
     struct sim_device *c = sim_device_create(seed);
-    for (size_t i = 0; i < d->seen.len; i++) {
-        const struct inode *n = d->seen.names[i].inode;
-        sim_device_put(c, d->seen.names[i].text, n->seen, n->seen_len);
+    const struct directory *files = stable ? &d->stable : &d->seen;
+    for (size_t i = 0; i < files->len; i++) {
+        const struct inode *n = files->names[i].inode;
+        const uint8_t *data = stable ? n->stable : n->seen;
+        sim_device_put(c, files->names[i].text, data, stable ? n->stable_len : n->seen_len);
     }
     return c;
 }

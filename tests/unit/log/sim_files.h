@@ -239,4 +239,13 @@ static inline void end_late(struct late_writes *w, bool kept)
     free(l);
 }
 
+static inline uint64_t directory_bytes(const struct directory *d)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < d->len; i++) {
+        sum += d->names[i].inode->seen_len;
+    }
+    return sum;
+}
+
 #endif

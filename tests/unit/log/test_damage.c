@@ -30,7 +30,7 @@ static int try(struct rig *from, struct rig *r, void (*change)(struct rig *r, si
 {
     rig_init(r, 2, from->config.segment_bytes);
     sim_device_destroy(r->sim);
-    r->sim = sim_device_clone(from->sim, 3);
+    r->sim = sim_device_clone(from->sim, 3, false);
     change(r, i);
     return rig_try_open(r);
 }

@@ -112,14 +112,14 @@ TEST(damaged)
     size_t len = 0;
     assert_non_null(sim_device_data(from, NAME, &len));
     for (size_t i = 0; i < len * 8; i++) {
-        struct sim_device *sim = sim_device_clone(from, 2);
+        struct sim_device *sim = sim_device_clone(from, 2, false);
         sim_device_data(sim, NAME, NULL)[i / 8] ^= (uint8_t)(1 << i % 8);
         assert_int_equal(read_one(sim_device_base(sim), 70, 50, 3000, &e), FL_ECORRUPT);
         assert_non_null(strstr(e.text, "sim/" NAME ": at byte "));
         sim_device_destroy(sim);
     }
     for (size_t i = 0; i < len; i++) {
-        struct sim_device *sim = sim_device_clone(from, 2);
+        struct sim_device *sim = sim_device_clone(from, 2, false);
         sim_device_put(sim, NAME, sim_device_data(from, NAME, NULL), i);
         assert_int_equal(read_one(sim_device_base(sim), 70, 50, 3000, &e), FL_ECORRUPT);
         sim_device_destroy(sim);

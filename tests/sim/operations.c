@@ -1,0 +1,149 @@
+/* operations.c: what operators are told of changes of members, against the log.
+ *
+ *   - A plan in the log was asked for, and is there once for each time that it was submitted.
+ *   - Whoever is told OK finds its plan in the log, and of FORGET the incarnation gone. Whoever is
+ *     told that a change is surely not made finds it nowhere, ever. UNCERTAIN is said only of what
+ *     was submitted.
+ *   - One operation has one answer. */
+#include "members.h"
+
+#include <stdlib.h>
+
+#include "consensus/membership_private.h"
+
+/* One that was given to a leader's proposer. */
+struct submitted {
+    uint64_t id, term;
+    uint8_t op;
+    bool denied, applied, done; /* denied: its operator was told that it is not made */
+};
+
+struct operation {
+    struct sim_node *of;
+    uint64_t life, id;
+    enum node_change_kind kind;
+    size_t submitted; /* + 1; 0: it was not */
+    bool over;
+    void (*cb)(void *ctx, int status);
+    void *ctx;
+};
+
+static struct submitted *all;
+static size_t all_cap, all_len;
+static struct operation *at[SIM_NODES_MAX]; /* that a node is about */
+
+void sim_operations_init(void)
+{
+    all_len = 0;
+}
+
+void sim_operations_fini(void)
+{
+    for (unsigned i = 0; i < SIM_NODES_MAX; i++) {
+        free(at[i]);
+        at[i] = NULL;
+    }
+}
+
+static struct submitted *submitted_by(const struct operation *o)
+{
+    return o->submitted == 0 ? NULL : &all[o->submitted - 1];
+}
+
+static void check_answer(const struct operation *o, int status)
+{
+    struct sim *s = o->of->sim;
+    struct submitted *p = submitted_by(o);
+    bool move = o->kind == NODE_CHANGE_MOVE;
+    bool refused = status == FL_EBUSY || status == FL_ENOTFOUND || status == FL_ELIMIT;
+    SIM_CHECK(s, !o->over, "a change of node %llu has two answers", (unsigned long long)o->id);
+    SIM_CHECK(s, status != 0 || move || (p != NULL && p->done),
+              "a change of node %llu is said to be made, and is not in the log",
+              (unsigned long long)o->id);
+    SIM_CHECK(s,
+              status != 0 || o->kind != NODE_CHANGE_FORGET ||
+                  machine_incarnation(fsm_machine(o->of->node->fsm), o->id) == 0,
+              "node %llu is said to be forgotten, and is known", (unsigned long long)o->id);
+    SIM_CHECK(s, !refused || p == NULL || !p->done,
+              "a change of node %llu is answered %s, and is made", (unsigned long long)o->id,
+              fl_err_name(status));
+    SIM_CHECK(s, status != FL_ENOLEADER || p == NULL || !p->applied,
+              "a change of node %llu is said not to be made, and is in the log",
+              (unsigned long long)o->id);
+    SIM_CHECK(s, status != FL_EUNCERTAIN || move || p != NULL,
+              "a change of node %llu is said to be uncertain, and nobody has submitted it",
+              (unsigned long long)o->id);
+    if (p != NULL && status == FL_ENOLEADER) {
+        p->denied = true;
+    }
+}
+
+static void answered(void *ctx, int status)
+{
+    struct operation *o = ctx;
+    if (!o->of->ghost) {
+        check_answer(o, status);
+    }
+    o->over = true;
+    o->cb(o->ctx, status);
+}
+
+int __real_membership_change(struct membership *m, const struct node_change *what,
+                             void (*cb)(void *ctx, int status), void *ctx);
+int __wrap_membership_change(struct membership *m, const struct node_change *what,
+                             void (*cb)(void *ctx, int status), void *ctx);
+
+int __wrap_membership_change(struct membership *m, const struct node_change *what,
+                             void (*cb)(void *ctx, int status), void *ctx)
+{
+    struct sim_node *of = sim_running->current;
+    size_t before = all_len;
+    struct operation *was = at[of->index];
+    struct operation *o = fli_xcalloc(1, sizeof *o);
+    *o = (struct operation){.of = of, .life = of->life, .id = what->id, .kind = what->kind};
+    o->cb = cb;
+    o->ctx = ctx;
+    at[of->index] = o;
+    int rv = __real_membership_change(m, what, answered, o);
+    if (rv == 0) {
+        free(was);
+        return 0;
+    }
+    SIM_CHECK(of->sim, all_len == before, "a change of node %llu is answered %s, and submitted",
+              (unsigned long long)what->id, fl_err_name(rv));
+    at[of->index] = was;
+    free(o);
+    return rv;
+}
+
+void sim_operations_submitted(const struct sim_node *by, const struct machine_command *c)
+{
+    struct operation *o = at[by->index];
+    SIM_CHECK(by->sim, o != NULL && !o->over && o->life == by->life && o->id == c->number,
+              "node %u submits a plan for node %llu that nobody has asked for", by->index + 1,
+              (unsigned long long)c->number);
+    all = sim_grow(all, &all_cap, all_len + 1, sizeof *all);
+    all[all_len++] =
+        (struct submitted){.id = c->number, .term = replica_term(by->node->replica), .op = c->op};
+    o->submitted = all_len;
+}
+
+void sim_operations_applied(const struct sim *s, const struct machine_command *c,
+                            const struct machine_result *r)
+{
+    bool plan = c->op == MACHINE_OP_NODE_ADD || c->op == MACHINE_OP_NODE_REMOVE ||
+                c->op == MACHINE_OP_NODE_REPLACE;
+    struct submitted *found = NULL;
+    for (size_t i = 0; plan && i < all_len && found == NULL; i++) {
+        struct submitted *p = &all[i];
+        bool same = p->op == c->op && p->id == c->number && p->term == s->oracle.last_seal.term;
+        found = same && !p->applied && !p->denied ? p : NULL;
+    }
+    SIM_CHECK(sim_running, !plan || found != NULL,
+              "a plan for node %llu is in the log, and nobody has submitted it, or was told so",
+              (unsigned long long)c->number);
+    if (found != NULL) {
+        found->applied = true;
+        found->done = r->code == MACHINE_DONE;
+    }
+}

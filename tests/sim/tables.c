@@ -1,0 +1,97 @@
+/* tables.c: whom a node knows, talks to and sends to, after every step.
+ *
+ *   - It lists the members of its configuration at their addresses, but for those who know more
+ *     than it does. Its transport has the same list. When all is well again, it lists nobody else.
+ *   - It has streams of one incarnation, and one start, of another node at a time. One on which a
+ *     snapshot comes may outlast its start.
+ *   - Who does not lead sends no snapshot. */
+#include "consensus/membership_private.h"
+#include "net_private.h"
+#include "steps.h"
+
+#include <string.h>
+
+static unsigned long long ull(uint64_t n)
+{
+    return n;
+}
+
+static bool is_guest(const struct membership *m, uint64_t id)
+{
+    unsigned i = 0;
+    while (i < GUESTS_MAX && m->guests[i].id != id) {
+        i++;
+    }
+    return i < GUESTS_MAX;
+}
+
+static bool is_awaited(const struct sim_node *n, uint64_t id)
+{
+    struct machine_node e;
+    return machine_node_find(fsm_machine(n->node->fsm), id, &e) && e.plan == MACHINE_PLAN_ADD;
+}
+
+static void check_members(const struct sim_node *n)
+{
+    const struct membership *m = n->node->membership;
+    const struct configuration *c = replica_configuration(n->node->replica);
+    for (unsigned i = 0; i < c->n; i++) {
+        const struct configuration_server *is = &c->servers[i];
+        const struct member *listed = members_find(&m->members, is->id);
+        SIM_CHECK(n->sim, listed != NULL, "node %u does not list member %llu", n->index + 1,
+                  ull(is->id));
+        SIM_CHECK(n->sim, strcmp(listed->address, is->address) == 0 || is_guest(m, is->id),
+                  "node %u lists member %llu at %s, and it is at %s", n->index + 1, ull(is->id),
+                  listed->address, is->address);
+    }
+    SIM_CHECK(n->sim, members_equal(&m->members, &n->transport->members),
+              "node %u calls others than it lists", n->index + 1);
+}
+
+bool sim_tables_lists_others(const struct sim_node *n)
+{
+    const struct membership *m = n->node->membership;
+    const struct configuration *c = replica_configuration(n->node->replica);
+    bool others = false;
+    for (unsigned i = 0; i < m->members.n && c->n != 0; i++) {
+        uint64_t id = m->members.list[i].id;
+        others = others ||
+                 (configuration_find(c, id) == NULL && !is_awaited(n, id) && id != n->index + 1);
+    }
+    return others;
+}
+
+static bool is_open(const struct sim_end *e, const struct sim_node *n)
+{
+    return e->node == n && e->life == n->life && e->stream != NULL && !e->stream->lost &&
+           !e->stream->closed;
+}
+
+static void check_streams(const struct sim_node *n)
+{
+    const struct sim_conn *of[SIM_NODES_MAX] = {NULL};
+    bool leads = replica_role(n->node->replica) == REPLICA_LEADER;
+    for (const struct sim_conn *c = n->sim->conns; c != NULL; c = c->next) {
+        SIM_CHECK(n->sim, leads || c->kind != STREAM_SNAPSHOT || !is_open(&c->end[0], n),
+                  "node %u sends a snapshot, and does not lead", n->index + 1);
+        if (!is_open(&c->end[1], n) || c->kind == STREAM_SNAPSHOT) {
+            continue;
+        }
+        unsigned from = c->end[0].node->index;
+        const struct sim_conn *other = of[from];
+        SIM_CHECK(n->sim,
+                  other == NULL ||
+                      (other->incarnation == c->incarnation && start_is(other->start, c->start)),
+                  "node %u has streams of starts %llu and %llu of node %u", n->index + 1,
+                  ull(c->start.number), ull(other == NULL ? 0 : other->start.number), from + 1);
+        of[from] = c;
+    }
+}
+
+void sim_tables_node(const struct sim_node *n)
+{
+    if (n->node->phase < PHASE_CLOSE && n->transport != NULL) {
+        check_members(n);
+        check_streams(n);
+    }
+}
