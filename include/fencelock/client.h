@@ -39,9 +39,9 @@
  *
  * fl_client_error() says in a sentence what happened.
  *
- * Time. Each call ends within its timeout (milliseconds; 0 means the client's; above
- * FL_TIMEOUT_MAX_MS it is FL_EINVAL), on a clock that also counts time in which the machine was
- * suspended. Only resolving host names can take longer: give numeric addresses where that matters.
+ * Time. Each call ends within its timeout, on a clock that also counts time in which the machine
+ * was suspended. A timeout is in milliseconds; 0 means the client's; above FL_TIMEOUT_MAX_MS it is
+ * FL_EINVAL. Only resolving host names can take longer: give numeric addresses where that matters.
  * A client that renews resolves them once, before its first lock.
  *
  * Retries. A call asks one node after the other, with growing random pauses, until it has an answer
@@ -62,20 +62,20 @@
  *   fl_break        no: a second one could break the next holder. FL_EUNCERTAIN.
  *   reading calls   yes
  *
- * Threads. Any thread may call any function here with any handle, but for this: nobody may use a
- * handle, a lock or a call that another thread closes, frees, releases or cancels at that time; who
- * is inside a blocking call of a client that is closed gets FL_EUNCERTAIN, and locks of a closed
- * client may be used until they are freed. fl_client_error() is of the calling thread.
+ * Threads. Any thread may call any function here with any handle. One exception: no thread may use
+ * a handle, a lock or a call while another thread closes, frees, releases or cancels it. A blocking
+ * call of a client that is closed meanwhile gives FL_EUNCERTAIN. Locks of a closed client may be
+ * used until they are freed. fl_client_error() is of the calling thread.
  *
  * A client that keeps a lock renewed starts one thread, with all signals blocked, which ends in
  * fl_close(). With options.own_loop it starts none: call fl_process() whenever fl_fd() is readable.
  *
- * Callbacks come from that thread, from fl_process(), or from inside a call that blocks, on the
- * thread that made it; never from inside fl_lock_token() and the like. No lock of the library is
+ * Callbacks come from that thread, from fl_process(), or from inside a call that blocks, on its
+ * thread. They never come from inside functions like fl_lock_token(). No lock of the library is
  * held meanwhile: a callback may call every function but fl_close() of its own client, and may take
- * any mutex. It must not last, since renewals may wait for it. Who frees or releases a lock, or
- * cancels a call, waits for a callback of it that is under way on another thread, so must not hold
- * a mutex that this callback takes.
+ * any mutex. It must not last, since renewals may wait for it. Freeing or releasing a lock, and
+ * cancelling a call, wait for its callback that is under way on another thread. So do not hold a
+ * mutex that this callback takes.
  *
  * fork(). A child may use every handle of this library that it inherits, and closes its copies.
  * The first call in the child makes the handle the child's, and must have returned before another
@@ -201,9 +201,9 @@ enum fl_lost_reason {
 
 struct fl_take {
     /* FL_TTL_MIN_MS to FL_TTL_MAX_MS. 0: FL_TTL_DEFAULT_MS, and the lock is held under a session
-     * that such locks of this client share: one renewal serves them all. A lock with a TTL (unless
-     * it shares), an owner, a mode, permits, or further names has a lease of its own, which is
-     * renewed at some moment of the second sixth of its TTL. */
+     * that these locks of this client share: one renewal serves them all. A lock with a TTL (unless
+     * it shares), an owner, a mode, permits, or further names has a lease of its own. It is renewed
+     * at some moment of the second sixth of its TTL. */
     uint64_t ttl_ms;
     uint64_t wait_ms;            /* how long to queue for the lock, at most FL_WAIT_MAX_MS; 0: do
                                     not wait */
@@ -573,7 +573,7 @@ struct fl_watch_options {
     void (*on_event)(void *arg, fl_watch *watch, const struct fl_event *event);
     void *arg;
     /* When nothing has come for so long, the node is asked whether it is there, and in touch with a
-     * leader; also the longest pause between attempts. 0: FL_WATCH_QUIET_DEFAULT_MS */
+     * leader. Also the longest pause between attempts. 0: FL_WATCH_QUIET_DEFAULT_MS */
     uint64_t quiet_ms;
     uint64_t reserved[8];
 };

@@ -3,7 +3,7 @@
  * For each lock a storage remembers the mark: the highest token it has accepted. An operation with
  * a lower token comes from a holder that has been replaced and must be refused. An equal token
  * means the same holder writes again (Kleppmann, "How to do distributed locking", 2016). A claim
- * raises the mark without writing. A new holder claims before it reads; otherwise a late write of
+ * raises the mark without writing. A new holder claims before it reads. Otherwise a late write of
  * the old holder can land between its read and its write (docs/GUARANTEES.md, promise 4).
  *
  * There are two ways to use it:
@@ -40,7 +40,7 @@ typedef struct fl_fence fl_fence;
 
 /* Opens or creates durable marks in a directory (created if missing; its parent must exist; a local
  * file system). The marks are in a SQLite file, fencelock.db, which other programs may read.
- * size_max: bytes that the marks may take, at least 256 KiB, 0 for 1 GiB; the file may become a
+ * size_max: bytes that the marks may take, at least 256 KiB, 0 for 1 GiB. The file may become a
  * sixteenth (at least 1 MiB) larger, and has a WAL beside it, mostly of some MiB. The whole
  * database is read and checked; damage is refused, never served as lower marks. 0; FL_EINVAL;
  * FL_EIO; FL_ENOMEM; FL_ECORRUPT; FL_EVERSION (the directory belongs to another program, or to
@@ -50,7 +50,7 @@ FL_API int fl_fence_open(const char *dir, size_t size_max, fl_fence **ret) FL_MU
 FL_API void fl_fence_close(fl_fence *f); /* NULL is fine; in a child it frees the child's copy */
 
 /* Admits an operation or claim. If the token is higher than the mark, it raises the mark and syncs
- * it to disk before it returns; threads that raise at the same time share a sync. 0; FL_ESTALE,
+ * it to disk before it returns. Threads that raise at the same time share a sync. 0; FL_ESTALE,
  * with the mark in *ret_mark; FL_EINVAL; FL_EIO; FL_ECORRUPT; FL_ENOMEM; FL_ELIMIT (database or
  * disk full: nothing changed). ret_mark may be NULL. On 0 *ret_mark is the token. After FL_EIO or
  * FL_ECORRUPT every call fails until the directory is opened again. Any thread. */

@@ -20,8 +20,8 @@
  * failure of this kind costs a refused write instead of a lost update.
  *
  * A lock is held until its deadline and no longer. The deadline counts from before the first byte
- * of the successful attempt was written, less ttl/100 + 2 ms for clock drift, on a clock that goes
- * on while the machine is suspended (CLOCK_BOOTTIME). No call asks the servers whether the lock is
+ * of the successful attempt was written, less ttl/100 + 2 ms for clock drift. The clock goes on
+ * while the machine is suspended (CLOCK_BOOTTIME). No call asks the servers whether the lock is
  * "still" held, since the answer would be old when it arrives.
  *
  * All clients of a lock must be given the same servers. The quorum is more than half of the
@@ -46,7 +46,7 @@
  *
  * fork(). A child may use a handle that it inherits; one on a loop of yours after uv_loop_fork() of
  * that loop. Its first call in the child, or the loop's first event, closes the inherited
- * connections without a word to the servers, and it connects anew; the parent does not notice.
+ * connections without a word to the servers, and connects anew. The parent does not notice.
  * Calls that were in flight get FL_REDLOCK_CANCELLED in the child, from the loop, and keepers
  * FL_REDLOCK_END_CLOSED. Calls fail with FL_ESYSTEM there while no descriptor is left for a timer.
  * Locks stay the parent's: in the child fl_redlock_remaining_ms() is 0, and extending, keeping or
@@ -112,7 +112,7 @@ struct fl_redlock_options {
     const char *key_format;
 
     /* The largest TTL that any client uses on these servers; larger ones are refused here. A server
-     * that was restarted may have forgotten keys, so it does not count until it has been up for
+     * that was restarted may have forgotten keys. So it does not count until it has been up for
      * this long (the page's "delayed restarts"). FL_REDLOCK_MAX_TTL_DEFAULT_MS. */
     uint64_t max_ttl_ms;
     /* Set this if servers keep their keys over a restart (appendonly yes, appendfsync always), or
@@ -198,8 +198,8 @@ FL_API int fl_redlock_create(struct uv_loop_s *loop, const struct fl_redlock_opt
 /* Closes the handle. Calls in flight get FL_REDLOCK_CANCELLED: acquires with FL_ENOTHELD, extends
  * and releases with FL_EUNCERTAIN, since they may have reached servers. Queued releases are written
  * as far as the kernel takes them; locks stay held until released or expired. On a loop of the
- * caller's, a later turn of the loop frees the memory and calls closed(ctx) (may be NULL);
- * otherwise both happen before this returns. NULL is fine. */
+ * caller's, a later turn of the loop frees the memory and calls closed(ctx) (may be NULL).
+ * Otherwise both happen before this returns. NULL is fine. */
 FL_API void fl_redlock_close(fl_redlock *r, void (*closed)(void *ctx), void *ctx);
 
 /* The clock of deadlines, in milliseconds. Any thread. */
@@ -248,8 +248,8 @@ FL_API void fl_redlock_cancel(fl_redlock *r, uint64_t id);
  * FL_ENOTHELD: surely lost. Any other result: it failed this time and may be tried again. In every
  * case use the lock that done() gets. After a failure its deadline is the old one, or an earlier
  * one if a shorter TTL may have reached some servers. Nothing is released. `lock` is copied.
- * A TTL shorter than the time left may take effect on the servers long before this process learns
- * of it, for example if the process is stopped. Until done(), believe in the lock no longer than
+ * A TTL shorter than the time left may take effect on the servers long before this process knows,
+ * for example if the process is stopped. Until done(), believe in the lock no longer than
  * for that TTL, less a hundredth and 2 ms, counted from before this call. */
 FL_API int fl_redlock_extend_start(fl_redlock *r, struct fl_bytes name,
                                    const struct fl_redlock_lock *lock, uint64_t ttl_ms,
@@ -297,9 +297,9 @@ typedef void fl_redlock_ended(void *ctx, enum fl_redlock_end why,
                               const struct fl_redlock_lock *lock);
 
 /* Extends the lock whenever a third of its time is over, for at most max_hold_ms (1 to
- * FL_REDLOCK_TIME_MAX_MS) from now, so that a stuck holder does not keep it for ever. A handle
+ * FL_REDLOCK_TIME_MAX_MS) from now. So a stuck holder does not keep it for ever. A handle
  * whose calls block starts one thread for that, with all signals blocked and with connections of
- * its own; fl_redlock_close() ends it, and is not for a callback then. 0; FL_EINVAL; FL_ENOMEM;
+ * its own. fl_redlock_close() ends it, and is not for a callback then. 0; FL_EINVAL; FL_ENOMEM;
  * FL_ESYSTEM; FL_ENOCONN. */
 FL_API int fl_redlock_keep_start(fl_redlock *r, struct fl_bytes name,
                                  const struct fl_redlock_lock *lock, uint64_t max_hold_ms,

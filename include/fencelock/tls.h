@@ -1,7 +1,7 @@
 /* tls.h: TLS options of a client; the same for locks, storage and Redlock.
  *
  * TLS 1.2 or 1.3. The server's certificate is always verified: it must lead to a trusted CA, be
- * valid now, and have the name of the host (or the numeric address) that the client connects to.
+ * valid now, and have the host's name, or the numeric address that the client connects to.
  * Files are in PEM. They are read when a handle is created. When they have changed, they are read
  * again, for later connections. */
 #ifndef FENCELOCK_TLS_H

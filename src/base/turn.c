@@ -56,7 +56,7 @@ static bool note_slow(struct fli_turn *t, uint64_t now_ns, uint64_t took_ns,
     (void)snprintf(ret_text, FLI_TURN_TEXT_MAX,
                    "a turn of the loop took %" PRIu64 " ms, %" PRIu64
                    " ms of them on the processor; most of it, %" PRIu64
-                   " ms, went to '%s' (such turns since the last line: %" PRIu64 ")",
+                   " ms, went to '%s' (slow turns since the last line: %" PRIu64 ")",
                    took_ns / MS, cpu_ns / MS, t->ns[most] / MS, names[most], t->unlogged);
     t->logged_ns = now_ns;
     t->unlogged = 0;

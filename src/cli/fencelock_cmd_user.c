@@ -103,8 +103,8 @@ static int refuse_known(const struct cli_args *a)
     int code = cli_ask_cluster(a, words, 3, false, &r, &unused);
     if (code == 0 && r->type != REDIS_REPLY_NIL) {
         code = cli_fail(a, FL_EEXISTS,
-                        "there is such a user; fencelock user remove deletes it, and ACL SETUSER "
-                        "changes it",
+                        "there is a user of that name; fencelock user remove deletes it, and ACL "
+                        "SETUSER changes it",
                         NULL, NULL);
     }
     if (r != NULL) {

@@ -79,7 +79,7 @@ static const struct fli_option options[CLI_OPTIONS] = {
                           .help = "ask the nodes for all members, go on with these", OR_VARIABLE},
     [CLI_OPT_TLS] = {"tls", FLI_OPTION_FLAG, .help = "connect with TLS", OR_VARIABLE},
     [CLI_OPT_CACERT] = {"cacert", FLI_OPTION_POINTER, "FILE",
-                        .help = "the CAs to trust (default: those of the system)", OR_VARIABLE},
+                        .help = "the CAs to trust (default: the system's)", OR_VARIABLE},
     [CLI_OPT_CERT] = {"cert", FLI_OPTION_POINTER, "FILE",
                       .help = "the client's certificate, for servers that ask for one",
                       OR_VARIABLE},

@@ -91,8 +91,8 @@ int fencelockd_begin(const struct config *c)
     if (c->reset_users) {
         (void)fprintf(stderr,
                       "fencelockd: WARNING: the new cluster has NO users of the old one, and all "
-                      "passwords and rights are gone: it takes those of --aclfile or --requirepass "
-                      "at its first start; without them every client may do everything\n");
+                      "passwords and rights are gone. At its first start it takes users from "
+                      "--aclfile or --requirepass; without them every client may do everything\n");
     }
     if (c->json) {
         print_json(c, &result);

@@ -239,7 +239,7 @@ static void compare_states(struct node *n, struct node_known_report *t)
     unsigned differ = voters_that_differ(n, &voters);
     if (differ > voters / 2 && differ > 1) {
         host_fail(&n->host, FL_ECORRUPT,
-                  "the state of this node differs from that of %u of %u voters, behind entry "
+                  "the state of this node differs from the state of %u of %u voters, behind entry "
                   "%" PRIu64 ": move %s away, run fencelock cluster replace %" PRIu64
                   ", and start with an empty one; have the machine's memory tested",
                   differ, voters, r->hash_index, n->dir.path, n->id);

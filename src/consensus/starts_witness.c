@@ -42,8 +42,8 @@ static int refuse(enum witness_verdict verdict, const char *path, const struct w
     case WITNESS_IS_NEWER:
         snprintf(errmsg, errmsg_size,
                  "the data directory %s is an older copy, says the witness %s: put the newest one "
-                 "back; if it is lost, a member is replaced (fencelock cluster replace), and a "
-                 "node alone begins anew with fencelockd --recover-from %s --tokens-above N",
+                 "back. If it is lost, replace the member (fencelock cluster replace). A node "
+                 "alone begins anew with fencelockd --recover-from %s --tokens-above N",
                  view->directory, path, view->directory);
         break;
     default:

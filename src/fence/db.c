@@ -549,7 +549,7 @@ static int make_schema(const struct opening *o)
     bool right = false;
     int rc = o->db->dir.established ? 0 : make_tables(o, o->db->sql);
     rc = rc != 0 ? rc : check_schema(o, &right);
-    return rc != 0 || right ? rc : damaged(o, "its tables are not those of this version");
+    return rc != 0 || right ? rc : damaged(o, "this version makes other tables");
 }
 
 static int prepare_all(const struct opening *o)
@@ -774,7 +774,7 @@ int fli_db_verify(const char *path, const struct fli_db_options *options, struct
     }
     rc = rc != 0 ? rc : check_pages(&o);
     rc = rc != 0 ? rc : check_schema(&o, &right);
-    rc = rc != 0 || right ? rc : damaged(&o, "its tables are not those of this version");
+    rc = rc != 0 || right ? rc : damaged(&o, "this version makes other tables");
     rc = rc != 0 ? rc : check_rows(&o);
     close_sql(ret->sql);
     ret->sql = NULL;

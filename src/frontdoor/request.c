@@ -443,9 +443,9 @@ static int get(struct parse *p, const struct fli_slice *args, unsigned n)
 static int unguarded(struct parse *p, const char *name)
 {
     return wrong(p,
-                 "%s does not say whose the lock is, so it could end or prolong another's: give it "
+                 "%s does not say whose the lock is, so it could end or prolong another's. Give it "
                  "back with a script that compares the value, DELEX key IFEQ value or DELIFEQ key "
-                 "value; prolong it with SET key value XX PX ms; an operator writes BREAK key, or "
+                 "value. Prolong it with SET key value XX PX ms. An operator writes BREAK key, or "
                  "starts the nodes with --front-door-del yes",
                  name);
 }

@@ -316,7 +316,7 @@ bool access_gate(void *ctx, void *request, const struct fli_command *command)
         return deny(a, r, command, "DENIED",
                     "protected mode: clients of other machines are not served while the default "
                     "user needs no password. From this machine, give it one (ACL SETUSER default "
-                    ">PASSWORD) or make users and switch it off (ACL SETUSER default off); or "
+                    ">PASSWORD) or make users and switch it off (ACL SETUSER default off). Or "
                     "start with --protected-mode no if the network is trusted");
     }
     return machine_asks || has_right(a, r, command, right_of(command));

@@ -293,7 +293,7 @@ static enum config_outcome check_users(struct config_reader *r)
         if (*p <= ' ' || *p == 0x7f) {
             return config_wrong(
                 r, "--requirepass: the password must not contain blanks or control characters; "
-                   "set such a password later with ACL SETUSER");
+                   "set this password later with ACL SETUSER");
         }
     }
     return CONFIG_RUN;

@@ -224,7 +224,7 @@ static void put_state(const struct figures *f, struct metrics_text *t)
     const struct row now[] = {
         {"fencelock_locks", "Locks that are held, awaited or delayed.", c->locks},
         {"fencelock_locks_held", "Locks that are held, once for each holder.", c->locks_held},
-        {"fencelock_sessions", "Sessions, with those of one lock.", c->sessions},
+        {"fencelock_sessions", "Sessions, those included that an ACQUIRE made.", c->sessions},
         {"fencelock_waits", "Places in queues.", c->waits},
         {"fencelock_work_left", "Ends of sessions and grants that go on in later entries.",
          c->work},
@@ -401,7 +401,8 @@ static void put_disk(const char *data_dir, struct metrics_text *t)
     uint64_t free_bytes = 0;
     if (metrics_disk(data_dir, &size, &free_bytes)) {
         metrics_gauge(t, "fencelock_disk_bytes", "Size of the file system of --data.", size);
-        metrics_gauge(t, "fencelock_disk_free_bytes", "What is free on it.", free_bytes);
+        metrics_gauge(t, "fencelock_disk_free_bytes", "Free bytes of that file system.",
+                      free_bytes);
     }
 }
 

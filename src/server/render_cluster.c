@@ -139,7 +139,7 @@ int render_forget(struct fli_buf *b, int code, uint64_t id, const struct node_st
         return fli_resp_error(
             b, "BUSY",
             "node %" PRIu64 " is connected, or another change of the cluster is "
-            "in progress, or this node has just begun to lead; stop the node that "
+            "in progress, or this node has just begun to lead. Stop the node that "
             "lost its data, and try again",
             id);
     case FL_EDENIED:
@@ -187,10 +187,9 @@ int render_change(struct fli_buf *b, enum fli_command_id id, int code, uint64_t 
     case FL_EBUSY:
         if (id == FLI_CMD_CLUSTER_REPLACE) {
             return fli_resp_error(b, "BUSY",
-                                  "node %" PRIu64 " is connected (stop it, or name the address of "
-                                  "the one that takes its place), or another change of the cluster "
-                                  "is in progress, or this node has just begun to lead; try again "
-                                  "in a moment",
+                                  "node %" PRIu64 " is connected, or another change of the cluster "
+                                  "is in progress, or this node has just begun to lead. Stop it, "
+                                  "name the address of its successor, or try again in a moment",
                                   node);
         }
         return fli_resp_error(
@@ -207,7 +206,7 @@ int render_change(struct fli_buf *b, enum fli_command_id id, int code, uint64_t 
         }
         return fli_resp_error(b, "ERR",
                               "without node %" PRIu64 " no majority of voters would be connected, "
-                              "and the cluster would stop; bring the others up first, or say FORCE "
+                              "and the cluster would stop. Bring the others up first, or say FORCE "
                               "(which does not help the only voter)",
                               node);
     default:

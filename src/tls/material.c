@@ -223,7 +223,7 @@ static int fill_store(X509_STORE *store, STACK_OF(X509) * all, const struct fli_
             return FL_ENOMEM;
         }
         if (X509_check_ca(x) == 0) {
-            return bad(errmsg, errmsg_size, "%s '%.512s': certificate %d is not that of a CA",
+            return bad(errmsg, errmsg_size, "%s '%.512s': certificate %d does not belong to a CA",
                        ca->what, ca->path, i + 1);
         }
         if (seconds_until(X509_get0_notAfter(x), &ends_s) && ends_s > *ret_ends_s) {

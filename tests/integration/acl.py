@@ -358,7 +358,7 @@ class Tool(AclCase):
         bob = self.login(node, 'bob', 'bob password')
         self.assertGreater(bob.call('ACQUIRE', 'b1', 'TTL', TTL), 0)
         self.assertError('NOPERM', bob, 'ACQUIRE', 'a1', 'TTL', TTL)
-        for words, given, code, says in ((('bob', '+@see'), 'x\n', 1, 'there is such a user'), (('eve', '+@see'), '', 2, 'it is empty'),
+        for words, given, code, says in ((('bob', '+@see'), 'x\n', 1, 'there is a user of that name'), (('eve', '+@see'), '', 2, 'it is empty'),
                                          (('eve', '+@see'), '\n', 2, 'it is empty'), (('eve', '>pass'), 'x\n', 2, 'not an argument'),
                                          (('eve', '+@nosuch'), 'x\n', 1, '@nosuch'), (('eve',), 'x\n', 2, 'too few')):
             done = self.users(node, 'add', *words, given=given)

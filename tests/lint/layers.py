@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that includes go downward only (docs/ARCHITECTURE.md): the order of the layers is that of src/meson.build; and that
+"""Checks that includes go downward only (src/README.md): the order of the layers is that of src/meson.build; and that
 in some layers none goes in a circle.
 
 layers.py ROOT         checks the tree at ROOT

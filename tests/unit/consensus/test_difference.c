@@ -95,7 +95,8 @@ static void end_the_one_that_differs(struct cluster *c, unsigned damaged)
     apply_many(c, (damaged + 1) % 3);
     cluster_until(c, has_ended, &c->nodes[damaged], "the end of the node that differs");
     assert_int_equal(c->nodes[damaged].fatal, FL_ECORRUPT);
-    assert_non_null(strstr(c->nodes[damaged].fatal_text, "differs from that of 2 of 3 voters"));
+    assert_non_null(
+        strstr(c->nodes[damaged].fatal_text, "differs from the state of 2 of 3 voters"));
     assert_non_null(strstr(c->nodes[damaged].fatal_text, "fencelock cluster replace"));
     cluster_stop(c, damaged, 0);
     cluster_acquire(c, (damaged + 1) % 3, "b", "owner-1");

@@ -179,7 +179,7 @@ TEST(chains)
     assert_refused(c, "peers that trust the CA file would refuse it");
     c.own_chain = false;
     c.ca_file = in_dir("leaf.crt");
-    assert_refused(c, "is not that of a CA");
+    assert_refused(c, "does not belong to a CA");
 }
 
 TEST(sizes)
