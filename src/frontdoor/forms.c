@@ -5,9 +5,9 @@
 
 #include <string.h>
 
-#define EXTEND_OR_GRANT (FRONTDOOR_EXTEND | FRONTDOOR_GRANT)
+#define EXTEND_OR_GRANT (MACHINE_KEYS_EXTEND | MACHINE_KEYS_GRANT)
 #define ONE_KEY .keys_min = 1, .keys_max = 1
-#define SOME_KEYS .keys_min = 1, .keys_max = FRONTDOOR_KEYS_MAX
+#define SOME_KEYS .keys_min = 1, .keys_max = MACHINE_NAMES_MAX
 #define REENTERS .value_at = 2, .ttl_at = 1
 /* The further keys are Redisson's channel, and a key that identifies a release: no locks, so
  * ignored. */
@@ -19,7 +19,7 @@ const struct frontdoor_form frontdoor_forms[] = {
     {.name = "release",
      .script = "if redis.call('get', KEYS[1]) == ARGV[1] then "
                "return redis.call('del', KEYS[1]) else return 0 end",
-     .change = FRONTDOOR_RELEASE,
+     .change = MACHINE_KEYS_RELEASE,
      ONE_KEY,
      .value_at = 1,
      ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
@@ -28,7 +28,7 @@ const struct frontdoor_form frontdoor_forms[] = {
      .script = "local have = redis.call('get', KEYS[1]) "
                "if have == ARGV[1] or (not have and ARGV[3] == 'yes') then "
                "return redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2]) end",
-     .change = FRONTDOOR_EXTEND,
+     .change = MACHINE_KEYS_EXTEND,
      .change_if = EXTEND_OR_GRANT,
      ONE_KEY,
      .value_at = 1,
@@ -52,7 +52,7 @@ const struct frontdoor_form frontdoor_forms[] = {
     {.name = "extend",
      .script = "if redis.call('get', KEYS[1]) == ARGV[1] then "
                "return redis.call('pexpire', KEYS[1], ARGV[2]) else return 0 end",
-     .change = FRONTDOOR_EXTEND,
+     .change = MACHINE_KEYS_EXTEND,
      ONE_KEY,
      .value_at = 1,
      .ttl_at = 2,
@@ -73,7 +73,7 @@ const struct frontdoor_form frontdoor_forms[] = {
                "if not have then return redis.status_reply('OK') end "
                "if have ~= ARGV[1] then return redis.error_reply('ERROR') end "
                "return redis.call('del', KEYS[1])",
-     .change = FRONTDOOR_RELEASE,
+     .change = MACHINE_KEYS_RELEASE,
      ONE_KEY,
      .value_at = 1,
      ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_ERROR_WORD, FRONTDOOR_OK)},
@@ -89,7 +89,7 @@ const struct frontdoor_form frontdoor_forms[] = {
      .script = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 1 end "
                "redis.call('del', KEYS[2]) redis.call('lpush', KEYS[2], 1) "
                "redis.call('pexpire', KEYS[2], ARGV[2]) redis.call('del', KEYS[1]) return 0",
-     .change = FRONTDOOR_RELEASE,
+     .change = MACHINE_KEYS_RELEASE,
      .keys_min = 2,
      .keys_max = 2,
      .first_key = true,
@@ -100,7 +100,7 @@ const struct frontdoor_form frontdoor_forms[] = {
      .script = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 1 end "
                "if redis.call('ttl', KEYS[1]) < 0 then return 2 end "
                "redis.call('expire', KEYS[1], ARGV[2]) return 0",
-     .change = FRONTDOOR_EXTEND,
+     .change = MACHINE_KEYS_EXTEND,
      .keys_min = 2,
      .keys_max = 2,
      .first_key = true,
@@ -112,7 +112,7 @@ const struct frontdoor_form frontdoor_forms[] = {
     {.name = "release-by-variable",
      .script = "local have = redis.call('get', KEYS[1]) "
                "if have ~= ARGV[1] then return 0 end redis.call('del', KEYS[1]) return 1",
-     .change = FRONTDOOR_RELEASE,
+     .change = MACHINE_KEYS_RELEASE,
      ONE_KEY,
      .value_at = 1,
      ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
@@ -122,8 +122,8 @@ const struct frontdoor_form frontdoor_forms[] = {
                "local left = redis.call('pttl', KEYS[1]) if left < 0 then return 0 end "
                "local more = ARGV[2] if ARGV[3] == '0' then more = ARGV[2] + left end "
                "redis.call('pexpire', KEYS[1], more) return 1",
-     .change = FRONTDOOR_EXTEND,
-     .change_if = FRONTDOOR_EXTEND | FRONTDOOR_ADD,
+     .change = MACHINE_KEYS_EXTEND,
+     .change_if = MACHINE_KEYS_EXTEND | MACHINE_KEYS_ADD,
      ONE_KEY,
      .value_at = 1,
      .ttl_at = 2,
@@ -135,7 +135,7 @@ const struct frontdoor_form frontdoor_forms[] = {
      .script = "local have = redis.call('get', KEYS[1]) "
                "if have ~= ARGV[1] then return 0 end "
                "redis.call('pexpire', KEYS[1], ARGV[2]) return 1",
-     .change = FRONTDOOR_EXTEND,
+     .change = MACHINE_KEYS_EXTEND,
      ONE_KEY,
      .value_at = 1,
      .ttl_at = 2,
@@ -144,7 +144,7 @@ const struct frontdoor_form frontdoor_forms[] = {
     {.name = "release-or-minus-1",
      .script = "local have = redis.call('get', KEYS[1]) if not have then return -1 end "
                "if have == ARGV[1] then return redis.call('del', KEYS[1]) end return 0",
-     .change = FRONTDOOR_RELEASE,
+     .change = MACHINE_KEYS_RELEASE,
      ONE_KEY,
      .value_at = 1,
      ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_MINUS_1)},
@@ -173,7 +173,7 @@ const struct frontdoor_form frontdoor_forms[] = {
      .script = "local have = redis.call('get', KEYS[1]) "
                "if have and have ~= ARGV[1] then return false end "
                "return redis.call('set', KEYS[1], ARGV[2], 'px', ARGV[3])",
-     .change = FRONTDOOR_SWAP | FRONTDOOR_GRANT,
+     .change = MACHINE_KEYS_SWAP | MACHINE_KEYS_GRANT,
      ONE_KEY,
      .value_at = 1,
      .new_value_at = 2,
@@ -196,7 +196,7 @@ const struct frontdoor_form frontdoor_forms[] = {
                "if redis.call('exists', key) == 1 then return 0 end end "
                "for _, key in ipairs(KEYS) do "
                "redis.call('set', key, ARGV[1], 'px', ARGV[2]) end return #KEYS",
-     .change = FRONTDOOR_GRANT,
+     .change = MACHINE_KEYS_GRANT,
      SOME_KEYS,
      .value_at = 1,
      .ttl_at = 2,
@@ -207,7 +207,7 @@ const struct frontdoor_form frontdoor_forms[] = {
                "if redis.call('get', key) ~= ARGV[1] then return 0 end end "
                "for _, key in ipairs(KEYS) do "
                "redis.call('set', key, ARGV[1], 'px', ARGV[2]) end return #KEYS",
-     .change = FRONTDOOR_EXTEND,
+     .change = MACHINE_KEYS_EXTEND,
      SOME_KEYS,
      .value_at = 1,
      .ttl_at = 2,
@@ -217,7 +217,7 @@ const struct frontdoor_form frontdoor_forms[] = {
      .script = "local n = 0 for _, key in ipairs(KEYS) do "
                "if redis.call('get', key) == ARGV[1] then n = n + redis.call('del', key) end end "
                "return n",
-     .change = FRONTDOOR_RELEASE | FRONTDOOR_EACH,
+     .change = MACHINE_KEYS_RELEASE | MACHINE_KEYS_EACH,
      SOME_KEYS,
      .value_at = 1,
      ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_COUNT, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
@@ -225,7 +225,7 @@ const struct frontdoor_form frontdoor_forms[] = {
     {.name = "extend-by-set",
      .script = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end "
                "redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2]) return 1",
-     .change = FRONTDOOR_EXTEND,
+     .change = MACHINE_KEYS_EXTEND,
      ONE_KEY,
      .value_at = 1,
      .ttl_at = 2,
@@ -246,7 +246,7 @@ const struct frontdoor_form frontdoor_forms[] = {
      .script = "for _, key in ipairs(KEYS) do "
                "if redis.call('get', key) ~= ARGV[1] then return false end end "
                "redis.call('del', unpack(KEYS)) return {ok = 'OK'}",
-     .change = FRONTDOOR_RELEASE,
+     .change = MACHINE_KEYS_RELEASE,
      SOME_KEYS,
      .value_at = 1,
      ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_OK, FRONTDOOR_NIL, FRONTDOOR_NIL)},
@@ -256,7 +256,7 @@ const struct frontdoor_form frontdoor_forms[] = {
                "if redis.call('get', key) ~= ARGV[1] then return false end end "
                "for _, key in ipairs(KEYS) do "
                "redis.call('pexpire', key, ARGV[2]) end return {ok = 'OK'}",
-     .change = FRONTDOOR_EXTEND,
+     .change = MACHINE_KEYS_EXTEND,
      SOME_KEYS,
      .value_at = 1,
      .ttl_at = 2,
@@ -291,7 +291,7 @@ const struct frontdoor_form frontdoor_forms[] = {
                "return redis.call('pttl', KEYS[1]) end "
                "redis.call('hincrby', KEYS[1], ARGV[2], 1) "
                "redis.call('pexpire', KEYS[1], ARGV[1]) return nil",
-     .op = FRONTDOOR_OP_REENTER,
+     .op = MACHINE_OP_REENTER,
      ONE_KEY,
      REENTERS,
      ANSWERS(FRONTDOOR_NIL, FRONTDOOR_NIL, FRONTDOOR_PTTL, FRONTDOOR_NEVER)},
@@ -304,7 +304,7 @@ const struct frontdoor_form frontdoor_forms[] = {
                "else redis.call('pexpire', KEYS[1], ARGV[2]) end "
                "redis.call('set', KEYS[3], last and 1 or 0, 'px', ARGV[5]) "
                "return last and 1 or 0",
-     .op = FRONTDOOR_OP_LEAVE,
+     .op = MACHINE_OP_LEAVE,
      KEYS_OF(3),
      .value_at = 3,
      .ttl_at = 2,
@@ -320,7 +320,7 @@ const struct frontdoor_form frontdoor_forms[] = {
                "else redis.call('pexpire', KEYS[1], ARGV[1]) end "
                "redis.call('set', KEYS[2], last and 1 or 0, 'px', ARGV[3]) "
                "return last and 1 or 0",
-     .op = FRONTDOOR_OP_LEAVE,
+     .op = MACHINE_OP_LEAVE,
      KEYS_OF(2),
      .value_at = 2,
      .ttl_at = 1,
@@ -333,7 +333,7 @@ const struct frontdoor_form frontdoor_forms[] = {
                "if redis.call('hincrby', KEYS[1], ARGV[3], -1) > 0 then "
                "redis.call('pexpire', KEYS[1], ARGV[2]) return 0 end "
                "redis.call('del', KEYS[1]) redis.call('publish', KEYS[2], ARGV[1]) return 1",
-     .op = FRONTDOOR_OP_LEAVE,
+     .op = MACHINE_OP_LEAVE,
      KEYS_OF(2),
      .value_at = 3,
      .ttl_at = 2,
@@ -343,7 +343,7 @@ const struct frontdoor_form frontdoor_forms[] = {
                "if redis.call('hincrby', KEYS[1], ARGV[2], -1) > 0 then "
                "redis.call('pexpire', KEYS[1], ARGV[1]) return 0 end "
                "redis.call('del', KEYS[1]) return 1",
-     .op = FRONTDOOR_OP_LEAVE,
+     .op = MACHINE_OP_LEAVE,
      ONE_KEY,
      .value_at = 2,
      .ttl_at = 1,
@@ -352,12 +352,12 @@ const struct frontdoor_form frontdoor_forms[] = {
     {.name = "break",
      .script = "if redis.call('del', KEYS[1]) == 0 then return 0 end "
                "redis.call('publish', KEYS[2], ARGV[1]) return 1",
-     .op = FRONTDOOR_OP_BREAK,
+     .op = MACHINE_OP_BREAK,
      KEYS_OF(2),
      ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
     {.name = "break-silently",
      .script = "if redis.call('del', KEYS[1]) == 0 then return 0 end return 1",
-     .op = FRONTDOOR_OP_BREAK,
+     .op = MACHINE_OP_BREAK,
      ONE_KEY,
      ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
     /* T32: the second key is a counter in Redis; here it is the token of the hold */
@@ -368,7 +368,7 @@ const struct frontdoor_form frontdoor_forms[] = {
                "redis.call('hincrby', KEYS[1], ARGV[2], 1) "
                "redis.call('pexpire', KEYS[1], ARGV[1]) "
                "return {-1, redis.call('incr', KEYS[2])}",
-     .op = FRONTDOOR_OP_REENTER,
+     .op = MACHINE_OP_REENTER,
      KEYS_OF(2),
      REENTERS,
      ANSWERS(FRONTDOOR_MINUS_1_TOKEN, FRONTDOOR_MINUS_1_TOKEN, FRONTDOOR_PTTL_MINUS_1,
@@ -380,7 +380,7 @@ const struct frontdoor_form frontdoor_forms[] = {
                "return redis.call('pttl', KEYS[1]) end redis.call('incr', KEYS[2]) "
                "redis.call('hincrby', KEYS[1], ARGV[2], 1) "
                "redis.call('pexpire', KEYS[1], ARGV[1]) return nil",
-     .op = FRONTDOOR_OP_REENTER,
+     .op = MACHINE_OP_REENTER,
      KEYS_OF(2),
      REENTERS,
      ANSWERS(FRONTDOOR_NIL, FRONTDOOR_NIL, FRONTDOOR_PTTL, FRONTDOOR_NEVER)},
@@ -390,7 +390,8 @@ const struct frontdoor_form frontdoor_forms[] = {
                "local own = redis.call('hexists', key, ARGV[i + 1]) == 1 "
                "if own then redis.call('pexpire', key, ARGV[1]) end "
                "done[i] = own and 1 or 0 end return done",
-     .op = FRONTDOOR_OP_RENEW_EACH,
+     .each = true,
+     .change = MACHINE_KEYS_EXTEND,
      .keys_min = 1,
      .keys_max = FRONTDOOR_EACH_MAX,
      .ttl_at = 1,
@@ -399,7 +400,7 @@ const struct frontdoor_form frontdoor_forms[] = {
     {.name = "renew",
      .script = "if redis.call('hexists', KEYS[1], ARGV[2]) == 0 then return 0 end "
                "redis.call('pexpire', KEYS[1], ARGV[1]) return 1",
-     .change = FRONTDOOR_EXTEND,
+     .change = MACHINE_KEYS_EXTEND,
      ONE_KEY,
      REENTERS,
      ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
@@ -408,7 +409,7 @@ const struct frontdoor_form frontdoor_forms[] = {
     {.name = "prolong-each",
      .script = "local done = 0 for _, key in ipairs(KEYS) do "
                "if redis.call('pexpire', key, ARGV[1]) == 1 then done = 1 end end return done",
-     .any = true,
+     .op = MACHINE_OP_ANY_KEYS,
      SOME_KEYS,
      .ttl_at = 1,
      ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
@@ -416,7 +417,7 @@ const struct frontdoor_form frontdoor_forms[] = {
      .script = "local done = 0 for _, key in ipairs(KEYS) do "
                "local more = ARGV[2] ~= '' and {ARGV[1], ARGV[2]} or {ARGV[1]} "
                "if redis.call('pexpire', key, unpack(more)) == 1 then done = 1 end end return done",
-     .any = true,
+     .op = MACHINE_OP_ANY_KEYS,
      SOME_KEYS,
      .ttl_at = 1,
      .empty_at = 2,
@@ -428,7 +429,8 @@ const struct frontdoor_form frontdoor_forms[] = {
                "redis.call('pexpire', KEYS[1], ARGV[1]) return nil end "
                "if redis.call('hexists', KEYS[1], ARGV[2]) == 0 then "
                "return redis.call('pttl', KEYS[1]) end return redis.error_reply(ARGV[3])",
-     .op = FRONTDOOR_OP_ONCE,
+     .op = MACHINE_OP_REENTER,
+     .change = MACHINE_REENTER_ONCE,
      ONE_KEY,
      REENTERS,
      ANSWERS(FRONTDOOR_NIL, FRONTDOOR_ERROR_REENTERS, FRONTDOOR_PTTL, FRONTDOOR_NEVER)},
@@ -445,4 +447,16 @@ const struct frontdoor_form *frontdoor_form_find(struct fli_slice name)
         }
     }
     return NULL;
+}
+
+bool frontdoor_is_word(struct fli_slice s, const char *word)
+{
+    size_t i = 0;
+    for (; i < s.len && word[i] != '\0'; i++) {
+        uint8_t c = s.data[i];
+        if ((c >= 'a' && c <= 'z' ? c - ('a' - 'A') : c) != (uint8_t)word[i]) {
+            return false;
+        }
+    }
+    return i == s.len && word[i] == '\0';
 }

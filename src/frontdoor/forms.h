@@ -4,32 +4,9 @@
 #ifndef FRONTDOOR_FORMS_H
 #define FRONTDOOR_FORMS_H
 
-#include "base/base.h"
+#include "machine/batch.h"
 
-#define FRONTDOOR_KEYS_MAX 16u  /* of one request */
 #define FRONTDOOR_EACH_MAX 120u /* of a request that treats each key by itself */
-
-/* Actions; the values are those of MACHINE_KEYS_GRANT and so on (server/frontdoor.c). */
-enum frontdoor_change {
-    FRONTDOOR_GRANT = 1,
-    FRONTDOOR_EXTEND = 2,
-    FRONTDOOR_ADD = 4,
-    FRONTDOOR_RELEASE = 8,
-    FRONTDOOR_EACH = 16,
-    FRONTDOOR_SWAP = 32,
-    FRONTDOOR_AGAIN = 64,
-};
-
-/* The machine's command for a form (server/frontdoor.c). */
-enum frontdoor_op {
-    FRONTDOOR_OP_KEYS = 0,   /* KEYS by `change`, or KEY */
-    FRONTDOOR_OP_REENTER,    /* takes the lock, perhaps once more */
-    FRONTDOOR_OP_ONCE,       /* takes the lock, but not twice */
-    FRONTDOOR_OP_LEAVE,      /* releases it once */
-    FRONTDOOR_OP_HOLDS,      /* asks how often the lock was taken */
-    FRONTDOOR_OP_RENEW_EACH, /* keys with a value each: prolongs those with that value */
-    FRONTDOOR_OP_BREAK,      /* takes it from its holder */
-};
 
 /* The answer to one outcome. */
 enum frontdoor_answer {
@@ -71,9 +48,9 @@ struct frontdoor_answers {
 struct frontdoor_form {
     const char *name;   /* for the file of aliases and for messages */
     const char *script; /* our own wording in Lua; NULL: the form has no script */
-    uint8_t op;         /* enum frontdoor_op */
-    bool any;           /* a longer lease, whoever has the keys */
-    uint8_t change;     /* enum frontdoor_change; 0: a query */
+    uint8_t op;         /* enum machine_op; 0: KEYS by `change`, or KEY */
+    bool each;          /* keys with a value each: KEYS for each of them */
+    uint8_t change;     /* flags of the op; of KEYS 0: a query */
     uint8_t change_if;  /* in place of `change`, when the argument at `word_at` is `word` */
     uint8_t keys_min, keys_max;
     bool
@@ -92,5 +69,8 @@ extern const size_t frontdoor_forms_len;
 
 /* NULL when there is no form with this name. */
 const struct frontdoor_form *frontdoor_form_find(struct fli_slice name);
+
+/* Whether it is this word, which is in upper case, in any case. */
+bool frontdoor_is_word(struct fli_slice s, const char *word);
 
 #endif

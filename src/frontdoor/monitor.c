@@ -77,21 +77,9 @@ bool frontdoor_monitor_read(struct fli_slice line, uint8_t *room, struct frontdo
     return ret->n > 0;
 }
 
-static bool is_word(struct fli_slice s, const char *word)
-{
-    size_t i = 0;
-    for (; i < s.len && word[i] != '\0'; i++) {
-        uint8_t c = s.data[i];
-        if ((c >= 'a' && c <= 'z' ? c - ('a' - 'A') : c) != (uint8_t)word[i]) {
-            return false;
-        }
-    }
-    return i == s.len && word[i] == '\0';
-}
-
 static bool runs_script(const struct frontdoor_monitored *m)
 {
-    return is_word(m->words[0], "EVAL") || is_word(m->words[0], "EVALSHA");
+    return frontdoor_is_word(m->words[0], "EVAL") || frontdoor_is_word(m->words[0], "EVALSHA");
 }
 
 struct fli_slice frontdoor_monitor_key(const struct frontdoor_monitored *m)
@@ -99,7 +87,7 @@ struct fli_slice frontdoor_monitor_key(const struct frontdoor_monitored *m)
     static const char *const none[] = {"AUTH", "CLIENT", "COMMAND", "CONFIG", "ECHO",     "HELLO",
                                        "INFO", "PING",   "QUIT",    "SCRIPT", "SENTINEL", "SELECT"};
     for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
-        if (is_word(m->words[0], none[i])) {
+        if (frontdoor_is_word(m->words[0], none[i])) {
             return (struct fli_slice){NULL, 0};
         }
     }
@@ -115,7 +103,7 @@ static void name_script(const struct frontdoor_context *c, const struct frontdoo
     char text[FRONTDOOR_SHA1_HEX + 1] = "";
     const struct frontdoor_form *f = NULL;
     bool named = true;
-    if (is_word(m->words[0], "EVAL")) {
+    if (frontdoor_is_word(m->words[0], "EVAL")) {
         f = frontdoor_scripts_load(c->scripts, m->words[1], sha1);
     } else {
         named = frontdoor_sha1_parse(m->words[1], sha1);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "machine/glob.h"
 #include "wire/resp.h"
 
 #define ANSWERS(g, w, t, a)                                                                        \
@@ -34,18 +35,6 @@ const char *frontdoor_error_word(int rc)
     return rc == FL_ENOTFOUND ? "NOSCRIPT" : "ERR";
 }
 
-static bool is_word(struct fli_slice s, const char *word)
-{
-    size_t i = 0;
-    for (; i < s.len && word[i] != '\0'; i++) {
-        uint8_t c = s.data[i];
-        if ((c >= 'a' && c <= 'z' ? c - ('a' - 'A') : c) != (uint8_t)word[i]) {
-            return false;
-        }
-    }
-    return i == s.len && word[i] == '\0';
-}
-
 static bool same(struct fli_slice a, struct fli_slice b)
 {
     return fli_bytes_cmp(a.data, a.len, b.data, b.len) == 0;
@@ -55,8 +44,8 @@ static bool same(struct fli_slice a, struct fli_slice b)
 
 static int take_keys(struct parse *p, const struct fli_slice *keys, unsigned n)
 {
-    if (n > FRONTDOOR_KEYS_MAX) {
-        return wrong(p, "a request names at most %u keys here, not %u", FRONTDOOR_KEYS_MAX, n);
+    if (n > MACHINE_NAMES_MAX) {
+        return wrong(p, "a request names at most %u keys here, not %u", MACHINE_NAMES_MAX, n);
     }
     for (unsigned i = 0; i < n; i++) {
         if (keys[i].len < 1 || keys[i].len > FL_NAME_MAX) {
@@ -138,7 +127,7 @@ static int set_expiry(struct parse *p, const struct fli_slice *args, unsigned n,
         bool absolute;
     } words[] = {{"PX", 1, false}, {"EX", 1000, false}, {"PXAT", 1, true}, {"EXAT", 1000, true}};
     for (unsigned i = 0; i < 4; i++) {
-        if (!is_word(args[*at], words[i].word)) {
+        if (!frontdoor_is_word(args[*at], words[i].word)) {
             continue;
         }
         if (*at + 1 >= n || p->r->ttl_ms != 0) {
@@ -157,19 +146,19 @@ static int set_expiry(struct parse *p, const struct fli_slice *args, unsigned n,
 static int set_option(struct parse *p, const struct fli_slice *args, unsigned n, unsigned *at,
                       struct set_options *o)
 {
-    if (is_word(args[*at], "NX")) {
+    if (frontdoor_is_word(args[*at], "NX")) {
         o->nx = true;
-    } else if (is_word(args[*at], "XX")) {
+    } else if (frontdoor_is_word(args[*at], "XX")) {
         o->xx = true;
-    } else if (is_word(args[*at], "KEEPTTL")) {
+    } else if (frontdoor_is_word(args[*at], "KEEPTTL")) {
         o->keep_ttl = true;
-    } else if (is_word(args[*at], "IFEQ") && *at + 1 < n && !o->has_ifeq) {
+    } else if (frontdoor_is_word(args[*at], "IFEQ") && *at + 1 < n && !o->has_ifeq) {
         o->has_ifeq = true;
         *at += 1;
         return take_value(p, args[*at], &o->ifeq);
-    } else if (is_word(args[*at], "FENCE")) {
+    } else if (frontdoor_is_word(args[*at], "FENCE")) {
         return wrong(p, "SET with FENCE is served by fencelock-store, not by this server");
-    } else if (is_word(args[*at], "GET")) {
+    } else if (frontdoor_is_word(args[*at], "GET")) {
         o->get = true;
     } else {
         return set_expiry(p, args, n, at);
@@ -181,7 +170,7 @@ static int set_plain(struct parse *p, const struct set_options *o)
 {
     struct frontdoor_request *r = p->r;
     if (o->nx) {
-        r->change = FRONTDOOR_GRANT;
+        r->change = MACHINE_KEYS_GRANT;
         r->answers = o->get
                          ? ANSWERS(FRONTDOOR_NIL, FRONTDOOR_SENT, FRONTDOOR_VALUE, FRONTDOOR_NEVER)
                          : ANSWERS(FRONTDOOR_OK, FRONTDOOR_NIL, FRONTDOOR_NIL, FRONTDOOR_NEVER);
@@ -189,7 +178,7 @@ static int set_plain(struct parse *p, const struct set_options *o)
         return 0;
     }
     if (o->xx) {
-        r->change = FRONTDOOR_EXTEND;
+        r->change = MACHINE_KEYS_EXTEND;
         r->answers =
             o->get ? ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_SENT, FRONTDOOR_ERROR_HELD, FRONTDOOR_NIL)
                    : ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_OK, FRONTDOOR_NIL, FRONTDOOR_NIL);
@@ -198,7 +187,7 @@ static int set_plain(struct parse *p, const struct set_options *o)
     if (o->keep_ttl) {
         return wrong(p, "KEEPTTL of SET goes with XX or IFEQ here");
     }
-    r->change = FRONTDOOR_GRANT | FRONTDOOR_EXTEND;
+    r->change = MACHINE_KEYS_GRANT | MACHINE_KEYS_EXTEND;
     r->answers = o->get
                      ? ANSWERS(FRONTDOOR_NIL, FRONTDOOR_SENT, FRONTDOOR_ERROR_HELD, FRONTDOOR_NEVER)
                      : ANSWERS(FRONTDOOR_OK, FRONTDOOR_OK, FRONTDOOR_ERROR_HELD, FRONTDOOR_NEVER);
@@ -212,11 +201,11 @@ static int set_ifeq(struct parse *p, const struct set_options *o)
         return wrong(p, "GET of SET goes with NX, XX or neither here, not with IFEQ");
     }
     if (same(r->value, o->ifeq)) {
-        r->change = FRONTDOOR_EXTEND;
+        r->change = MACHINE_KEYS_EXTEND;
         r->answers = ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_OK, FRONTDOOR_NIL, FRONTDOOR_NIL);
         return 0;
     }
-    r->change = FRONTDOOR_SWAP;
+    r->change = MACHINE_KEYS_SWAP;
     r->new_value = r->value;
     r->value = o->ifeq;
     r->answers = ANSWERS(FRONTDOOR_OK, FRONTDOOR_NEVER, FRONTDOOR_NIL, FRONTDOOR_NIL);
@@ -280,7 +269,7 @@ static int take_keep(struct parse *p, struct fli_slice given)
     if (!fli_parse_u64(given.data, given.len, INT64_MAX, &ms)) {
         return wrong(p, "value is not an integer or out of range");
     }
-    p->r->keep_ms = ms < 1 ? 1 : ms > FRONTDOOR_KEEP_MAX_MS ? FRONTDOOR_KEEP_MAX_MS : ms;
+    p->r->keep_ms = ms < 1 ? 1 : ms > MACHINE_LEAVE_KEEP_MS ? MACHINE_LEAVE_KEEP_MS : ms;
     return 0;
 }
 
@@ -293,8 +282,7 @@ static int take_each(struct parse *p, const struct frontdoor_form *f, const stru
     if (n_argv < n_keys + 1) {
         return wrong(p, "this script (%s) takes a value for each of its keys", f->name);
     }
-    r->op = f->op;
-    r->change = FRONTDOOR_EXTEND;
+    r->change = f->change;
     r->answers = f->answers;
     r->each_keys = keys;
     r->each_values = keys + n_keys + 1;
@@ -329,7 +317,6 @@ static int take_form(struct parse *p, const struct frontdoor_form *f, const stru
     r->answers = f->answers;
     r->op = f->op;
     r->change = f->change;
-    r->any = f->any;
     if (f->word_at > 0 && argv[f->word_at - 1].len == strlen(f->word) &&
         memcmp(argv[f->word_at - 1].data, f->word, strlen(f->word)) == 0) {
         r->change = f->change_if;
@@ -346,7 +333,7 @@ static int take_form(struct parse *p, const struct frontdoor_form *f, const stru
     }
     /* Replacing a value by itself means keeping it. */
     if (rc == 0 && f->new_value_at > 0 && same(r->value, r->new_value)) {
-        r->change = FRONTDOOR_EXTEND | FRONTDOOR_GRANT;
+        r->change = MACHINE_KEYS_EXTEND | MACHINE_KEYS_GRANT;
         r->new_value = (struct fli_slice){NULL, 0};
     }
     return rc;
@@ -376,7 +363,7 @@ static int parse_eval(struct parse *p, enum fli_command_id id, const struct fli_
                    : wrong(p, "this script (%s) takes %u to %u keys, not %llu", f->name,
                            f->keys_min, f->keys_max, (unsigned long long)keys);
     }
-    if (f->op == FRONTDOOR_OP_RENEW_EACH) {
+    if (f->each) {
         return take_each(p, f, args + 2, (unsigned)keys, n - 2 - (unsigned)keys);
     }
     if (f->latch_key > 0) {
@@ -399,7 +386,7 @@ static int query(struct parse *p, const struct fli_slice *keys, unsigned n,
 
 static int release_if(struct parse *p, struct fli_slice key, struct fli_slice value)
 {
-    p->r->change = FRONTDOOR_RELEASE;
+    p->r->change = MACHINE_KEYS_RELEASE;
     p->r->answers = ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_0);
     int rc = take_keys(p, &key, 1);
     return rc != 0 ? rc : take_value(p, value, &p->r->value);
@@ -415,7 +402,7 @@ static int lock_token(struct parse *p, const struct fli_slice *args)
 static int holds(struct parse *p, const struct fli_slice *args, struct frontdoor_answers answers)
 {
     int rc = query(p, args, 1, answers);
-    p->r->op = FRONTDOOR_OP_HOLDS;
+    p->r->op = MACHINE_OP_HOLDS;
     return rc != 0 ? rc : take_value(p, args[1], &p->r->value);
 }
 
@@ -455,7 +442,7 @@ static int parse_del(struct parse *p, const char *name, const struct fli_slice *
     if (!p->context->del) {
         return unguarded(p, name);
     }
-    p->r->any = true;
+    p->r->op = MACHINE_OP_ANY_KEYS;
     return query(
         p, keys, n,
         ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_COUNT, FRONTDOOR_ERROR_NOT_KEY, FRONTDOOR_INT_0));
@@ -466,7 +453,7 @@ static int parse_pexpire(struct parse *p, const struct fli_slice *args, unsigned
 {
     uint64_t ms = 0;
     int rc = parse_del(p, "PEXPIRE", args, 1);
-    if (rc == 0 && (n > 3 || (n == 3 && !is_word(args[2], "XX")))) {
+    if (rc == 0 && (n > 3 || (n == 3 && !frontdoor_is_word(args[2], "XX")))) {
         return wrong(p, "write PEXPIRE key ms [XX]: every key has a lease, and none is shortened");
     }
     bool over = is_negative(args[1]) ||
@@ -503,8 +490,8 @@ static int parse(struct parse *p, enum fli_command_id id, const struct fli_slice
     case FLI_CMD_DELIFEQ:
         return release_if(p, args[0], args[1]);
     case FLI_CMD_DELEX:
-        return n == 3 && is_word(args[1], "IFEQ") ? release_if(p, args[0], args[2])
-                                                  : unguarded(p, "DELEX without IFEQ");
+        return n == 3 && frontdoor_is_word(args[1], "IFEQ") ? release_if(p, args[0], args[2])
+                                                            : unguarded(p, "DELEX without IFEQ");
     case FLI_CMD_LOCKTOKEN:
         return lock_token(p, args);
     case FLI_CMD_KEY_DEL:
@@ -522,13 +509,30 @@ static int parse(struct parse *p, enum fli_command_id id, const struct fli_slice
  * done through the first, and answers as if it had done it. */
 static void treat_as_repeated(struct frontdoor_request *r)
 {
-    if ((r->change & FRONTDOOR_RELEASE) != 0) {
-        r->change |= FRONTDOOR_AGAIN;
-    } else if ((r->change & (FRONTDOOR_GRANT | FRONTDOOR_EXTEND | FRONTDOOR_SWAP)) ==
-               FRONTDOOR_GRANT) {
-        r->change |= FRONTDOOR_EXTEND;
+    if (r->op != MACHINE_OP_KEYS) {
+        return;
+    }
+    if ((r->change & MACHINE_KEYS_RELEASE) != 0) {
+        r->change |= MACHINE_KEYS_AGAIN;
+    } else if ((r->change & (MACHINE_KEYS_GRANT | MACHINE_KEYS_EXTEND | MACHINE_KEYS_SWAP)) ==
+               MACHINE_KEYS_GRANT) {
+        r->change |= MACHINE_KEYS_EXTEND;
         r->answers.own = r->answers.granted;
     }
+}
+
+static bool serves(const struct frontdoor_context *c, const struct frontdoor_request *q)
+{
+    uint64_t steps = 0;
+    struct fli_slice pattern = {(const uint8_t *)c->pattern,
+                                c->pattern == NULL ? 0 : strlen(c->pattern)};
+    for (unsigned i = 0; c->pattern != NULL && i < q->n_keys + q->n_each; i++) {
+        struct fli_slice key = i < q->n_keys ? q->keys[i] : q->each_keys[i - q->n_keys];
+        if (!machine_glob_match(pattern, key, &steps)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 int frontdoor_request_parse(const struct frontdoor_context *c, enum fli_command_id id,
@@ -538,6 +542,13 @@ int frontdoor_request_parse(const struct frontdoor_context *c, enum fli_command_
     struct parse p = {c, ret, errmsg};
     *ret = (struct frontdoor_request){.n_keys = 0};
     int rc = parse(&p, id, args, n);
+    if (rc == 0 && !serves(c, ret)) {
+        return wrong(&p,
+                     "this node does not serve that key as Redis does: --front-door says which");
+    }
+    if (rc == 0 && ret->op == 0) {
+        ret->op = ret->change != 0 ? MACHINE_OP_KEYS : MACHINE_OP_KEY;
+    }
     if (rc == 0 && c->shared) {
         treat_as_repeated(ret);
     }

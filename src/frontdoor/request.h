@@ -5,36 +5,34 @@
 
 #include "base/buf.h"
 #include "frontdoor/scripts.h"
+#include "machine/machine.h"
 #include "wire/commands.h"
 
 struct frontdoor_request {
-    uint8_t op;     /* enum frontdoor_op */
-    uint8_t change; /* enum frontdoor_change; 0: a query */
+    uint8_t op;     /* enum machine_op */
+    uint8_t change; /* its flags */
     unsigned n_keys;
-    struct fli_slice keys[FRONTDOOR_KEYS_MAX];
+    struct fli_slice keys[MACHINE_NAMES_MAX];
     struct fli_slice value;     /* the owner; empty: a query about any owner */
-    struct fli_slice new_value; /* FRONTDOOR_SWAP */
+    struct fli_slice new_value; /* MACHINE_KEYS_SWAP */
     uint64_t ttl_ms;            /* 0: unchanged */
-    bool any;                   /* ends the keys of any owner or, with ttl_ms, prolongs them */
     bool fetches;               /* one key: when another value has it, that value is asked for */
-    const struct fli_slice *each_keys,
-        *each_values; /* FRONTDOOR_OP_RENEW_EACH, which has no keys */
+    const struct fli_slice *each_keys, *each_values; /* a form of `each`, which has no keys */
     unsigned n_each;
     bool has_latch;
-    uint8_t
-        latch[FRONTDOOR_SHA1_SIZE]; /* FRONTDOOR_OP_LEAVE: identifies it when it is sent again */
-    uint64_t keep_ms;               /* how long that is remembered */
+    uint8_t latch[FRONTDOOR_SHA1_SIZE]; /* MACHINE_OP_LEAVE: identifies it when it is sent again */
+    uint64_t keep_ms;                   /* how long that is remembered */
     struct frontdoor_answers answers;
 };
 
 #define FRONTDOOR_ERRMSG_SIZE 512u
-#define FRONTDOOR_KEEP_MAX_MS 60000u /* the most of `keep_ms` */
 
 struct frontdoor_context {
     struct frontdoor_scripts *scripts;
-    bool shared;      /* --front-door-shared: clients take the nodes for several servers */
-    bool del;         /* --front-door-del: DEL, UNLINK and PEXPIRE are served */
-    uint64_t wall_ms; /* this node's wall clock since 1970, for EXAT and PXAT; 0: unknown */
+    const char *pattern; /* --front-door: of the keys that are served; NULL: all */
+    bool shared;         /* --front-door-shared: clients take the nodes for several servers */
+    bool del;            /* --front-door-del: DEL, UNLINK and PEXPIRE are served */
+    uint64_t wall_ms;    /* this node's wall clock since 1970, for EXAT and PXAT; 0: unknown */
 };
 
 /* Whether it is DEL of a key that Redisson keeps beside a lock for a while. No such key exists
@@ -55,6 +53,14 @@ int frontdoor_request_parse(const struct frontdoor_context *c, enum fli_command_
                             char errmsg[FRONTDOOR_ERRMSG_SIZE]) FLI_MUST_USE;
 const char *frontdoor_error_word(int rc);
 
+/* The machine's command for a request that is no form of `each`. It points into the request, its
+ * arguments and `also`. */
+struct machine_command frontdoor_command(const struct frontdoor_request *q,
+                                         uint8_t also[MACHINE_ALSO_SIZE]);
+
+/* The query for the value of a key that another value has, and its answers. */
+struct machine_command frontdoor_fetch(struct fli_slice key, struct frontdoor_answers *answers);
+
 /* ---- answers --------------------------------------------------------------------------------- */
 
 enum frontdoor_outcome { FRONTDOOR_GRANTED, FRONTDOOR_OWN, FRONTDOOR_OTHER, FRONTDOOR_ABSENT };
@@ -68,6 +74,11 @@ struct frontdoor_result {
     struct fli_slice value; /* the owner; empty: see FRONTDOOR_VALUE_TAKEN */
     struct fli_slice sent;  /* the value of the request */
 };
+
+/* What the machine's result means, for a request with this value. False: it is no outcome of a
+ * lock, and worded as for all other commands. */
+bool frontdoor_result_of(const struct machine_result *m, struct fli_slice payload,
+                         struct fli_slice sent, struct frontdoor_result *ret) FLI_MUST_USE;
 
 /* Appends the answer for this protocol. 0 or the error of the buffer. */
 int frontdoor_reply(struct fli_buf *out, int proto, const struct frontdoor_answers *answers,

@@ -60,15 +60,6 @@ struct dispatch_node {
     struct machine *(*machine)(void *ctx); /* NULL when there is none */
 };
 
-/* Settings of the answers that this node gives as Redis does. */
-struct dispatch_frontdoor {
-    struct frontdoor_scripts *scripts;
-    const char *pattern;       /* of the keys that it serves; NULL: all */
-    bool shared;               /* clients treat the nodes as independent servers */
-    bool del;                  /* DEL, UNLINK and PEXPIRE are served */
-    uint64_t (*wall_ms)(void); /* since 1970, for EXAT and PXAT; NULL: they are refused */
-};
-
 struct dispatch_config {
     struct dispatch_sink sink;
     struct dispatch_node node;
@@ -109,7 +100,9 @@ struct dispatch_config {
     const struct busiest *(*busiest)(void *ctx);
     /* Whether the sender may see the lock. May be NULL: every client may see all. */
     bool (*may_see)(void *ctx, void *request, struct fli_slice lock, uint64_t *steps);
-    const struct dispatch_frontdoor *frontdoor; /* NULL: it gives no such answers */
+    /* How the front door answers, but for the time. NULL: it is switched off. */
+    const struct frontdoor_context *frontdoor;
+    uint64_t (*wall_ms)(void); /* since 1970, for EXAT and PXAT. May be NULL: they are refused */
     uint64_t slack_ms; /* how long after its deadline a wait's end may still come; 0: default */
     size_t calls_max;  /* requests in flight or parked; 0: default */
 };

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-
 #define ALIASES_SIZE_MAX ((size_t)256 << 10)
 
 static int read_aliases(const char *path, struct frontdoor_scripts *scripts, char *errmsg,
@@ -40,12 +38,11 @@ static int read_aliases(const char *path, struct frontdoor_scripts *scripts, cha
     return rc;
 }
 
-int frontdoor_open(const struct config *config, struct dispatch_frontdoor *ret, char *errmsg,
+int frontdoor_open(const struct config *config, struct frontdoor_context *ret, char *errmsg,
                    size_t errmsg_size)
 {
-    *ret = (struct dispatch_frontdoor){.wall_ms = fli_clock_wall_ms,
-                                       .shared = config->front_door_shared,
-                                       .del = config->front_door_del};
+    *ret = (struct frontdoor_context){.shared = config->front_door_shared,
+                                      .del = config->front_door_del};
     if (strcmp(config->front_door, "no") == 0) {
         return 0;
     }
@@ -60,7 +57,7 @@ int frontdoor_open(const struct config *config, struct dispatch_frontdoor *ret, 
     return rc;
 }
 
-void frontdoor_close(struct dispatch_frontdoor *f)
+void frontdoor_close(struct frontdoor_context *f)
 {
     frontdoor_scripts_destroy(f->scripts);
     f->scripts = NULL;

@@ -7,8 +7,8 @@
 
 /* Reads the file of aliases. `ret->scripts` is NULL when the front door is switched off. 0;
  * FL_EINVAL, with a sentence in errmsg; FL_ENOMEM. */
-int frontdoor_open(const struct config *config, struct dispatch_frontdoor *ret, char *errmsg,
+int frontdoor_open(const struct config *config, struct frontdoor_context *ret, char *errmsg,
                    size_t errmsg_size) FLI_MUST_USE;
-void frontdoor_close(struct dispatch_frontdoor *f);
+void frontdoor_close(struct frontdoor_context *f);
 
 #endif

@@ -18,7 +18,7 @@
 
 #define GATHER_WINDOW 16u /* parts of a whole */
 
-/* Takes a request of FRONTDOOR_OP_RENEW_EACH; answers it later, or with an error now. */
+/* Takes a request with keys of `each`; answers it later, or with an error now. */
 void gather_request(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
                     enum fli_command_id id, const struct frontdoor_request *q);
 

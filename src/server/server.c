@@ -511,6 +511,7 @@ static int make_dispatch(struct server *s)
         .busiest = on_busiest,
         .may_see = on_may_see,
         .frontdoor = s->frontdoor.scripts == NULL ? NULL : &s->frontdoor,
+        .wall_ms = fli_clock_wall_ms,
     };
     return dispatch_create(&dc, &s->dispatch);
 }

@@ -23,7 +23,7 @@ static int check_users(const struct config *c, char *errmsg, size_t errmsg_size)
 
 static int check_aliases(const struct config *c, char *errmsg, size_t errmsg_size)
 {
-    struct dispatch_frontdoor frontdoor;
+    struct frontdoor_context frontdoor;
     int rc = frontdoor_open(c, &frontdoor, errmsg, errmsg_size);
     if (rc == 0) {
         frontdoor_close(&frontdoor);

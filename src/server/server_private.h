@@ -19,7 +19,7 @@ struct server {
     struct dispatch *dispatch;
     struct monitor *monitor;
     struct access *access;
-    struct dispatch_frontdoor frontdoor;
+    struct frontdoor_context frontdoor;
     struct events events;
     struct fli_buf confirm; /* scratch */
     struct net_commands commands;

@@ -166,10 +166,10 @@ static void check_form(struct fli_slice text, struct frontdoor_scripts *s)
     if (n < 2 || frontdoor_request_parse(&c, FLI_CMD_EVAL, args, n, &q, errmsg) != 0) {
         return;
     }
-    FLI_ASSERT((q.n_keys >= 1 && q.n_keys <= FRONTDOOR_KEYS_MAX && q.n_each == 0) ||
+    FLI_ASSERT((q.n_keys >= 1 && q.n_keys <= MACHINE_NAMES_MAX && q.n_each == 0) ||
                (q.n_keys == 0 && q.n_each >= 1 && q.n_each <= FRONTDOOR_EACH_MAX));
     FLI_ASSERT(q.ttl_ms == 0 || (q.ttl_ms >= FL_TTL_MIN_MS && q.ttl_ms <= FL_TTL_MAX_MS));
-    FLI_ASSERT(q.has_latch == (q.keep_ms != 0) && q.keep_ms <= FRONTDOOR_KEEP_MAX_MS);
+    FLI_ASSERT(q.has_latch == (q.keep_ms != 0) && q.keep_ms <= MACHINE_LEAVE_KEEP_MS);
     for (unsigned i = 0; i < q.n_each; i++) {
         FLI_ASSERT(q.each_keys[i].len >= 1 && q.each_values[i].len >= 1);
         FLI_ASSERT(&q.each_values[i] < &args[n]);

@@ -35,7 +35,7 @@ MUTANTS = [
     ('one attempt too many is remembered', OUTCOMES, 'if (t->by_key.len > MACHINE_OUTCOMES_MAX) {', 'if (t->by_key.len > MACHINE_OUTCOMES_MAX + 1) {',
      'machine/test_machine_attempt', 'sixty thousand of them are needed'),
     ('attempts are forgotten at once', OUTCOMES, 'if (o != NULL && o->until_ms < m->clock_ms) {', 'if (o != NULL) {', 'machine/test_machine_attempt', FORGOTTEN),
-    ('the names of a request have one order only', OUTCOMES, 'fli_bytes_cmp(names[i].data, names[i].len, names[0].data, names[0].len) < 0', 'false && i > 0', 'machine/test_machine_attempt',
+    ('the names of a request have one order only', OUTCOMES, 'fli_bytes_cmp(names[i].data, names[i].len, names[0].data, names[0].len) < 0', 'false && i > 0', 'machine/test_machine_multi',
      'the client sends its names in one order'),
     ('a release is not in a snapshot', 'src/machine/snapshot.c', 'kind < OUTCOME_KINDS; kind++', 'kind < OUTCOME_RELEASE; kind++', 'machine/test_machine_keys', 'the clients of the simulation release without AGAIN'),
     ('who floods the memory of requests makes others lose theirs', OUTCOMES, 'drop(m, FLI_CONTAINER_OF(most->list.next, struct outcome, of_share));', 'drop(m, oldest(t, most->list.next ? OUTCOME_LEAVE : 0));',

@@ -72,7 +72,7 @@ struct sim_reenter {
     struct label *labels;
     size_t labels_n, labels_cap;
     struct frontdoor_scripts *scripts;
-    struct dispatch_frontdoor frontdoor;
+    struct frontdoor_context frontdoor;
     const char *enter, *leave;
 };
 
@@ -548,7 +548,7 @@ bool sim_reenter_done(const struct sim *s)
     return true;
 }
 
-const struct dispatch_frontdoor *sim_reenter_frontdoor(const struct sim *s)
+const struct frontdoor_context *sim_reenter_frontdoor(const struct sim *s)
 {
     return s->reenter == NULL ? NULL : &s->reenter->frontdoor;
 }

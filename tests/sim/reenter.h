@@ -6,7 +6,7 @@
 
 struct sim;
 struct sim_node;
-struct dispatch_frontdoor;
+struct frontdoor_context;
 struct machine_command;
 struct machine_event;
 struct machine_result;
@@ -16,7 +16,7 @@ void sim_reenter_init(struct sim *s); /* some seeds have no such clients; s->ree
 void sim_reenter_fini(struct sim *s);
 void sim_reenter_start(struct sim *s);
 bool sim_reenter_done(const struct sim *s); /* nobody has anything outstanding */
-const struct dispatch_frontdoor *sim_reenter_frontdoor(const struct sim *s);
+const struct frontdoor_context *sim_reenter_frontdoor(const struct sim *s);
 
 /* The oracle. */
 bool sim_reenter_is_of(struct fli_slice name); /* the name of one of their locks */

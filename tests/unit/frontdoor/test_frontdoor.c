@@ -149,9 +149,9 @@ TEST(forms)
 /* No two entries of the tables have the same tokens, so the order of the tables does not matter. */
 TEST(no_stream_of_tokens_is_two_forms)
 {
-    uint8_t names[64][FRONTDOOR_SHA1_SIZE];
+    uint8_t names[80][FRONTDOOR_SHA1_SIZE];
     size_t n = 0;
-    assert_true(frontdoor_known_tokens_len + frontdoor_forms_len <= 64);
+    assert_true(frontdoor_known_tokens_len + frontdoor_forms_len <= 80);
     for (size_t i = 0; i < frontdoor_known_tokens_len; i++) {
         assert_true(frontdoor_sha1_parse(text(frontdoor_known_tokens[i].sha1), names[n++]));
     }
@@ -271,30 +271,30 @@ TEST(set)
         uint8_t change;
         uint64_t ttl_ms;
     } good[] = {
-        {"k v NX PX 500", FRONTDOOR_GRANT, 500},
-        {"k v px 500 nx", FRONTDOOR_GRANT, 500},
-        {"k v EX 5 NX", FRONTDOOR_GRANT, 5000},
-        {"k v PXAT 1000500 NX", FRONTDOOR_GRANT, 500},
-        {"k v NX EXAT 1005", FRONTDOOR_GRANT, 5000},
-        {"k v NX", FRONTDOOR_GRANT, FL_TTL_MAX_MS},
-        {"k v NX PX 1", FRONTDOOR_GRANT, FL_TTL_MIN_MS},
-        {"k v NX PX 10", FRONTDOOR_GRANT, 10},
-        {"k v NX PX 86400000", FRONTDOOR_GRANT, FL_TTL_MAX_MS},
-        {"k v NX PX 86400001", FRONTDOOR_GRANT, FL_TTL_MAX_MS},
-        {"k v NX PX 31557600000000", FRONTDOOR_GRANT, FL_TTL_MAX_MS},
-        {"k v NX EX 9223372036854775807", FRONTDOOR_GRANT, FL_TTL_MAX_MS},
-        {"k v XX PX 500", FRONTDOOR_EXTEND, 500},
-        {"k v XX KEEPTTL", FRONTDOOR_EXTEND, 0},
-        {"k v XX", FRONTDOOR_EXTEND, FL_TTL_MAX_MS},
-        {"k v PX 500", FRONTDOOR_GRANT | FRONTDOOR_EXTEND, 500},
-        {"k v", FRONTDOOR_GRANT | FRONTDOOR_EXTEND, FL_TTL_MAX_MS},
-        {"k v IFEQ v PX 500", FRONTDOOR_EXTEND, 500},
-        {"k v IFEQ w PX 500", FRONTDOOR_SWAP, 500},
-        {"k v IFEQ w KEEPTTL", FRONTDOOR_SWAP, 0},
-        {"k v NX KEEPTTL", FRONTDOOR_GRANT, FL_TTL_MAX_MS},
-        {"k v NX GET", FRONTDOOR_GRANT, FL_TTL_MAX_MS},
-        {"k v get XX PX 500", FRONTDOOR_EXTEND, 500},
-        {"k v GET", FRONTDOOR_GRANT | FRONTDOOR_EXTEND, FL_TTL_MAX_MS},
+        {"k v NX PX 500", MACHINE_KEYS_GRANT, 500},
+        {"k v px 500 nx", MACHINE_KEYS_GRANT, 500},
+        {"k v EX 5 NX", MACHINE_KEYS_GRANT, 5000},
+        {"k v PXAT 1000500 NX", MACHINE_KEYS_GRANT, 500},
+        {"k v NX EXAT 1005", MACHINE_KEYS_GRANT, 5000},
+        {"k v NX", MACHINE_KEYS_GRANT, FL_TTL_MAX_MS},
+        {"k v NX PX 1", MACHINE_KEYS_GRANT, FL_TTL_MIN_MS},
+        {"k v NX PX 10", MACHINE_KEYS_GRANT, 10},
+        {"k v NX PX 86400000", MACHINE_KEYS_GRANT, FL_TTL_MAX_MS},
+        {"k v NX PX 86400001", MACHINE_KEYS_GRANT, FL_TTL_MAX_MS},
+        {"k v NX PX 31557600000000", MACHINE_KEYS_GRANT, FL_TTL_MAX_MS},
+        {"k v NX EX 9223372036854775807", MACHINE_KEYS_GRANT, FL_TTL_MAX_MS},
+        {"k v XX PX 500", MACHINE_KEYS_EXTEND, 500},
+        {"k v XX KEEPTTL", MACHINE_KEYS_EXTEND, 0},
+        {"k v XX", MACHINE_KEYS_EXTEND, FL_TTL_MAX_MS},
+        {"k v PX 500", MACHINE_KEYS_GRANT | MACHINE_KEYS_EXTEND, 500},
+        {"k v", MACHINE_KEYS_GRANT | MACHINE_KEYS_EXTEND, FL_TTL_MAX_MS},
+        {"k v IFEQ v PX 500", MACHINE_KEYS_EXTEND, 500},
+        {"k v IFEQ w PX 500", MACHINE_KEYS_SWAP, 500},
+        {"k v IFEQ w KEEPTTL", MACHINE_KEYS_SWAP, 0},
+        {"k v NX KEEPTTL", MACHINE_KEYS_GRANT, FL_TTL_MAX_MS},
+        {"k v NX GET", MACHINE_KEYS_GRANT, FL_TTL_MAX_MS},
+        {"k v get XX PX 500", MACHINE_KEYS_EXTEND, 500},
+        {"k v GET", MACHINE_KEYS_GRANT | MACHINE_KEYS_EXTEND, FL_TTL_MAX_MS},
     };
     static const char *const bad[] = {
         "k v NX PX 0",
@@ -358,15 +358,16 @@ TEST(one_of_several)
 {
     shared = true;
     struct asked a = ask(FLI_CMD_KEY_SET, "k v NX PX 500");
-    assert_int_equal(a.r.change, FRONTDOOR_GRANT | FRONTDOOR_EXTEND);
+    assert_int_equal(a.r.change, MACHINE_KEYS_GRANT | MACHINE_KEYS_EXTEND);
     answers_are(&a, FRONTDOOR_OK, FRONTDOOR_OK, FRONTDOOR_NIL, FRONTDOOR_NEVER);
     a = ask(FLI_CMD_KEY_SET, "k v NX GET PX 500");
     answers_are(&a, FRONTDOOR_NIL, FRONTDOOR_NIL, FRONTDOOR_VALUE, FRONTDOOR_NEVER);
-    assert_int_equal(ask(FLI_CMD_KEY_SET, "k v XX PX 500").r.change, FRONTDOOR_EXTEND);
-    assert_int_equal(ask(FLI_CMD_KEY_SET, "k v IFEQ w PX 500").r.change, FRONTDOOR_SWAP);
+    assert_int_equal(ask(FLI_CMD_KEY_SET, "k v XX PX 500").r.change, MACHINE_KEYS_EXTEND);
+    assert_int_equal(ask(FLI_CMD_KEY_SET, "k v IFEQ w PX 500").r.change, MACHINE_KEYS_SWAP);
     assert_int_equal(ask(FLI_CMD_EVALSHA, T1 " 1 k v").r.change,
-                     FRONTDOOR_RELEASE | FRONTDOOR_AGAIN);
-    assert_int_equal(ask(FLI_CMD_DELIFEQ, "k v").r.change, FRONTDOOR_RELEASE | FRONTDOOR_AGAIN);
+                     MACHINE_KEYS_RELEASE | MACHINE_KEYS_AGAIN);
+    assert_int_equal(ask(FLI_CMD_DELIFEQ, "k v").r.change,
+                     MACHINE_KEYS_RELEASE | MACHINE_KEYS_AGAIN);
     assert_int_equal(ask(FLI_CMD_KEY_GET, "k").r.change, 0);
     shared = false;
 }
@@ -377,12 +378,13 @@ TEST(keys_of_any_owner)
     del = true;
     for (unsigned i = 0; i < 2; i++) {
         struct asked a = ask(i == 0 ? FLI_CMD_KEY_DEL : FLI_CMD_UNLINK, "k l");
-        assert_true(a.rc == 0 && a.r.any && a.r.n_keys == 2 && a.r.ttl_ms == 0);
+        assert_true(a.rc == 0 && a.r.op == MACHINE_OP_ANY_KEYS && a.r.n_keys == 2 &&
+                    a.r.ttl_ms == 0);
     }
     struct asked a = ask(FLI_CMD_PEXPIRE, "k 500 xx");
-    assert_true(a.rc == 0 && a.r.any && a.r.ttl_ms == 500);
+    assert_true(a.rc == 0 && a.r.op == MACHINE_OP_ANY_KEYS && a.r.ttl_ms == 500);
     a = ask(FLI_CMD_PEXPIRE, "k -5"); /* its time is over */
-    assert_true(a.rc == 0 && a.r.any && a.r.ttl_ms == 0);
+    assert_true(a.rc == 0 && a.r.op == MACHINE_OP_ANY_KEYS && a.r.ttl_ms == 0);
     for (size_t i = 1; i < sizeof bad / sizeof bad[0]; i++) {
         assert_int_equal(ask(FLI_CMD_PEXPIRE, bad[i]).rc, FL_EINVAL);
     }
@@ -417,21 +419,21 @@ TEST(scripts)
 {
     struct asked a = ask(FLI_CMD_EVALSHA, T1 " 1 k v");
     assert_int_equal(a.rc, 0);
-    assert_int_equal(a.r.change, FRONTDOOR_RELEASE);
+    assert_int_equal(a.r.change, MACHINE_KEYS_RELEASE);
     assert_int_equal(ask(FLI_CMD_EVALSHA, T2 " 1 k v 500 yes").r.change,
-                     FRONTDOOR_GRANT | FRONTDOOR_EXTEND);
-    assert_int_equal(ask(FLI_CMD_EVALSHA, T2 " 1 k v 500 no").r.change, FRONTDOOR_EXTEND);
+                     MACHINE_KEYS_GRANT | MACHINE_KEYS_EXTEND);
+    assert_int_equal(ask(FLI_CMD_EVALSHA, T2 " 1 k v 500 no").r.change, MACHINE_KEYS_EXTEND);
     assert_int_equal(ask(FLI_CMD_EVALSHA, T14 " 1 k v 500 0").r.change,
-                     FRONTDOOR_EXTEND | FRONTDOOR_ADD);
-    assert_int_equal(ask(FLI_CMD_EVALSHA, T14 " 1 k v 500 1").r.change, FRONTDOOR_EXTEND);
+                     MACHINE_KEYS_EXTEND | MACHINE_KEYS_ADD);
+    assert_int_equal(ask(FLI_CMD_EVALSHA, T14 " 1 k v 500 1").r.change, MACHINE_KEYS_EXTEND);
     a = ask(FLI_CMD_EVALSHA, T10 " 2 k signal v 5");
     assert_int_equal(a.r.n_keys, 1);
     assert_int_equal(a.r.ttl_ms, 5000);
     assert_int_equal(ask(FLI_CMD_EVALSHA, T9 " 1 k v 5").rc, FL_EINVAL);
     assert_int_equal(ask(FLI_CMD_EVALSHA, T19 " 1 k v w 500").r.change,
-                     FRONTDOOR_SWAP | FRONTDOOR_GRANT);
+                     MACHINE_KEYS_SWAP | MACHINE_KEYS_GRANT);
     a = ask(FLI_CMD_EVALSHA, T19 " 1 k v v 500");
-    assert_int_equal(a.r.change, FRONTDOOR_EXTEND | FRONTDOOR_GRANT);
+    assert_int_equal(a.r.change, MACHINE_KEYS_EXTEND | MACHINE_KEYS_GRANT);
     assert_int_equal(a.r.new_value.len, 0);
     assert_int_equal(ask(FLI_CMD_EVALSHA, T21 " 3 a b c v 500").r.n_keys, 3);
     static const struct {
@@ -468,8 +470,8 @@ TEST(unguarded)
     assert_int_equal(ask(FLI_CMD_PEXPIRE, "k 500").rc, FL_EINVAL);
     assert_int_equal(ask(FLI_CMD_DELEX, "k").rc, FL_EINVAL);
     assert_int_equal(ask(FLI_CMD_DELEX, "k IFNE v").rc, FL_EINVAL);
-    assert_int_equal(ask(FLI_CMD_DELEX, "k ifeq v").r.change, FRONTDOOR_RELEASE);
-    assert_int_equal(ask(FLI_CMD_DELIFEQ, "k v").r.change, FRONTDOOR_RELEASE);
+    assert_int_equal(ask(FLI_CMD_DELEX, "k ifeq v").r.change, MACHINE_KEYS_RELEASE);
+    assert_int_equal(ask(FLI_CMD_DELIFEQ, "k v").r.change, MACHINE_KEYS_RELEASE);
     assert_int_equal(ask(FLI_CMD_LOCKTOKEN, "k v").r.answers.own, FRONTDOOR_TOKEN);
 }
 

@@ -9,7 +9,7 @@
 
 #define RENEW_EACH "6a3d31570dc6f4b0bd32bcdc8e75667747c6f635"
 
-static struct dispatch_frontdoor frontdoor;
+static struct frontdoor_context frontdoor;
 
 static int setup(void **state)
 {

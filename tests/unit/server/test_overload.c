@@ -334,7 +334,7 @@ static void fill_address(struct fake *f, struct dispatch_slot *slots)
 
 TEST_WITH(who_waits_leaves_places_to_others, fake_setup, fake_teardown)
 {
-    static const struct dispatch_frontdoor frontdoor = {.pattern = NULL};
+    static const struct frontdoor_context frontdoor = {.pattern = NULL};
     static struct dispatch_slot slots[SIGNALS_MAX + 1];
     struct fake *f = *state;
     f->d->config.frontdoor = &frontdoor;

@@ -7,7 +7,7 @@
 
 static int setup_frontdoor(void **state)
 {
-    static const struct dispatch_frontdoor frontdoor = {.pattern = NULL};
+    static const struct frontdoor_context frontdoor = {.pattern = NULL};
     int rc = fake_setup(state);
     ((struct fake *)*state)->d->config.frontdoor = &frontdoor;
     return rc;

@@ -1,11 +1,11 @@
 /* sentinel.c: see sentinel.h. */
-#include "server/sentinel.h"
+#include "frontdoor/sentinel.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
+#include "frontdoor/forms.h"
 #include "wire/resp.h"
 
 /* The name in the answer to MASTERS; any other name is accepted as well. */
@@ -14,8 +14,8 @@
 struct view {
     struct fli_buf *out;
     int proto;
-    const struct node_status *status;
-    const struct node_member *members;
+    uint64_t term;
+    const struct frontdoor_node *nodes;
     size_t n;
 };
 
@@ -40,17 +40,17 @@ static bool split(const char *address, struct place *ret)
 }
 
 /* The node that clients should use; NULL when no address is known. */
-static const struct node_member *master(const struct view *v)
+static const struct frontdoor_node *master(const struct view *v)
 {
-    const struct node_member *self = NULL;
+    const struct frontdoor_node *self = NULL;
     for (size_t i = 0; i < v->n; i++) {
-        if (v->members[i].client_address == NULL) {
+        if (v->nodes[i].client_address == NULL) {
             continue;
         }
-        if (v->members[i].leader) {
-            return &v->members[i];
+        if (v->nodes[i].leader) {
+            return &v->nodes[i];
         }
-        self = v->members[i].self ? &v->members[i] : self;
+        self = v->nodes[i].self ? &v->nodes[i] : self;
     }
     return self;
 }
@@ -84,7 +84,7 @@ static int id_field(const struct view *v, uint64_t id)
 }
 
 #define MASTER_PAIRS 13u
-static int master_map(const struct view *v, const struct node_member *m, const struct place *p)
+static int master_map(const struct view *v, const struct frontdoor_node *m, const struct place *p)
 {
     int rc = fli_resp_map(v->out, v->proto, MASTER_PAIRS);
     rc = rc != 0 ? rc : field(v, "name", NAME);
@@ -94,7 +94,7 @@ static int master_map(const struct view *v, const struct node_member *m, const s
     rc = rc != 0 ? rc : number_field(v, "link-pending-commands", 0);
     rc = rc != 0 ? rc : number_field(v, "last-ok-ping-reply", 0);
     rc = rc != 0 ? rc : field(v, "role-reported", "master");
-    rc = rc != 0 ? rc : number_field(v, "config-epoch", v->status->term);
+    rc = rc != 0 ? rc : number_field(v, "config-epoch", v->term);
     rc = rc != 0 ? rc : number_field(v, "num-slaves", 0);
     rc = rc != 0 ? rc : number_field(v, "num-other-sentinels", v->n > 0 ? v->n - 1 : 0);
     rc = rc != 0 ? rc : number_field(v, "quorum", v->n / 2 + 1);
@@ -104,7 +104,7 @@ static int master_map(const struct view *v, const struct node_member *m, const s
 static int master_address(const struct view *v)
 {
     struct place p;
-    const struct node_member *m = master(v);
+    const struct frontdoor_node *m = master(v);
     if (m == NULL || !split(m->client_address, &p)) {
         return fli_resp_null_array(v->out, v->proto);
     }
@@ -116,7 +116,7 @@ static int master_address(const struct view *v)
 static int masters(const struct view *v, bool in_array)
 {
     struct place p;
-    const struct node_member *m = master(v);
+    const struct frontdoor_node *m = master(v);
     bool known = m != NULL && split(m->client_address, &p);
     int rc = in_array ? fli_resp_array(v->out, known) : 0;
     if (rc == 0 && known) {
@@ -127,7 +127,7 @@ static int masters(const struct view *v, bool in_array)
                : fli_resp_error(v->out, "ERR", "no node's address is known here at the moment");
 }
 
-static bool is_other(const struct node_member *m, struct place *ret)
+static bool is_other(const struct frontdoor_node *m, struct place *ret)
 {
     return !m->self && split(m->client_address, ret);
 }
@@ -137,19 +137,19 @@ static int sentinels(const struct view *v)
     struct place p;
     size_t others = 0;
     for (size_t i = 0; i < v->n; i++) {
-        others += is_other(&v->members[i], &p);
+        others += is_other(&v->nodes[i], &p);
     }
     int rc = fli_resp_array(v->out, others);
     for (size_t i = 0; rc == 0 && i < v->n; i++) {
         char name[32];
-        if (!is_other(&v->members[i], &p)) {
+        if (!is_other(&v->nodes[i], &p)) {
             continue;
         }
-        (void)snprintf(name, sizeof name, "node-%" PRIu64, v->members[i].id);
+        (void)snprintf(name, sizeof name, "node-%" PRIu64, v->nodes[i].id);
         rc = fli_resp_map(v->out, v->proto, 5);
         rc = rc != 0 ? rc : field(v, "name", name);
         rc = rc != 0 ? rc : place_fields(v, &p);
-        rc = rc != 0 ? rc : id_field(v, v->members[i].id);
+        rc = rc != 0 ? rc : id_field(v, v->nodes[i].id);
         rc = rc != 0 ? rc : field(v, "flags", "sentinel");
     }
     return rc;
@@ -157,28 +157,27 @@ static int sentinels(const struct view *v)
 
 static bool asks(const struct fli_slice *args, unsigned n, const char *word, unsigned want)
 {
-    return n == want && args[0].len == strlen(word) &&
-           strncasecmp((const char *)args[0].data, word, args[0].len) == 0;
+    return n == want && frontdoor_is_word(args[0], word);
 }
 
-int sentinel_reply(struct fli_buf *out, int proto, const struct node_status *status,
-                   const struct node_member *members, size_t n_members,
-                   const struct fli_slice *args, unsigned n)
+int frontdoor_sentinel(struct fli_buf *out, int proto, uint64_t term,
+                       const struct frontdoor_node *nodes, size_t n_nodes,
+                       const struct fli_slice *args, unsigned n)
 {
-    const struct view v = {out, proto, status, members, n_members};
-    if (asks(args, n, "get-master-addr-by-name", 2)) {
+    const struct view v = {out, proto, term, nodes, n_nodes};
+    if (asks(args, n, "GET-MASTER-ADDR-BY-NAME", 2)) {
         return master_address(&v);
     }
-    if (asks(args, n, "masters", 1)) {
+    if (asks(args, n, "MASTERS", 1)) {
         return masters(&v, true);
     }
-    if (asks(args, n, "master", 2)) {
+    if (asks(args, n, "MASTER", 2)) {
         return masters(&v, false);
     }
-    if (asks(args, n, "sentinels", 2)) {
+    if (asks(args, n, "SENTINELS", 2)) {
         return sentinels(&v);
     }
-    if (asks(args, n, "replicas", 2) || asks(args, n, "slaves", 2)) {
+    if (asks(args, n, "REPLICAS", 2) || asks(args, n, "SLAVES", 2)) {
         return fli_resp_array(out, 0);
     }
     return fli_resp_error(out, "ERR",
