@@ -57,6 +57,31 @@ const struct frontdoor_form frontdoor_forms[] = {
      .value_at = 1,
      .ttl_at = 2,
      ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
+    /* Spring Integration's registry of locks, which reads a Lua true as 1 and false as nil */
+    {.name = "extend-or-set-or-nil",
+     .script = "local have = redis.call('get', KEYS[1]) "
+               "if have and have ~= ARGV[1] then return false end "
+               "redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2]) return true",
+     .change = EXTEND_OR_GRANT,
+     ONE_KEY,
+     .value_at = 1,
+     .ttl_at = 2,
+     ANSWERS(FRONTDOOR_INT_1, FRONTDOOR_INT_1, FRONTDOOR_NIL, FRONTDOOR_NEVER)},
+    {.name = "extend-or-nil",
+     .script = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return false end "
+               "redis.call('pexpire', KEYS[1], ARGV[2]) return true",
+     .change = MACHINE_KEYS_EXTEND,
+     ONE_KEY,
+     .value_at = 1,
+     .ttl_at = 2,
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_NIL, FRONTDOOR_NIL)},
+    {.name = "release-or-nil",
+     .script = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return false end "
+               "redis.call('del', KEYS[1]) return true",
+     .change = MACHINE_KEYS_RELEASE,
+     ONE_KEY,
+     .value_at = 1,
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_NIL, FRONTDOOR_NIL)},
     /* T6 */
     {.name = "set-if-own-or-absent",
      .script = "local have = redis.call('get', KEYS[1]) "

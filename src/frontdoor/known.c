@@ -70,6 +70,11 @@ const struct frontdoor_known frontdoor_known_texts[] = {
     {"3fd750e0b43af99dbd223e5523718f18cded3664", "prolong-each-always"},
     {"3adcab8843f28538b47f67950913e2a88189dddd", "prolong-each"},
     {"3daa7be6cf69d9309ad990442e83bf25094f9b22", "enter-but-once"},
+    {"594683e49a64ebaf975caf5f8079a1d097c438f1", "extend"},
+    {"7157921a7cc7cfba979acf6d63f073151df17d12", "release"},
+    {"175897a4e379e99e79a54937be09226f76cdcfe5", "extend-or-set-or-nil"},
+    {"879e0f7b8d83c3266d4e996627438c05dbda0b89", "extend-or-nil"},
+    {"f0f9038aa2b6d6c3436c72d147573ea2a58f0ef2", "release-or-nil"},
 };
 const size_t frontdoor_known_texts_len =
     sizeof frontdoor_known_texts / sizeof frontdoor_known_texts[0];
@@ -93,6 +98,11 @@ const struct frontdoor_known frontdoor_known_tokens[] = {
     {"d6ff16ecbdfcd2c2102dbc5acbc8dc12b3f8de6e", "set-all"},
     {"9129374a9ef00973bf7e67454a768a34d4ea2aa2", "set-if-own-or-absent"},
     {"856c387866806426d11b44a73d2a11f37a6ba837", "ttl-or-error"},
+    {"577ecbf9fc308b7215b5045e49416c401ab0066d", "extend"},
+    {"03925a6ab3c8bea4e0ab8b77fddec7f3f5f7f136", "release"},
+    {"5a4ac4417c477d79ad3f3a5bc0ef1ed4df7eb418", "extend-or-set-or-nil"},
+    {"0f1ef2b72829dbe330f69bd13e9f8f089057d3d6", "extend-or-nil"},
+    {"ee979c1ff95aaf5a421ece841ba8810960640766", "release-or-nil"},
 };
 const size_t frontdoor_known_tokens_len =
     sizeof frontdoor_known_tokens / sizeof frontdoor_known_tokens[0];

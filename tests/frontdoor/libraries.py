@@ -313,6 +313,19 @@ class Node5(Library):
     name = 'node-redlock 5'
 
 
+class RedisSemaphore(Library):
+    name = 'redis-semaphore'
+    key_format = 'mutex:%s'
+
+
+class SpringIntegration(Library):
+    """RedisLockRegistry, whose locks wait by asking again and again, as they do by default."""
+
+    name = 'Spring Integration'
+    key_format = 'spring:%s'
+    tells_token = False
+
+
 class Redsync(Library):
     name = 'redsync'
 

@@ -29,6 +29,7 @@ ARGUMENTS = {
     'extend-or-add': [('own', TTL, 0), ('own', TTL, 1)], 'extend-by-variable': [('own', TTL)],
     'release-or-minus-1': [('own',)], 'extend-or-set': [('own', TTL)], 'overwrite': [('own', TTL)],
     'replace': [('own', 'new', TTL), ('own', 'own', TTL)], 'extend-or-set-or-minus-1': [('own', TTL)],
+    'extend-or-set-or-nil': [('own', TTL)], 'extend-or-nil': [('own', TTL)], 'release-or-nil': [('own',)],
     'set-all': [('own', TTL)], 'extend-all': [('own', TTL)], 'release-each': [('own',)],
     'extend-by-set': [('own', TTL)], 'obtain-all': [('own', 3, TTL)], 'release-all': [('own',)],
     'refresh-all': [('own', TTL)], 'pttl-all': [('own',)], 'pttl-or-minus-3': [('own',)],

@@ -121,7 +121,7 @@ def installed(name, install, *sources):
 
 def node(version):
     need('node', 'npm')
-    return installed('node%d' % version, lambda d: fetch(d, 'npm', 'ci', '--no-fund'), 'node%d' % version)
+    return installed('node%s' % version, lambda d: fetch(d, 'npm', 'ci', '--no-fund'), 'node%s' % version)
 
 
 def venv(name, folder):
@@ -168,6 +168,15 @@ def java():
         fetch(directory, 'mvn', '--batch-mode', '--quiet', 'dependency:copy-dependencies', '-DoutputDirectory=lib')
         build(directory, 'javac', '-cp', 'lib/*', 'Peer.java')
     return installed('java', install, 'java')
+
+
+def spring():
+    need('java', 'javac', 'mvn')
+
+    def install(directory):
+        fetch(directory, 'mvn', '--batch-mode', '--quiet', 'dependency:copy-dependencies', '-DoutputDirectory=lib')
+        build(directory, 'javac', '-cp', 'lib/*', 'Spring.java')
+    return installed('spring', install, 'spring')
 
 
 def redisson(release):
@@ -286,6 +295,7 @@ COMMANDS = {
     'node-redlock 4': _node(4),
     'node-redlock 5': _node(5),
     'node-redlock 5, sentinel': lambda at: [*_node(5)(at), 'sentinel'],
+    'redis-semaphore': lambda at: [*_node('_semaphore')(at), 'semaphore'],
     "redis-py's Lock (Debian)": lambda at: [DEBIAN_PYTHON, os.path.join(SOURCES, 'peer.py'), 'redis-py', at],
     "redis-py's Lock": _python('redis-py'),
     "redis-py's Lock 5": _python('redis-py', 'python_old'),
@@ -297,6 +307,7 @@ COMMANDS = {
     'redsync, sentinel': lambda at: [go(), 'redsync', at, 'sentinel'],
     'bsm/redislock': lambda at: [go(), 'redislock', at],
     'Redisson': lambda at: _java(java(), 'Peer', at),
+    'Spring Integration': lambda at: _java(spring(), 'Spring', at),
     'rslock': lambda at: [rust(), at],
     'redlock-rb': lambda at: [*ruby(), at],
     'antirez/redlock-rb': antirez,

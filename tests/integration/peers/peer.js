@@ -1,11 +1,12 @@
-// node-redlock 4 and 5 as a peer: see redlock_peers.py for the lines it reads and writes.
+// node-redlock 4 and 5, and redis-semaphore, as a peer: see redlock_peers.py for the lines it reads and writes.
 'use strict';
 const fs = require('fs');
 const path = require('path');
 const readline = require('readline');
 const home = path.join(process.argv[2], 'node_modules'); // where it was installed
 const Redis = require(path.join(home, 'ioredis'));
-const module_ = require(path.join(home, 'redlock'));
+const semaphore = process.argv[4] === 'semaphore' && require(path.join(home, 'redis-semaphore'));
+const module_ = semaphore || require(path.join(home, 'redlock'));
 const Redlock = module_.default || module_;
 
 const servers = process.argv[3].split(',').map((address) => {
@@ -27,9 +28,11 @@ const clients = options.map((option) => {
   client.on('error', () => {});
   return client;
 });
-const redlock = new Redlock(clients, { retryCount: 0 });
-redlock.on(redlock.listenerCount('clientError') ? 'clientError' : 'error', () => {});
-redlock.on('clientError', () => {});
+const redlock = semaphore ? {} : new Redlock(clients, { retryCount: 0 });
+if (!semaphore) {
+  redlock.on(redlock.listenerCount('clientError') ? 'clientError' : 'error', () => {});
+  redlock.on('clientError', () => {});
+}
 const old = typeof redlock.lock === 'function'; // version 4
 let lock = null;
 
@@ -38,7 +41,23 @@ function refused(error) {
   return error.name === 'LockError' || error.name === 'ExecutionError';
 }
 
+// A Mutex of redis-semaphore, whose lock is the key with `mutex:` before it.
+async function runSemaphore(words) {
+  if (words[0] === 'lock') {
+    lock = new semaphore.Mutex(clients[0], words[1], { lockTimeout: Number(words[2]), acquireAttemptsLimit: 1, refreshInterval: 0 });
+    return (await lock.tryAcquire()) ? 'held' : 'refused';
+  }
+  if (words[0] === 'token') {
+    const token = await clients[0].call('LOCKTOKEN', lock._key, lock.identifier);
+    return token === null ? 'none' : `token ${token}`;
+  }
+  if (words[0] === 'extend') return (await lock._refresh()) ? 'held' : 'lost';
+  await lock.release();
+  return 'done';
+}
+
 async function run(words) {
+  if (semaphore) return runSemaphore(words);
   if (words[0] === 'lock') {
     try {
       lock = old ? await redlock.lock(words[1], Number(words[2])) : await redlock.acquire([words[1]], Number(words[2]));
