@@ -21,7 +21,7 @@ OTHERS = ('docs/FRONTDOOR.md', 'tests/README.md')
 # The mark over a block, and the file with the test that runs it.
 BLOCKS = {
     'quickstart': 'tests/integration/readme.py', 'node': 'tests/integration/readme.py', 'three nodes': 'tests/integration/readme.py',
-    'build': 'tests/integration/readme.py', 'try': 'tests/integration/first_hour.py', 'guard': 'tests/guards/postgresql.py',
+    'build': 'tests/integration/readme.py', 'try': 'tests/integration/first_steps.py', 'guard': 'tests/guards/postgresql.py',
 }
 
 # Waits for a node, as a shell: at most four minutes.

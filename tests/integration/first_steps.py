@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What a new user meets in the first hour: the blocks of README and docs/START.md as they stand there, and the traps of the command line."""
+"""The first steps of a new user: the blocks of docs/START.md as they stand there, and mistakes at the command line."""
 
 import json
 import os
