@@ -268,6 +268,11 @@ class RedisPy(Library):
     name = "redis-py's Lock"
 
 
+class DjangoRedis(Library):
+    name = 'django-redis'
+    key_format = ':1:%s'  # the cache's prefix and version
+
+
 class RedisPy5(Library):
     name = "redis-py's Lock 5"
 

@@ -303,6 +303,7 @@ COMMANDS = {
     'redlock-py': _python('redlock-py'),
     'pottery': _python('pottery'),
     'python-redis-lock': _python('python-redis-lock'),
+    'django-redis': _python('django-redis'),
     'redsync': lambda at: [go(), 'redsync', at],
     'redsync, sentinel': lambda at: [go(), 'redsync', at, 'sentinel'],
     'bsm/redislock': lambda at: [go(), 'redislock', at],

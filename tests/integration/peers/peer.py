@@ -60,6 +60,30 @@ class RedisPy:
         return token_of(self.server, self.held.name, self.held.local.token)
 
 
+class DjangoRedis(RedisPy):
+    """The lock of Django's cache in Redis, which is redis-py's with a prefix."""
+
+    def __init__(self, servers):
+        import django
+        from django.conf import settings
+        address = servers[0].get_connection_kwargs()
+        scheme = 'rediss' if os.environ.get('PEER_CA') else 'redis'
+        options = {key: address[key] for key in ('username', 'password', 'ssl_ca_certs', 'retry', 'socket_timeout') if key in address}
+        settings.configure(CACHES={'default': {
+            'BACKEND': 'django_redis.cache.RedisCache', 'LOCATION': '%s://%s:%d/0' % (scheme, address['host'], address['port']),
+            'OPTIONS': {'CONNECTION_POOL_KWARGS': options}}})
+        django.setup()
+        from django.core.cache import cache
+        self.server, self.cache = servers[0], cache
+
+    def lock(self, key, ttl_ms):
+        lock = self.cache.lock(key, timeout=ttl_ms / 1000, blocking=False)
+        if not lock.acquire():
+            return 'refused'
+        self.held = lock
+        return 'held'
+
+
 class RedlockPy:
     def __init__(self, servers):
         from redlock import Redlock
@@ -206,7 +230,8 @@ class Aioredlock:
         return 'none' if token is None else 'token %d' % token
 
 
-LIBRARIES = {'redis-py': RedisPy, 'redlock-py': RedlockPy, 'pottery': Pottery, 'python-redis-lock': PythonRedisLock}
+LIBRARIES = {'redis-py': RedisPy, 'redlock-py': RedlockPy, 'pottery': Pottery, 'python-redis-lock': PythonRedisLock,
+             'django-redis': DjangoRedis}
 
 
 def main():
