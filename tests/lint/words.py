@@ -32,7 +32,7 @@ PHRASES = [
     (re.compile(r'(?<!no )\b[Ss]uch\b(?! as\b)'), 'say which one: this, that, of this kind'),
     (re.compile(r'\b(?:that|those) of\b(?! (?:the|a|an) (?:\w+ )?(?:who|which|that))'), 'repeat the noun'),
 ]
-READ_BY_USERS = re.compile(r'(?:(?:deploy|tests|src)/(?:\w+/)*)?(?:README|PARTS|CONTRIBUTING|BUGS|CHANGELOG)\.md$|docs/.*\.md$|include/fencelock/(?!client\.h).*\.h$')
+READ_BY_USERS = re.compile(r'(?:(?:deploy|jepsen|tests|src)/(?:\w+/)*)?(?:README|PARTS|CONTRIBUTING|BUGS|CHANGELOG)\.md$|docs/.*\.md$|include/fencelock/(?!client\.h).*\.h$')
 SENTENCE_MAX = 25
 # Where a sentence ends, within a paragraph, an item of a list or a cell of a table: a colon opens another thought.
 END = re.compile(r'[.?!:](?=["\')*_\]]*(?:\s|$))')
@@ -52,7 +52,7 @@ ALLOWED = [
 ]
 # The list itself, and what tells how things were called when they were decided.
 SKIPPED = re.compile(r'tests/lint/words\.py$|docs/adr/|docs/GLOSSARY\.md$|docs/bugs\.csv$|tests/fuzz/corpus/')
-TOPS = ('src', 'include', 'tests', 'docs', 'deploy/README.md', 'README.md', 'CONTRIBUTING.md', 'BUGS.md', 'CHANGELOG.md')
+TOPS = ('src', 'include', 'tests', 'docs', 'deploy/README.md', 'jepsen/README.md', 'README.md', 'CONTRIBUTING.md', 'BUGS.md', 'CHANGELOG.md')
 TOKEN = re.compile(r'(?P<comment>/\*.*?\*/|//[^\n]*)|(?P<text>"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\')|(?P<name>[A-Za-z_]\w*)', re.S)
 WORD = re.compile(r'[A-Za-z]+')
 
