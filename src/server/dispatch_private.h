@@ -38,31 +38,20 @@ enum call_signal {
 };
 #define SIGNALS_MAX 4096u
 #define SIGNALS_ADDRESS_MAX (SIGNALS_MAX / 4 * 3)
-#define SIGNALS_CONNECTION_MAX 64u
+#define SIGNALS_CONNECTION_MAX 64u /* requests of its connection, of whatever kind */
+#define SIGNALS_ADDRESSES 1024u    /* addresses are counted by their numbers */
 
 struct signals {
     struct fli_map names;    /* struct signal_name */
     struct fli_list waiting; /* calls that are ASKED or PARKED */
     struct fli_list fired;
-    struct fli_list ended;        /* calls that are to be answered */
-    struct fli_list spare;        /* names for reuse */
-    struct fli_map shares;        /* struct signal_share */
-    struct fli_list spare_shares; /* for reuse */
+    struct fli_list ended; /* calls that are to be answered */
+    struct fli_list spare; /* names for reuse */
     size_t n;
+    unsigned of_address[SIGNALS_ADDRESSES];
     uint64_t seed[2];
     uint64_t next_ms; /* no BLPOP times out before */
 };
-
-/* How many BLPOPs a connection, or an address, has. */
-#define SIGNAL_SHARE_KEY 9u
-struct signal_share {
-    struct fli_map_node node;
-    struct fli_list spare;
-    uint8_t key[SIGNAL_SHARE_KEY]; /* enum signal_share_of, and the number of the connection or
-                                      address */
-    unsigned n;
-};
-enum signal_share_of { SIGNAL_OF_CONNECTION, SIGNAL_OF_ADDRESS };
 
 /* A lock that BLPOPs wait for. Its name is that of its first call; there is always one. */
 struct signal_name {
@@ -75,9 +64,8 @@ struct call {
     struct node_ticket ticket;
     struct fli_list link; /* spare, parts, cleanup, again, signals */
     struct parked_request parked;
-    struct fli_list waiting;        /* of signals */
-    struct signal_name *awaited;    /* of a BLPOP: NULL unless it is ASKED or PARKED */
-    struct signal_share *shares[2]; /* of a BLPOP: by enum signal_share_of */
+    struct fli_list waiting;     /* of signals */
+    struct signal_name *awaited; /* of a BLPOP: NULL unless it is ASKED or PARKED */
     struct dispatch *dispatch;
     void *request; /* NULL: nothing is to be answered */
     struct dispatch_slot *slot;
@@ -107,7 +95,7 @@ struct call {
                                   refused */
     unsigned tries;
     uint64_t wait_ms;
-    uint64_t address;  /* of a client that has left, as dispatch_config says */
+    uint64_t address;  /* of a client that has left, or waits in BLPOP, as dispatch_config says */
     uint64_t since;    /* from parked_request_sent() */
     uint64_t restores; /* of dispatch, when it was submitted */
     uint64_t again_ms; /* when to try to clean up again; when a BLPOP ends */

@@ -25,83 +25,13 @@ static uint64_t now(const struct dispatch *d)
     return d->config.now_ms(d->config.ctx);
 }
 
-/* ---- who waits --------------------------------------------------------------------------- */
-
-static struct signal_share *share_of(const struct fli_map_node *node)
-{
-    return FLI_CONTAINER_OF((struct fli_map_node *)(uintptr_t)node, struct signal_share, node);
-}
-
-static bool share_eq(const struct fli_map_node *node, const void *key, size_t key_len)
-{
-    FLI_ASSERT(key_len == SIGNAL_SHARE_KEY);
-    return memcmp(share_of(node)->key, key, key_len) == 0;
-}
-
-static uint64_t number_of(const struct dispatch *d, void *request, enum signal_share_of of)
-{
-    uint64_t (*number)(void *ctx, void *request) =
-        of == SIGNAL_OF_ADDRESS ? d->config.address : d->config.source;
-    return number == NULL ? 0 : number(d->config.ctx, request);
-}
-
-/* NULL: it has none. */
-static struct signal_share *find_share(struct dispatch *d, void *request, enum signal_share_of of,
-                                       uint8_t key[SIGNAL_SHARE_KEY], uint64_t *ret_hash)
-{
-    struct fli_map *shares = &d->signals.shares;
-    key[0] = (uint8_t)of;
-    fli_put_u64(key + 1, number_of(d, request, of));
-    *ret_hash = fli_map_hash(shares, key, SIGNAL_SHARE_KEY);
-    struct fli_map_node *node = fli_map_find_hashed(shares, *ret_hash, key, SIGNAL_SHARE_KEY);
-    return node == NULL ? NULL : share_of(node);
-}
-
 /* One client may not have all places, which others need as well, for as long as a day. */
-static bool is_full(struct dispatch *d, void *request)
+static bool is_full(struct dispatch *d, void *request, uint64_t address)
 {
-    static const unsigned max[] = {
-        [SIGNAL_OF_CONNECTION] = SIGNALS_CONNECTION_MAX, [SIGNAL_OF_ADDRESS] = SIGNALS_ADDRESS_MAX};
-    uint8_t key[SIGNAL_SHARE_KEY];
-    uint64_t hash = 0;
-    for (unsigned of = SIGNAL_OF_CONNECTION; of <= SIGNAL_OF_ADDRESS; of++) {
-        const struct signal_share *share = find_share(d, request, of, key, &hash);
-        if (share != NULL && share->n >= max[of]) {
-            return true;
-        }
-    }
-    return d->signals.n >= SIGNALS_MAX;
-}
-
-static struct signal_share *take_share(struct dispatch *d, void *request, enum signal_share_of of)
-{
-    struct signals *s = &d->signals;
-    uint8_t key[SIGNAL_SHARE_KEY];
-    uint64_t hash = 0;
-    struct signal_share *share = find_share(d, request, of, key, &hash);
-    if (share == NULL) {
-        struct fli_list *link = fli_list_pop(&s->spare_shares);
-        share = link != NULL ? FLI_CONTAINER_OF(link, struct signal_share, spare)
-                             : fli_xmalloc(sizeof *share);
-        fli_list_init(&share->spare);
-        memcpy(share->key, key, sizeof key);
-        share->n = 0;
-        if (fli_map_insert(&s->shares, &share->node, hash) != 0) {
-            fli_fatal("out of memory for a waiting request");
-        }
-    }
-    share->n++;
-    return share;
-}
-
-static void give_share(struct signals *s, struct signal_share *share)
-{
-    FLI_ASSERT(share->n > 0);
-    share->n--;
-    if (share->n == 0) {
-        fli_map_remove(&s->shares, &share->node);
-        fli_list_push(&s->spare_shares, &share->spare);
-    }
+    const struct dispatch_config *c = &d->config;
+    bool all_here = c->in_flight != NULL && c->in_flight(c->ctx, request) > SIGNALS_CONNECTION_MAX;
+    return all_here || d->signals.n >= SIGNALS_MAX ||
+           d->signals.of_address[address % SIGNALS_ADDRESSES] >= SIGNALS_ADDRESS_MAX;
 }
 
 /* ---- the locks that are waited for ----------------------------------------------------------- */
@@ -119,8 +49,6 @@ void signals_init(struct signals *s)
 {
     fli_random(s->seed, sizeof s->seed);
     fli_map_init(&s->names, name_eq, s->seed);
-    fli_map_init(&s->shares, share_eq, s->seed);
-    fli_list_init(&s->spare_shares);
     fli_list_init(&s->waiting);
     fli_list_init(&s->fired);
     fli_list_init(&s->ended);
@@ -131,15 +59,11 @@ void signals_init(struct signals *s)
 void signals_fini(struct signals *s)
 {
     struct fli_list *link = NULL;
-    FLI_ASSERT(s->n == 0 && s->names.len == 0 && s->shares.len == 0);
+    FLI_ASSERT(s->n == 0 && s->names.len == 0);
     while ((link = fli_list_pop(&s->spare)) != NULL) {
         free(FLI_CONTAINER_OF(link, struct signal_name, spare));
     }
-    while ((link = fli_list_pop(&s->spare_shares)) != NULL) {
-        free(FLI_CONTAINER_OF(link, struct signal_share, spare));
-    }
     fli_map_fini(&s->names);
-    fli_map_fini(&s->shares);
 }
 
 static struct signal_name *find(struct signals *s, struct fli_slice name, uint64_t *ret_hash)
@@ -149,7 +73,7 @@ static struct signal_name *find(struct signals *s, struct fli_slice name, uint64
     return node == NULL ? NULL : FLI_CONTAINER_OF(node, struct signal_name, node);
 }
 
-static void enter(struct call *c, void *request)
+static void enter(struct call *c)
 {
     struct dispatch *d = c->dispatch;
     struct signals *s = &d->signals;
@@ -167,10 +91,9 @@ static void enter(struct call *c, void *request)
     }
     c->signal = SIGNAL_ASKED;
     c->awaited = name;
-    c->shares[SIGNAL_OF_CONNECTION] = take_share(d, request, SIGNAL_OF_CONNECTION);
-    c->shares[SIGNAL_OF_ADDRESS] = take_share(d, request, SIGNAL_OF_ADDRESS);
     fli_list_push(&name->calls, &c->link);
     fli_list_push(&s->waiting, &c->waiting);
+    s->of_address[c->address % SIGNALS_ADDRESSES]++;
     s->n++;
 }
 
@@ -190,14 +113,14 @@ static void forget(struct call *c)
 
 static void leave(struct call *c)
 {
-    FLI_ASSERT(c->signal != SIGNAL_NONE && c->dispatch->signals.n > 0);
+    struct signals *s = &c->dispatch->signals;
+    FLI_ASSERT(c->signal != SIGNAL_NONE && s->n > 0);
     if (c->awaited != NULL) {
         forget(c);
     }
     fli_list_remove(&c->link);
-    give_share(&c->dispatch->signals, c->shares[SIGNAL_OF_CONNECTION]);
-    give_share(&c->dispatch->signals, c->shares[SIGNAL_OF_ADDRESS]);
-    c->dispatch->signals.n--;
+    s->of_address[c->address % SIGNALS_ADDRESSES]--;
+    s->n--;
     c->signal = SIGNAL_NONE;
 }
 
@@ -312,7 +235,7 @@ static void submit(struct call *c, void *request)
     if (d->config.set_sender != NULL) {
         d->config.set_sender(d->config.users_ctx, request, &m);
     }
-    enter(c, request); /* before the query, so that no end of a hold is missed from here on */
+    enter(c); /* before the query, so that no end of a hold is missed from here on */
     int rc = dispatch_submit(c, &m, on_asked);
     if (rc != 0) {
         leave(c);
@@ -336,12 +259,14 @@ void signals_request(struct dispatch *d, void *request, struct dispatch_slot *sl
         dispatch_error(d, request, "ERR", "timeout is not a float or out of range");
         return;
     }
-    if (dispatch_is_full(d, request, 1) || is_full(d, request)) {
+    uint64_t address = d->config.address == NULL ? 0 : d->config.address(d->config.ctx, request);
+    if (dispatch_is_full(d, request, 1) || is_full(d, request, address)) {
         dispatch_fail(d, request, FL_EBUSY, true);
         return;
     }
     struct call *c = dispatch_attach(d, request, slot, proto, FLI_CMD_BLPOP);
     c->restores = d->restores;
+    c->address = address;
     c->again_ms = now(d) + wait_ms;
     c->name_len = (uint8_t)(args[0].len - SIGNAL_LEN + LOCK_LEN);
     memcpy(c->name, LOCK, LOCK_LEN);

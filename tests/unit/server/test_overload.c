@@ -290,10 +290,11 @@ TEST(requests_are_limited)
 /* --- BLPOPs that wait --- */
 
 static uint64_t asks_as[2]; /* the connection and the address of the next request */
+static unsigned waiting_of[2 * SIGNALS_MAX];
 
-static uint64_t connection_of(void *ctx, void *request)
+static unsigned in_flight_of(void *ctx, void *request)
 {
-    return asks_as[0];
+    return waiting_of[asks_as[0]] + 1;
 }
 
 static uint64_t address_of(void *ctx, void *request)
@@ -315,6 +316,7 @@ static bool waits(struct fake *f, struct dispatch_slot *slot)
     } else {
         result(last_sent(f), (struct machine_result){.code = MACHINE_HELD});
         f->sent_n = 0;
+        waiting_of[asks_as[0]]++;
     }
     fli_buf_fini(&unused.reply);
     return !unused.answered;
@@ -338,11 +340,11 @@ TEST_WITH(who_waits_leaves_places_to_others, fake_setup, fake_teardown)
     static struct dispatch_slot slots[SIGNALS_MAX + 1];
     struct fake *f = *state;
     f->d->config.frontdoor = &frontdoor;
-    f->d->config.source = connection_of;
+    f->d->config.in_flight = in_flight_of;
     f->d->config.address = address_of;
     asks_as[1] = 1;
     fill_address(f, slots);
-    asks_as[0] = 10000;
+    asks_as[0] = SIGNALS_MAX;
     assert_false(waits(f, &slots[SIGNALS_MAX]));
     asks_as[1] = 2;
     for (unsigned i = SIGNALS_ADDRESS_MAX; i < SIGNALS_MAX; i++) {
@@ -351,13 +353,17 @@ TEST_WITH(who_waits_leaves_places_to_others, fake_setup, fake_teardown)
     }
     asks_as[1] = 3;
     assert_false(waits(f, &slots[SIGNALS_MAX])); /* of all clients together */
-    dispatch_cancel(f->d, &slots[0]);
     asks_as[0] = 1;
     asks_as[1] = 1;
+    dispatch_cancel(f->d, &slots[0]);
+    waiting_of[1]--;
     assert_true(waits(f, &slots[0])); /* its place is free again, and no other one */
     assert_false(waits(f, &slots[SIGNALS_MAX]));
     for (unsigned i = 0; i < SIGNALS_MAX; i++) {
+        asks_as[1] = i < SIGNALS_ADDRESS_MAX ? 1 : 2;
         dispatch_cancel(f->d, &slots[i]);
     }
-    assert_int_equal(f->d->signals.shares.len, 0);
+    for (unsigned i = 0; i < SIGNALS_ADDRESSES; i++) {
+        assert_int_equal(f->d->signals.of_address[i], 0);
+    }
 }

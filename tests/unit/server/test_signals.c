@@ -98,21 +98,20 @@ TEST_WITH(signals_are_found_by_their_lock, setup_frontdoor, fake_teardown)
 
 #define MANY (2 * DISPATCH_TOLD_MAX + 1)
 
-static uint64_t next_source(void *ctx, void *request)
+static uint64_t next_address(void *ctx, void *request)
 {
     static uint64_t requests;
     return requests++ / SIGNALS_CONNECTION_MAX;
 }
 
-/* As many BLPOPs of one lock, each of them parked. Their addresses are many, as their connections.
+/* As many BLPOPs of one lock, each of them parked. Their addresses are many.
  * The caller frees them. */
 static struct asked *park_many(struct fake *f)
 {
     static const char *const words[] = {"BLPOP", "lock-signal:x", "60"};
     struct asked *many = calloc(MANY, sizeof *many);
     struct fli_slice argv[3];
-    f->d->config.source = next_source;
-    f->d->config.address = next_source;
+    f->d->config.address = next_address;
     for (unsigned i = 0; i < 3; i++) {
         argv[i] = (struct fli_slice){(const uint8_t *)words[i], strlen(words[i])};
     }
