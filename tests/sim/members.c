@@ -11,7 +11,8 @@
 
 #include "members.h"
 
-#define BACK_MS 300u /* until a node comes back whose disk was exchanged */
+#define STAYS_MS 2000u /* that a node which is replaced runs on, in every other case */
+#define BACK_MS 300u   /* until a node comes back whose disk was exchanged */
 
 static void address_of(const struct sim_node *n, unsigned port, char out[MEMBER_ADDRESS_MAX])
 {
@@ -87,6 +88,18 @@ static void ask(struct sim_node *n, struct sim_node *leader, enum node_change_ki
               leader->index + 1);
 }
 
+static uint64_t stays_until[SIM_NODES_MAX]; /* 0: it has not been granted yet */
+
+/* Whether the one that is replaced runs on: it must not come back in its own place. */
+static bool stays(const struct sim_node *n)
+{
+    uint64_t *until = &stays_until[n->index];
+    if (*until == 0) {
+        *until = n->sim->now + (n->goes % 2 == 0 ? STAYS_MS : 0);
+    }
+    return !n->sim->healed && n->sim->now < *until;
+}
+
 void sim_member_begin(struct sim_node *n, const struct sim_fault *f)
 {
     static const enum sim_change kinds[] = {SIM_CHANGE_REMOVE, SIM_CHANGE_REPLACE, SIM_CHANGE_MOVE};
@@ -97,6 +110,7 @@ void sim_member_begin(struct sim_node *n, const struct sim_fault *f)
     n->keeps_disk = f->both;
     n->granted = false;
     n->goes = 0;
+    stays_until[n->index] = 0;
     n->wiped = true;
     n->whole = false;
     n->port = n->change == SIM_CHANGE_REMOVE ? n->port : 2 + (n->port + 1) % 5;
@@ -189,6 +203,9 @@ void sim_member_tend(struct sim_node *n)
         /* Another plan says nothing: it may still be the one by which the node was added. A disk
          * that was emptied before may have been taken in meanwhile: it stays. */
         if (n->granted || node.plan == MACHINE_PLAN_REPLACE) {
+            if (stays(n)) {
+                break;
+            }
             come_back(n, n->disk.identity.incarnation == n->goes);
             n->change = SIM_CHANGE_ADD;
         } else {

@@ -267,6 +267,7 @@ int __wrap_proposer_add(struct proposer *p, struct node_ticket *t, const void *c
         sim_operations_submitted(sim_running->current, &c);
     } else if (c.op == MACHINE_OP_JOIN) {
         check_joins(sim_running->current, &c);
+        sim_operations_joins(sim_running->current, c.number, c.number2);
         check_end(sim_running->current, &c);
     } else if (c.op == MACHINE_OP_FORGET || c.op == MACHINE_OP_NODE_SETTLED) {
         check_end(sim_running->current, &c);

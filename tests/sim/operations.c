@@ -4,10 +4,12 @@
  *   - Whoever is told OK finds its plan in the log, and of FORGET the incarnation gone. Whoever is
  *     told that a change is surely not made finds it nowhere, ever. UNCERTAIN is said only of what
  *     was submitted.
- *   - One operation has one answer. */
+ *   - One operation has one answer.
+ *   - What REPLACE has thrown out does not come back. */
 #include "members.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "consensus/membership_private.h"
 
@@ -15,6 +17,7 @@
 struct submitted {
     uint64_t id, term;
     uint8_t op;
+    bool bars;                  /* by REPLACE: that incarnation may not come back */
     bool denied, applied, done; /* denied: its operator was told that it is not made */
 };
 
@@ -31,10 +34,14 @@ struct operation {
 static struct submitted *all;
 static size_t all_cap, all_len;
 static struct operation *at[SIM_NODES_MAX]; /* that a node is about */
+/* Incarnations that give way to a successor, and that have. */
+static uint64_t giving_way[SIM_NODES_MAX + 1], barred[SIM_NODES_MAX + 1];
 
 void sim_operations_init(void)
 {
     all_len = 0;
+    memset(giving_way, 0, sizeof giving_way);
+    memset(barred, 0, sizeof barred);
 }
 
 void sim_operations_fini(void)
@@ -128,6 +135,22 @@ void sim_operations_submitted(const struct sim_node *by, const struct machine_co
     o->submitted = all_len;
 }
 
+/* One that leaves withdraws the plans by which others were to leave. */
+static void note_leaves(const struct sim *s, const struct submitted *p)
+{
+    const struct machine *m = fsm_machine(s->current->node->fsm);
+    memset(giving_way, 0, sizeof giving_way);
+    if (p->id <= SIM_NODES_MAX && p->bars) {
+        giving_way[p->id] = machine_incarnation(m, p->id);
+    }
+}
+
+void sim_operations_joins(const struct sim_node *by, uint64_t id, uint64_t incarnation)
+{
+    SIM_CHECK(by->sim, id > SIM_NODES_MAX || incarnation != barred[id],
+              "node %llu joins as what its operator has replaced", (unsigned long long)id);
+}
+
 void sim_operations_applied(const struct sim *s, const struct machine_command *c,
                             const struct machine_result *r)
 {
@@ -145,5 +168,12 @@ void sim_operations_applied(const struct sim *s, const struct machine_command *c
     if (found != NULL) {
         found->applied = true;
         found->done = r->code == MACHINE_DONE;
+    }
+    if (found != NULL && found->done && c->op != MACHINE_OP_NODE_ADD) {
+        note_leaves(s, found);
+    } else if (c->op == MACHINE_OP_FORGET && r->code == MACHINE_DONE &&
+               c->number <= SIM_NODES_MAX) {
+        barred[c->number] = giving_way[c->number] != 0 ? giving_way[c->number] : barred[c->number];
+        giving_way[c->number] = 0;
     }
 }
