@@ -9,7 +9,8 @@
  *   tail       the newest file of a log is gone
  *   often      a node is removed and added again, more often than others have places for it
  *   busy       an operator's request waits for another command, and what it needs goes meanwhile
- *   four       of four that vote one is away, and another one is to move or to leave */
+ *   four       of four that vote one is away, and another one is to move or to leave
+ *   learner    a learner is away while another node is added */
 
 #include <string.h>
 
@@ -521,6 +522,68 @@ static void play_four(struct sim *s)
     leave_to_operator(gone);
 }
 
+/* ---- learner ---- */
+
+static const struct configuration_server *server_of(const struct sim_node *n)
+{
+    const struct sim_node *leader = sim_leader(n->sim);
+    return leader == NULL
+               ? NULL
+               : configuration_find(replica_configuration(leader->node->replica), n->index + 1);
+}
+
+static bool is_member(const struct sim_node *n)
+{
+    return server_of(n) != NULL;
+}
+
+static bool is_voter(const struct sim_node *n)
+{
+    const struct configuration_server *is = server_of(n);
+    return is != NULL && is->role == CONFIGURATION_VOTER;
+}
+
+static void take_out(struct sim_node *n)
+{
+    struct node_change remove = {.kind = NODE_CHANGE_REMOVE, .id = n->index + 1};
+    n->wiped = true;
+    change(n->sim, &remove);
+    wait_for(n, is_no_member, LATE_MS, "it is not taken out");
+    if (sim_node_runs(n)) {
+        sim_node_crash(n, false);
+    }
+}
+
+static void bring_in(struct sim_node *n)
+{
+    struct node_change add = {.kind = NODE_CHANGE_ADD, .id = n->index + 1};
+    (void)snprintf(add.address, sizeof add.address, "node%u:1", n->index + 1);
+    sim_disk_wipe(n);
+    n->joins = true;
+    sim_node_start(n);
+    change(n->sim, &add);
+}
+
+/* A learner is cut off before it votes. The next one that is added does not wait for it. */
+static void play_learner(struct sim *s)
+{
+    struct sim_node *leader = the_leader(s);
+    struct sim_node *away = other(s, leader, 0);
+    struct sim_node *next = other(s, leader, 1 + (unsigned)sim_below(s, s->n - 2));
+    take_out(away);
+    take_out(next);
+    bring_in(away);
+    wait_for(away, is_member, LATE_MS, "it is not added");
+    s->marks->scenarios_told += !is_voter(away);
+    cut_off(away, 4 * LATE_MS);
+    bring_in(next);
+    wait_for(next, is_voter, 2 * LATE_MS, "it does not vote while another one is away");
+    cut_off(away, 0);
+    wait_for(away, is_voter, LATE_MS, "it does not vote");
+    leave_to_operator(away);
+    leave_to_operator(next);
+}
+
 /* ---- lacks ---- */
 
 static bool all_know_more(const struct sim_node *of, uint64_t index)
@@ -663,6 +726,7 @@ static const struct {
     [SIM_SCENARIO_TAIL] = {"tail", 3, false, play_tail},
     [SIM_SCENARIO_OFTEN] = {"often", 3, true, play_often},
     [SIM_SCENARIO_FOUR] = {"four", 5, false, play_four},
+    [SIM_SCENARIO_LEARNER] = {"learner", 5, false, play_learner},
 };
 
 const char *sim_scenario_name(enum sim_scenario k)
