@@ -82,7 +82,7 @@ class Client:
         options = _lease.Options(name, ttl, wait, shared, permits, also)
         lease = Lease(self, name, _lease.next_number())
         answered = threading.Event()
-        operation = _lease.Operation(answered.set)
+        operation = _lease.Operation(self, answered.set)
         try:
             with self._guard:
                 self._check()
@@ -96,6 +96,7 @@ class Client:
             return lease
         except BaseException: # also of a KeyboardInterrupt
             if lease._lock is None:
+                _lease._leases.pop(lease._number, None)
                 operation.give_up()
             else:
                 lease._start_release(int)
@@ -145,8 +146,10 @@ class Client:
                 event = _watch.event_of(said) if status == 0 else None
                 if event is not None:
                     yield event
-                elif status not in (0, -1102) and not self._closed:
-                    raise _errors.of(status, _native.text_of(lib.fl_client_error(self._handle)))
+                elif status not in (0, -1102):
+                    with self._guard: # a handle that is closed says nothing more
+                        if not self._closed:
+                            raise _errors.of(status, _native.text_of(lib.fl_client_error(self._handle)))
         finally:
             lib.fl_watch_close(watch)
 
@@ -184,6 +187,7 @@ class Client:
         for operation in waits:
             operation.wake()
         lib.fl_close(self._handle)
+        _lease.drop(self, True)
 
     def __enter__(self):
         return self

@@ -48,8 +48,8 @@ class Options:
 class Operation:
     """A request that is under way. The callback of the library ends it, or who waits for it gives it up: the first of them has it."""
 
-    def __init__(self, wake):
-        self.number, self.wake = next(_numbers), wake
+    def __init__(self, client, wake):
+        self.number, self.client, self.wake = next(_numbers), client, wake
         self.first, self.given_up = threading.Lock(), threading.Lock()
         self.call = c_void_p()
         self.over = False
@@ -171,7 +171,7 @@ class LeaseBase:
         self._ended(_errors.ReleasedError)
         if lock is None:
             return None, held
-        operation = Operation(wake)
+        operation = Operation(self._client, wake)
         status = lib.fl_lock_release_start(lock, RELEASE_S * 1000, on_done, operation.number)
         if status != 0:
             operation.status, operation.error = status, _native.text_of(lib.fl_strerror(status))
@@ -198,6 +198,16 @@ def adopt(operation, lease):
     lock, operation.lock = operation.lock, None
     lease._begin(lock, operation.token)
     return lease
+
+
+def drop(client, wake):
+    """After fl_close(), which no callback follows: of what was under way nothing more is heard."""
+    for operation in [o for o in list(_operations.values()) if o.client is client]:
+        operation.given_up.acquire(blocking=False)
+        _operations.pop(operation.number, None)
+        operation.status, operation.error, operation.over = -1101, 'the client was closed before the answer', True
+        if wake:
+            operation.wake()
 
 
 def next_number():

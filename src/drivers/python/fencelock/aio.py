@@ -107,7 +107,7 @@ class Client:
         self._check()
         lease = Lease(self, options.name, _lease.next_number())
         answered = asyncio.Event()
-        operation = _lease.Operation(answered.set)
+        operation = _lease.Operation(self, answered.set)
         self._waits.add(operation)
         try:
             _lease.start_take(self._handle, options, lease, operation)
@@ -178,16 +178,13 @@ class Client:
 
     def _end(self):
         self._closed = True
-        if not self._loop.is_closed():
+        is_open = not self._loop.is_closed()
+        if is_open:
             self._loop.remove_reader(lib.fl_fd(self._handle))
         lib.fl_close(self._handle)
-        for operation in list(self._waits):
-            operation.given_up.acquire(blocking=False)
-            _lease._operations.pop(operation.number, None)
-            if not self._loop.is_closed():
-                operation.wake()
-        for turned in self._watches:
-            turned.set()
+        _lease.drop(self, is_open)
+        for wake in [*(turned.set for turned in self._watches), *(o.wake for o in self._waits)] if is_open else ():
+            wake()
 
     async def __aenter__(self):
         return self

@@ -36,8 +36,14 @@ def run_apart(program, *arguments, **kwargs):
     return subprocess.run([sys.executable, '-B', '-c', textwrap.dedent(program), URL, *arguments], capture_output=True, text=True, timeout=PATIENCE, **kwargs)
 
 
+def nothing_is_left():
+    """Of a client that was closed the driver knows no lease and no request."""
+    assert (fencelock._lease._leases, fencelock._lease._operations) == ({}, {}), (fencelock._lease._leases, fencelock._lease._operations)
+
+
 class Blocking(unittest.TestCase):
     def setUp(self):
+        self.addCleanup(nothing_is_left)
         self.locks = fencelock.connect(URL)
         self.addCleanup(self.locks.close)
 
@@ -178,6 +184,56 @@ class Blocking(unittest.TestCase):
                 marks.admit(wrong)
 
 
+    def test_many_threads_and_a_close(self):
+        """Takes, waits that are stopped, releases by another thread, and a close in the midst: each thread gets to its end, and nothing is left."""
+        locks, enough, watching, taken, unexpected = fencelock.connect(URL), threading.Event(), threading.Event(), [], []
+
+        def guarded(run):
+            def body():
+                try:
+                    run()
+                except fencelock.Closed:
+                    pass
+                except BaseException as e: # noqa: BLE001
+                    unexpected.append(e)
+            return threading.Thread(target=body)
+
+        def take(i):
+            stop = threading.Event()
+            if i % 3 == 0:
+                threading.Timer(0.01, stop.set).start()
+            try:
+                lease = locks.acquire('crowd-%d' % (i % 7), ttl=(5, 60)[i % 2], wait=(0, None)[i % 5 > 0], stop=stop)
+                threads.append(guarded(lambda: self.give_back(lease)))
+                threads[-1].start()
+                taken.append(lease.remaining)
+            except (fencelock.NotAcquired, fencelock.Uncertain, fencelock.LostError):
+                pass
+            if len(taken) > 300:
+                enough.set()
+
+        def worker(n):
+            for i in range(n, 1 << 30, 16):
+                take(i)
+
+        def watch():
+            for _ in locks.watch('crowd-*'):
+                watching.set()
+        threads = [guarded(lambda n=n: worker(n)) for n in range(16)] + [guarded(watch)]
+        for thread in list(threads):
+            thread.start()
+        self.assertTrue(watching.wait(PATIENCE) and enough.wait(PATIENCE))
+        locks.close()
+        for thread in list(threads):
+            thread.join(PATIENCE)
+        self.assertEqual(([t for t in threads if t.is_alive()], unexpected), ([], []))
+
+    @staticmethod
+    def give_back(lease):
+        with contextlib.suppress(fencelock.LostError, fencelock.Uncertain):
+            lease.release()
+
+
 class Forked(unittest.TestCase):
     def test_preforking_server(self):
         """The parent connects and holds a lock; its children use the same client, each for itself."""
@@ -270,6 +326,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
 
     async def asyncTearDown(self):
         await self.locks.close()
+        nothing_is_left()
 
     async def free(self, name):
         await (await self.locks.acquire(name, ttl=LONG, wait=PATIENCE)).release()
