@@ -13,6 +13,7 @@ const (
 	ttlMin      = 50 * time.Millisecond
 	ttlMost     = 24 * time.Hour
 	permitsMax  = 1000000
+	valueMax    = 1024
 	ttlUsual    = 10 * time.Second
 	patience    = 10 * time.Second // for an answer, on top of the wait
 	waitAtOnce  = 24 * time.Hour   // the longest wait that one request may ask for
@@ -26,6 +27,7 @@ type acquire struct {
 	wait    time.Duration
 	shared  bool
 	permits int
+	value   string
 	err     error
 }
 
@@ -61,6 +63,15 @@ func Permits(n int) Option {
 	return func(r *acquire) {
 		if r.permits = n; n < 1 || n > permitsMax {
 			r.err = fmt.Errorf("fencelock: Permits(%d): give 1 to %d", n, permitsMax)
+		}
+	}
+}
+
+// Value is what Holder tells others of the lease, such as the name of this process; 1024 bytes at most.
+func Value(text string) Option {
+	return func(r *acquire) {
+		if r.value = text; len(text) > valueMax {
+			r.err = fmt.Errorf("fencelock: Value has at most %d bytes, not %d", valueMax, len(text))
 		}
 	}
 }
@@ -104,6 +115,9 @@ func (r *acquire) words(owner string, attempt uint64, wait time.Duration) []any 
 	}
 	if r.permits != 0 {
 		w = append(w, "PERMITS", r.permits)
+	}
+	if r.value != "" {
+		w = append(w, "VALUE", r.value)
 	}
 	if attempt > 1 {
 		w = append(w, "ATTEMPT", attempt)

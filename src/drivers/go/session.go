@@ -220,19 +220,8 @@ func (s *session) holding() int {
 }
 
 func locksOf(show any) int64 {
-	switch m := show.(type) {
-	case map[any]any:
-		n, _ := m["locks"].(int64)
-		return n
-	case []any:
-		for i := 0; i+1 < len(m); i += 2 {
-			if m[i] == "locks" {
-				n, _ := m[i+1].(int64)
-				return n
-			}
-		}
-	}
-	return 0
+	n, _ := field(show, "locks").(int64)
+	return n
 }
 
 // findBroken asks about each lease, and ends those that the service does not know.

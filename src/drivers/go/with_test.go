@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,6 +43,27 @@ func TestWith(t *testing.T) {
 	}
 	if err = l.Release(ctx); err != nil || !errors.Is(l.Err(), fencelock.ErrReleased) || l.Remaining() != 0 {
 		t.Fatal(err, l.Err())
+	}
+}
+
+func TestHolder(t *testing.T) {
+	locks, ctx := connect(t), context.Background()
+	if h, err := locks.Holder(ctx, "lock"); h != nil || err != nil {
+		t.Fatal(h, err)
+	}
+	l, err := locks.Acquire(ctx, "lock", fencelock.Value("me"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := locks.Holder(ctx, "lock")
+	if err != nil || h == nil || h.Token != l.Token() || h.Value != "me" || h.Owner == "" || h.Label == "" {
+		t.Fatal(h, err)
+	}
+	if _, err = locks.Acquire(ctx, "most", fencelock.Value(strings.Repeat("v", 1024))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = locks.Acquire(ctx, "more", fencelock.Value(strings.Repeat("v", 1025))); err == nil {
+		t.Fatal("a value of 1025 bytes was taken")
 	}
 }
 

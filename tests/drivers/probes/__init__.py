@@ -1,6 +1,7 @@
 """How each driver's probe is built: below the build directory, or at DRIVER_PROBE, of the driver at DRIVER_SOURCE."""
 
 import fcntl
+import hashlib
 import os
 import re
 import shutil
@@ -22,6 +23,7 @@ def skip(why):
 
 
 class GoProbe:
+    calls_libc = False
     module = 'github.com/fencelock/fencelock/src/drivers/go'
     driver = os.environ.get('DRIVER_SOURCE') or os.path.join(ROOT, 'src/drivers/go')
     argv = [os.environ.get('DRIVER_PROBE') or os.path.join(BUILT, 'probe-go')]
@@ -34,19 +36,32 @@ class GoProbe:
             self.program(os.path.join(HERE, 'go'), scratch, self.argv[0])
 
     def program(self, source, scratch, target):
-        copy = os.path.join(scratch, 'program')
-        shutil.copytree(source, copy)
-        subprocess.run(['go', 'mod', 'edit', '-replace', '%s=%s' % (self.module, self.driver)], cwd=copy, check=True)
+        copy = self.copy(source, scratch)
         if subprocess.run(['go', 'mod', 'download'], cwd=copy).returncode != 0:
             skip('the modules that the driver stands on cannot be had')
         if subprocess.run(['go', 'build', '-o', target, '.'], cwd=copy).returncode != 0:
             sys.exit('the probe cannot be built')
 
+    def copy(self, source, scratch):
+        """Its go.mod finds the modules of the driver."""
+        copy = os.path.join(scratch, 'program')
+        shutil.copytree(source, copy)
+        places = {self.module + part: self.driver + part for part in ('', '/pgxfence', '/s3fence', '/k8slock')}
+        places['github.com/fencelock/fencelock/src/guards/s3/go'] = os.path.join(ROOT, 'src/guards/s3/go')
+        subprocess.run(['go', 'mod', 'edit', *('-replace=%s=%s' % place for place in places.items())], cwd=copy, check=True)
+        return copy
+
     def own_tests(self):
         return ['go', 'test', '-count=1', './...'], self.driver
 
-    def fences(self):
-        return None
+    def fences(self, scratch):
+        target = os.path.join(scratch, 'fences')
+        self.program(os.path.join(HERE, 'go-fences'), scratch, target)
+        return [target]
+
+    def kubernetes(self, scratch):
+        """Elections of client-go and controller-runtime: the command, and where it runs."""
+        return ['go', 'test', '-count=1', '-v', '-timeout=20m', './...'], self.copy(os.path.join(os.path.dirname(HERE), 'k8s'), scratch)
 
     def package(self, scratch, url):
         return [] # a module is its sources, which the probe is built from
@@ -106,10 +121,11 @@ func main() {
 
 class PythonProbe:
     """face: of asyncio, or the blocking one. Below the build directory there is a venv with psycopg, which is made once."""
+    calls_libc = True
     driver = os.environ.get('DRIVER_SOURCE') or os.path.join(ROOT, 'src/drivers/python')
     library = os.path.join(os.path.dirname(BUILT), 'src/client/libfencelock.so')
     venv = os.path.join(BUILT, 'venv')
-    needs = ['psycopg[binary]', 'SQLAlchemy', 'psycopg2-binary', 'greenlet', 'setuptools', 'wheel', 'build', 'pdoc', 'APScheduler<4', 'celery', 'boto3']
+    needs = ['psycopg[binary,pool]', 'SQLAlchemy', 'psycopg2-binary', 'greenlet', 'setuptools', 'wheel', 'build', 'pdoc', 'APScheduler<4', 'celery', 'boto3']
 
     def __init__(self, face):
         self.face = face
@@ -120,7 +136,7 @@ class PythonProbe:
         os.makedirs(BUILT, exist_ok=True)
         with open(self.venv + '.lock', 'w') as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not os.path.exists(os.path.join(self.venv, 'has-all')):
+            if not os.path.exists(self.has_all()):
                 self.make()
 
     def make(self):
@@ -129,7 +145,11 @@ class PythonProbe:
         if not made or subprocess.run([os.path.join(self.venv, 'bin/pip'), 'install', '-q', '--retries', '1', '--timeout', '30',
                                        '--disable-pip-version-check', *self.needs]).returncode != 0:
             skip('the packages that the driver is tested with cannot be had')
-        open(os.path.join(self.venv, 'has-all'), 'w').close()
+        open(self.has_all(), 'w').close()
+
+    def has_all(self):
+        """The mark of a venv that has what is needed now."""
+        return os.path.join(self.venv, 'has-' + hashlib.sha256(' '.join(self.needs).encode()).hexdigest()[:16])
 
     def own_tests(self):
         return [self.argv[0], '-B', '-W', 'error::ResourceWarning', '-m', 'unittest', 'discover', '-q', '-s', 'tests'], self.driver
@@ -150,7 +170,10 @@ class PythonProbe:
         yield [os.path.join(clean, 'bin/python'), '-B', '-c', program, url, clean], dict(bare, FENCELOCK_LIBRARY='')
         yield [self.argv[0], '-B', '-W', 'error', '-m', 'pdoc', '-o', os.path.join(scratch, 'pages'), 'fencelock', 'fencelock.aio'], {}
 
-    def fences(self):
+    def kubernetes(self, scratch):
+        return None
+
+    def fences(self, scratch):
         return [self.argv[0], '-B', os.path.join(self.driver, 'tests', 'fences.py')]
 
     RUN = {'threads': """

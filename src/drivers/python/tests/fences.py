@@ -9,15 +9,19 @@ import tempfile
 import time
 import unittest
 
+import boto3
 import psycopg
 import psycopg2
+import psycopg_pool
 import sqlalchemy
+from botocore.config import Config
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import sessionmaker
 
 import fencelock
 import fencelock.aio
 import fencelock.psycopg
+import fencelock.s3
 import fencelock.sqlalchemy
 from fencelock import store
 
@@ -48,6 +52,71 @@ class Base(unittest.TestCase):
         newer = self.locks.acquire('job', wait=200)
         self.addCleanup(newer.release)
         return stale, newer
+
+
+@unittest.skipIf('S3_URL' not in os.environ, 'there is no server of S3')
+class S3(Base):
+    @staticmethod
+    def client():
+        s3 = boto3.client('s3', endpoint_url=os.environ['S3_URL'], region_name='us-east-1', aws_access_key_id='any', aws_secret_access_key='any',
+                          config=Config(retries={'total_max_attempts': 1}, s3={'addressing_style': 'path'}))
+        s3.create_bucket(Bucket='python')
+        return s3
+
+    def test_stale(self):
+        s3, key = self.client(), 'python'
+        stale, newer = self.older_and_newer()
+        late = fencelock.s3.Fence.claim(s3, 'python', stale, key)
+        self.assertIsNone(late.read(key))
+        late.write(key, b'100')
+        good = fencelock.s3.Fence.claim(s3, 'python', newer, key)
+        for attempt in (lambda: late.write(key, b'late'), lambda: late.delete(key), lambda: fencelock.s3.Fence.claim(s3, 'python', stale, key)):
+            with self.assertRaises(fencelock.StaleToken):
+                attempt()
+        good.write(key, good.read(key) + b'0')
+        self.assertEqual(good.read(key), b'1000')
+        good.delete(key)
+        self.assertIsNone(good.read(key))
+        with self.assertRaisesRegex(fencelock.s3.Refused, 'NOTCLAIMED'):
+            good.write('another', b'')
+
+    def test_outcome_is_unknown(self):
+        """The answer to a write is lost."""
+        fence = fencelock.s3.Fence(self.client(), 'python', self.older_and_newer()[1])
+
+        def lost(*_, **__):
+            raise fencelock.s3.Unknown('the answer was lost')
+        fence._objects._put = lost
+        with self.assertRaises(fencelock.Uncertain):
+            fence._call(fence._objects.claim, ['of-a-lost-answer'])
+
+
+class ExhaustedPool(Base):
+    """No connection is free: a claim waits as long as the pool does, the lease is renewed meanwhile, and it goes on with the next free one."""
+
+    def test_blocking(self):
+        with psycopg_pool.ConnectionPool(POSTGRES, min_size=1, max_size=1, timeout=200) as pool, self.locks.acquire('job', wait=200) as lease:
+            with pool.connection():
+                pool.timeout, patient = 0.1, pool.timeout
+                with self.assertRaises(psycopg_pool.PoolTimeout):
+                    fencelock.psycopg.Fence.claim(pool, lease)
+            pool.timeout = patient
+            lease.check()
+            with fencelock.psycopg.Fence.claim(pool, lease).transaction() as cursor:
+                cursor.execute(ADD)
+
+    def test_asyncio(self):
+        async def use():
+            async with psycopg_pool.AsyncConnectionPool(POSTGRES, min_size=1, max_size=1, timeout=200, open=False) as pool, \
+                    fencelock.aio.connect(URL) as locks, locks.acquire('job', wait=200) as lease:
+                async with pool.connection():
+                    claim = asyncio.ensure_future(fencelock.psycopg.AsyncFence.claim(pool, lease))
+                    while not pool.get_stats().get('requests_waiting'):
+                        await asyncio.sleep(0.01)
+                    lease.check()
+                async with (await claim).transaction() as cursor:
+                    await cursor.execute(ADD)
+        asyncio.run(use())
 
 
 class Psycopg(Base):

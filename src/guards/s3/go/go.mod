@@ -1,4 +1,4 @@
-module fencelock/s3
+module github.com/fencelock/fencelock/src/guards/s3/go
 
 go 1.24
 

@@ -16,7 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
-	fences3 "fencelock/s3"
+	fences3 "github.com/fencelock/fencelock/src/guards/s3/go"
 )
 
 type request struct {

@@ -1,0 +1,1 @@
+../../../guards/s3/fencelock_s3.py
