@@ -1,5 +1,5 @@
 /* ceilings.h: every ceiling that several clients share, with the share of each; no code.
- * tests/lint/ceilings.py compares it with the code. Two rules give the shares (src/adr/0069):
+ * tests/lint/ceilings.py compares it with the code. Two rules give the shares (docs/adr/0069):
  * whoever has the most gives up (base/share.h), and whoever waits takes turns (base/line.h). What
  * is in use and cannot be taken back has a fixed part, three quarters, for one address or user.
  * Shares of the time of a turn are in base/turn.h.

@@ -3,7 +3,7 @@
  * Every table and queue with a ceiling that several share gives each of them a share of it: as long
  * as there is room, anybody takes it; when there is none, whoever has the most gives up first. So
  * among n sharers nobody loses anything before having more than an n-th of it, whatever the others
- * do, and nothing stands empty. The reasons are in src/adr/0069.
+ * do, and nothing stands empty. The reasons are in docs/adr/0069.
  *
  * Of several with the most, the one with the smallest id gives up. The choice depends on nothing
  * else, so replicas choose alike. O(log n) each. Pure, not thread-safe. */

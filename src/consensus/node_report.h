@@ -2,7 +2,7 @@
  * an operator who looks at one node sees them all. The report also says whether the node could take
  * over, and by which election time it goes: service depends on that, and no promise. And it says
  * which state the node has: a node whose state differs from a majority's ends
- * (src/adr/0070-nodes-compare-their-states.md).
+ * (docs/adr/0070-nodes-compare-their-states.md).
  *
  * A frame on the stream of Raft's messages, little endian:
  *   1 role (enum node_role), 1 flags (1 the log waits for room, 2 the disk hangs, 4 it goes by its

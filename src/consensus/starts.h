@@ -1,4 +1,4 @@
-/* starts.h: detects a data directory that is an older copy (src/adr/0041).
+/* starts.h: detects a data directory that is an older copy (docs/adr/0041).
  *
  * Each start of a node has a number, one more than the start before, and a random nonce. Both are
  * on its disk before it sends anything, and it tells them to every node. Each node records about

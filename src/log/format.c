@@ -37,7 +37,7 @@
  *
  * A sector is written wholly or not at all, and an unwritten one is still zero. So a write was torn
  * exactly if more of its sectors are zero than its header says, or if the header's own sector is
- * zero. Any other difference is damage. src/adr/0024 goes through the cases. */
+ * zero. Any other difference is damage. docs/adr/0024 goes through the cases. */
 #include "log/format.h"
 
 #include <inttypes.h>

@@ -7,7 +7,7 @@
  * appends up to some position that is not below the last log_durable().
  *
  * Entries are stored in segments: files that are filled with zeros before they are used (format.c
- * has the bytes, segments.c their life, src/adr/0024 the reasons). When the disk is full and no
+ * has the bytes, segments.c their life, docs/adr/0024 the reasons). When the disk is full and no
  * segment is ready, appends stay in memory until one is; nothing is lost and nothing becomes
  * durable.
  *

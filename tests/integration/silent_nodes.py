@@ -17,7 +17,7 @@ from scripted_server import CLOSE, HANG
 
 ATTEMPT_MS = 200000
 HOLD_S = 3 # so long a node holds a request while nobody leads (NODE_HOLD_MS)
-LEFT_S = 9 # a node that was left for its silence is left alone for ten seconds (src/adr/0021)
+LEFT_S = 9 # a node that was left for its silence is left alone for ten seconds (docs/adr/0021)
 os.environ['DRIVER_ATTEMPT_MS'] = str(ATTEMPT_MS)
 SHELLS = ('poll', 'uv') # shells on the engine; the blocking one has a driver of its own
 

@@ -213,7 +213,7 @@ def check(root):
         yield f"docs/{PAGE} is missing"
         return
     for path, data in source_tree.files(root):
-        if path.endswith(".md") and path.startswith(PAGES) and not path.startswith("src/adr/"):
+        if path.endswith(".md") and path.startswith(PAGES) and not path.startswith("docs/adr/"):
             yield from check_names(root, path, data.decode("utf-8"))
     yield from check_bugs(root)
     yield from check_promises(root)

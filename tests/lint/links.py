@@ -15,7 +15,7 @@ LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)")
 MENTION = re.compile(r"(?<![\w/-])docs/[\w/-]+\.md\b")
 OUTSIDE = re.compile(r"^[a-z]+:")
 # A decision, and a line about a bug, tells how things were when it was made: its links must work, what it mentions may be gone. The checks plant names.
-HISTORY = re.compile(r"^src/adr/|^docs/bugs\.csv$|^tests/lint/")
+HISTORY = re.compile(r"^docs/adr/|^docs/bugs\.csv$|^tests/lint/")
 
 
 def files(root):
@@ -77,13 +77,13 @@ GOOD = {
     "README.md": "[a](docs/A.md) [b](docs/A.md#a-heading-of-2-words) [c](https://nowhere.example/x) [d](#top) ![e](docs/img/a.png) [f](docs)\n"
                  "# Top\n`[g](nowhere.md)`\n```\n[h](nowhere.md)\n# No heading\n```\n",
     "docs/A.md": "[up](../README.md#top)\n## A heading, of `2` words!\n## Twice\n## Twice\n[two](#twice-1) [code `x[1]`](A.md)\n",
-    "docs/img/a.png": "x", "src/adr/1.md": "docs/GONE.md was there.\n", "src/a.c": "/* see docs/A.md, and mydocs/B.md */\n", "build/b.md": "[x](y)\n",
+    "docs/img/a.png": "x", "docs/adr/1.md": "docs/GONE.md was there.\n", "src/a.c": "/* see docs/A.md, and mydocs/B.md */\n", "build/b.md": "[x](y)\n",
 }
 OFFENCES = [
     ("README.md", "docs/A.md)", "docs/B.md)", "no such file"), ("README.md", "#a-heading-of-2-words", "#a-heading", "no such heading"),
     ("README.md", "#top", "#no-heading", "no such heading"), ("README.md", "a.png", "b.png", "no such file"),
     ("README.md", "(docs)", "(../other)", "no such file"), ("docs/A.md", "#twice-1", "#twice-2", "no such heading"),
-    ("src/adr/1.md", "docs/GONE.md", "[gone](docs/GONE.md)", "no such file"), ("src/a.c", "docs/A.md", "docs/operations/a-b.md", "is not there"),
+    ("docs/adr/1.md", "docs/GONE.md", "[gone](docs/GONE.md)", "no such file"), ("src/a.c", "docs/A.md", "docs/operations/a-b.md", "is not there"),
 ]
 
 

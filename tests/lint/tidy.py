@@ -39,8 +39,8 @@ LOCAL = re.compile(r"(?<![\w.$}/-])/(work|tmp|farm)/\w|deb\.debian" r"\.org|secu
                    r"|proxy\.golang" r"\.org|repo1?\.maven|pypi\." r"org|index\.crates" r"\.io|archive\.ubuntu" r"\.com")
 GUARD = re.compile(r"^#ifndef (\w+_H)\n#define \1\n", re.M)
 
-# Decisions: src/adr/NUMBER-words.md, each in the list of src/adr/README.md, and no longer than a page that one reads at a stretch.
-DECISION = re.compile(r"src/adr/(\d{4})-[a-z0-9-]+\.md$")
+# Decisions: docs/adr/NUMBER-words.md, each in the list of docs/adr/README.md, and no longer than a page that one reads at a stretch.
+DECISION = re.compile(r"docs/adr/(\d{4})-[a-z0-9-]+\.md$")
 DECISION_MAX = 5500
 READER = re.compile(r"(README\.md|docs/.*\.md)$")
 READER_MAX = 25600
@@ -106,11 +106,6 @@ def check_c(path, text):
             yield f"{path}:{number}: a function of {length} lines; {FUNCTION_MAX} are the limit"
 
 
-def check_place(path):
-    if path.startswith("docs/adr/"):
-        yield f"{path}: decisions stand in src/adr"
-
-
 def check_decision(path, data, listed):
     number = int(DECISION.match(path).group(1))
     text = data.decode("utf-8")
@@ -120,13 +115,13 @@ def check_decision(path, data, listed):
     if len(data) > DECISION_MAX:
         yield f"{path}: {len(data)} bytes; {DECISION_MAX} are the limit of a decision"
     if f"({os.path.basename(path)})" not in listed:
-        yield f"{path}: is not in the list of src/adr/README.md"
+        yield f"{path}: is not in the list of docs/adr/README.md"
 
 
 def check(root):
     """Yields one line for each offence."""
     guards = {}
-    decisions = os.path.join(root, "src/adr/README.md")
+    decisions = os.path.join(root, "docs/adr/README.md")
     with open(decisions if os.path.exists(decisions) else os.devnull, encoding="utf-8") as f:
         listed = f.read()
     for path, data in files(root):
@@ -139,7 +134,6 @@ def check(root):
             yield f"{path}: {len(data)} bytes; {READER_MAX} are the limit of a page: divide it"
         if DECISION.match(path):
             yield from check_decision(path, data, listed)
-        yield from check_place(path)
         lines = text.split("\n")
         for number, line in enumerate(lines, 1):
             if LEFTOVER.search(line):
@@ -179,8 +173,8 @@ def self_test():
         "tests/measure.c": "int t = clock_gettime(0, 0);\nDIR *d = opendir(path);\n",
         "src/base/folder.c": "e = readdir(dir);\n",
         "docs/a.md": "two blanks  \nat " + "x" * 200 + "\n",
-        "src/adr/README.md": "[1](0001-a.md) [2](0002-b.md)\n",
-        "src/adr/0001-a.md": "# 1. A\n\n**Status:** accepted.\n" + "x" * 5469 + "\n",
+        "docs/adr/README.md": "[1](0001-a.md) [2](0002-b.md)\n",
+        "docs/adr/0001-a.md": "# 1. A\n\n**Status:** accepted.\n" + "x" * 5469 + "\n",
         "docs/full.md": "x" * 25599 + "\n",
         "tests/x.py": "path = folder + '/tmp'\n",
         "build/bad.c": "\t",
@@ -194,11 +188,10 @@ def self_test():
         "71 lines": ("src/base/bad.c", function(71)),
         "leftover": ("docs/bad.md", "TO" + "DO: more\n"),
         "leftover in code": ("src/base/bad.c", "/" + "/ FIX" + "ME\n"),
-        "decision without a status": ("src/adr/0002-b.md", "# 2. B\n\nDecided.\n"),
-        "decision with another number": ("src/adr/0002-b.md", "# 3. B\n\n**Status:** accepted.\n"),
-        "decision that is not listed": ("src/adr/0003-c.md", "# 3. C\n\n**Status:** replaced by [2](0002-b.md).\n"),
-        "decision elsewhere": ("docs/adr/0001-a.md", "# 1. A\n\n**Status:** accepted.\n"),
-        "long decision": ("src/adr/0002-b.md", "# 2. B\n\n**Status:** accepted.\n" + "x" * 5470 + "\n"),
+        "decision without a status": ("docs/adr/0002-b.md", "# 2. B\n\nDecided.\n"),
+        "decision with another number": ("docs/adr/0002-b.md", "# 3. B\n\n**Status:** accepted.\n"),
+        "decision that is not listed": ("docs/adr/0003-c.md", "# 3. C\n\n**Status:** replaced by [2](0002-b.md).\n"),
+        "long decision": ("docs/adr/0002-b.md", "# 2. B\n\n**Status:** accepted.\n" + "x" * 5470 + "\n"),
         "long page": ("docs/testing/bad.md", "x" * 25600 + "\n"),
         "path": ("docs/bad.md", "see /wo" + "rk/x\n"),
         "path in code": ("src/base/bad.c", "const char *p = \"/tm" + "p/x\";\n"),

@@ -51,7 +51,7 @@ ALLOWED = [
     ('stamp', r'tests/', 'of a model'), ('doubt', r'tests/', 'of a call'),
 ]
 # The list itself, and what tells how things were called when they were decided.
-SKIPPED = re.compile(r'tests/lint/words\.py$|src/adr/|docs/GLOSSARY\.md$|docs/bugs\.csv$|tests/fuzz/corpus/')
+SKIPPED = re.compile(r'tests/lint/words\.py$|docs/adr/|docs/GLOSSARY\.md$|docs/bugs\.csv$|tests/fuzz/corpus/')
 TOPS = ('src', 'include', 'tests', 'docs', 'deploy/README.md', 'jepsen/README.md', 'README.md', 'CONTRIBUTING.md', 'BUGS.md', 'CHANGELOG.md')
 TOKEN = re.compile(r'(?P<comment>/\*.*?\*/|//[^\n]*)|(?P<text>"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\')|(?P<name>[A-Za-z_]\w*)', re.S)
 WORD = re.compile(r'[A-Za-z]+')
@@ -199,7 +199,7 @@ def self_test():
         'a string': ('src/net/a.c', 'const char *a = "the roster";\n'), 'plain English': ('src/net/a.c', '/* look here, without doubt */\n'),
         'the name of a test': ('docs/A.md', 'see `tests/attacks/attacks.py::Crowd.test_a`\n'),
         'a longer word': ('src/net/a.c', 'int crowded, heartbeat_ms, seating;\n'), 'the list itself': ('tests/lint/words.py', '# seat\n'),
-        'history': ('src/adr/0001-a.md', 'A seat.\n'), 'what is published': ('include/fencelock/fence.h', 'int fl_fence_judge(void);\n'),
+        'history': ('docs/adr/0001-a.md', 'A seat.\n'), 'what is published': ('include/fencelock/fence.h', 'int fl_fence_judge(void);\n'),
     }
     failed = 0
     for (what, (path, text)), wanted in [(x, True) for x in bad.items()] + [(x, False) for x in good.items()]:

@@ -8,7 +8,7 @@
  * disk and has it forgotten, as after a lost disk (tend_wiped in faults.c).
  *
  * What nobody could know is not asked for: a copy of a start that some node has not heard of, or of
- * the newest one (src/adr/0041); nor two disks that are lost at a time.
+ * the newest one (docs/adr/0041); nor two disks that are lost at a time.
  *
  * With the sabotage "older-copies" nobody looks. */
 #include "members.h"
