@@ -1,6 +1,10 @@
 package fencelock
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+	"time"
+)
 
 func TestLease(t *testing.T) {
 	l := newLeaseState(1000, 10000) // sent at 1000: believed in until 1000 + 10000 - 102
@@ -75,5 +79,19 @@ func TestURL(t *testing.T) {
 		if _, err := parse(text); err == nil {
 			t.Errorf("%q was taken", text)
 		}
+	}
+}
+
+// A later attempt has a number, by which the service knows an earlier one that comes late.
+func TestAttempts(t *testing.T) {
+	r, err := newAcquire("lock", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first := fmt.Sprint(r.words("owner", 1, 0)); first != "[ACQUIRE lock SESSION owner]" {
+		t.Error(first)
+	}
+	if second := fmt.Sprint(r.words("owner", 2, time.Second)); second != "[ACQUIRE lock SESSION owner WAIT 1000 ATTEMPT 2]" {
+		t.Error(second)
 	}
 }
