@@ -27,7 +27,9 @@ static const struct group groups[] = {
     {"cluster", "Cluster", "Served by `fencelockd`."},
     {"storage", "Storage", "Served by `fencelock-store`."},
     {"server", "Server", "Served by both."},
-    {"connection", "Connection", "Served by both; this is what Redis drivers send at connect."},
+    {"connection", "Connection",
+     "Served by both; this is what Redis drivers send at connect. `COMMAND DOCS` describes each. "
+     "`SELECT` and `CLIENT TRACKING` do nothing; `CLIENT LIST` is for operators."},
 };
 
 /* What kind of command it is, for the last column. */
@@ -64,20 +66,36 @@ static void print_row(const struct fli_command *c)
     printf(" |\n");
 }
 
+/* A command of a group whose commands are those of Redis: the words alone. */
+static void print_words(const struct fli_command *c)
+{
+    printf("- `%s%s%s%s%s`\n", c->name, c->subcommand == NULL ? "" : " ",
+           c->subcommand == NULL ? "" : c->subcommand, c->syntax[0] == '\0' ? "" : " ", c->syntax);
+}
+
+/* By id, which is the order in which a person learns them. */
+static void print_group(const char *group, void (*print)(const struct fli_command *))
+{
+    for (int id = FLI_CMD_NONE + 1; id <= FLI_CMD_ID_MAX; id++) {
+        for (size_t i = 0; i < fli_commands_len; i++) {
+            const struct fli_command *c = &fli_commands[i];
+            if ((int)c->id == id && strcmp(fli_command_group(c), group) == 0) {
+                print(c);
+            }
+        }
+    }
+}
+
 int main(void)
 {
     for (size_t g = 0; g < sizeof groups / sizeof groups[0]; g++) {
         printf("%s### %s\n\n%s\n\n", g == 0 ? "" : "\n", groups[g].heading, groups[g].text);
-        printf("| command | answer | what it does | kind |\n|---|---|---|---|\n");
-        /* By id, which is the order in which a person learns them. */
-        for (int id = FLI_CMD_NONE + 1; id <= FLI_CMD_ID_MAX; id++) {
-            for (size_t i = 0; i < fli_commands_len; i++) {
-                const struct fli_command *c = &fli_commands[i];
-                if ((int)c->id == id && strcmp(fli_command_group(c), groups[g].name) == 0) {
-                    print_row(c);
-                }
-            }
+        if (strcmp(groups[g].name, "connection") == 0) {
+            print_group(groups[g].name, print_words);
+            continue;
         }
+        printf("| command | answer | what it does | kind |\n|---|---|---|---|\n");
+        print_group(groups[g].name, print_row);
     }
     return 0;
 }
