@@ -2,12 +2,14 @@
 
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
@@ -63,8 +65,55 @@ class GoProbe:
         """Elections of client-go and controller-runtime: the command, and where it runs."""
         return ['go', 'test', '-count=1', '-v', '-timeout=20m', './...'], self.copy(os.path.join(os.path.dirname(HERE), 'k8s'), scratch)
 
+    USER = """package main
+
+import (
+	"context"
+	"os"
+
+	fencelock "%(module)s"
+)
+
+func main() {
+	locks, err := fencelock.Connect(os.Args[1])
+	if err == nil {
+		err = locks.With(context.Background(), "of-the-module", func(context.Context, *fencelock.Lease) error { return nil })
+	}
+	if err != nil {
+		panic(err)
+	}
+}
+"""
+
+    def publish(self, proxy):
+        """The module as a proxy of modules has it: without the modules in its folders."""
+        place = os.path.join(proxy, self.module, '@v')
+        os.makedirs(place)
+        with zipfile.ZipFile(os.path.join(place, 'v0.1.0.zip'), 'w') as packed:
+            for folder, folders, files in os.walk(self.driver):
+                folders[:] = [f for f in folders if not os.path.exists(os.path.join(folder, f, 'go.mod'))]
+                for name in files:
+                    path = os.path.join(folder, name)
+                    packed.write(path, '%s@v0.1.0/%s' % (self.module, os.path.relpath(path, self.driver)))
+        shutil.copy(os.path.join(self.driver, 'go.mod'), os.path.join(place, 'v0.1.0.mod'))
+        with open(os.path.join(place, 'v0.1.0.info'), 'w', encoding='utf-8') as f:
+            json.dump({'Version': 'v0.1.0', 'Time': '2026-01-01T00:00:00Z'}, f)
+
     def package(self, scratch, url):
-        return [] # a module is its sources, which the probe is built from
+        """A program that gets the module from a proxy, into a cache that has nothing yet, and takes a lock."""
+        proxy, program = os.path.join(scratch, 'proxy'), os.path.join(scratch, 'user')
+        self.publish(proxy)
+        os.makedirs(program)
+        with open(os.path.join(program, 'main.go'), 'w', encoding='utf-8') as f:
+            f.write(self.USER % {'module': self.module})
+        had = subprocess.run(['go', 'env', 'GOPROXY', 'GOMODCACHE'], capture_output=True, text=True, check=True).stdout.split()
+        bare = {'GOPROXY': 'file://%s,file://%s/cache/download,%s' % (proxy, had[1], had[0]), 'GOSUMDB': 'off', 'GOWORK': 'off',
+                'GOMODCACHE': os.path.join(scratch, 'cache'), 'GOFLAGS': '-modcacherw -buildvcs=false'}
+        inside = ['go', '-C', program]
+        yield [*inside, 'mod', 'init', 'user'], bare
+        yield [*inside, 'get', self.module + '@v0.1.0'], bare
+        yield [*inside, 'run', '.', url], bare
+        yield [*inside, 'vet', self.module + '/...'], bare
 
     PAGE = """package main
 
