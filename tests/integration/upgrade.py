@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -112,6 +113,41 @@ class Upgrade(Case):
         load.check()
         self.assertEqual(len(set(self.cluster.wait_same_state())), 1)
         self.assertEqual(ask_again(nodes[0], 'CHECK', 'kept', kept), 1)
+
+
+class Released(Case):
+    """Directories that a node of a release has left: VERSION-TOKEN.tar.gz, with a lock `kept` held under that token. A release keeps one
+    (deploy/README.md); the one of this program is made here, and with FENCELOCK_KEEP=DIR it is kept there."""
+    FORMATS = os.path.join(HERE, '..', 'formats')
+
+    def node(self):
+        """A node alone, always with the address that its directory has; nobody calls it there."""
+        node = Cluster(self.lab, 1).nodes[0]
+        node.peer, node.peer_bind = '127.0.0.1:7501', node.peer
+        return node
+
+    def make(self):
+        node = self.node()
+        node.start()
+        token = ask_again(node, 'ACQUIRE', 'kept', 'TTL', 3600000, 'OWNER', OWNER)
+        self.assertEqual(node.terminate(), 0)
+        version = subprocess.run([binary('fencelockd'), '--version'], capture_output=True, text=True, check=True).stdout.split()[1]
+        folder = os.environ.get('FENCELOCK_KEEP') or self.lab.dir
+        made = shutil.make_archive(os.path.join(folder, '%s-%d' % (version, token)), 'gztar', node.data)
+        shutil.rmtree(node.data)
+        return made
+
+    def test_their_directories_are_taken_over(self):
+        kept = [os.path.join(self.FORMATS, name) for name in sorted(os.listdir(self.FORMATS))] if os.path.isdir(self.FORMATS) else []
+        for path in [*kept, self.make()]:
+            version, token = re.fullmatch(r'(.*)-(\d+)\.tar\.gz', os.path.basename(path)).groups()
+            node = self.node()
+            shutil.unpack_archive(path, node.data)
+            node.start()
+            self.assertEqual(ask_again(node, 'CHECK', 'kept', int(token)), 1, version)
+            self.assertGreater(ask_again(node, 'TOKEN', 'x'), int(token))
+            self.assertEqual(node.terminate(), 0)
+            shutil.rmtree(node.data)
 
 
 OTHER = 3 # the node that is of another protocol
