@@ -11,8 +11,9 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, '..', 'lib'), os.path.join(HERE, '..', '..', 'src', 'guards', 'kit')]
+from guardkit.child import Child
 from guardkit.postgresql import PostgreSQL
-from guardkit.storage import Refused
+from guardkit.storage import Refused, Unknown
 from guardkit.suite import Suite
 from harness import Cluster, binary, main, seed, wait_until
 from recipes import PostgreSQLOff, PostgreSQLRecipe
@@ -418,6 +419,16 @@ class Command(PostgresCase):
             got, out, err = self.guard(*args)
             self.assertEqual((got, out), (code, ''), err)
             self.assertIn(word, err)
+
+    def test_a_client_that_ends_before_it_is_asked(self):
+        """What it said is told, as when it ends later."""
+        class Ended(Child):
+            def marker_command(self, marker):
+                return marker
+        client = Ended(['sh', '-c', 'echo it was refused'])
+        client.process.wait()
+        with self.assertRaisesRegex(Unknown, 'it was refused'):
+            client.ask('SELECT 1')
 
     def test_the_commands_of_the_readme(self):
         """From a running PostgreSQL to a protected table and a late write that is refused, as README has it."""

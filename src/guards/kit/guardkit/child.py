@@ -46,6 +46,7 @@ class Child:
             self.process.stdin.write((text + '\n' + self.marker_command(self.open) + '\n').encode())
             self.process.stdin.flush()
         except (BrokenPipeError, ValueError):
+            self.finish(10.0) # it ends with what the client has said last
             raise Unknown('the connection has ended') from None
 
     def finish(self, seconds=60.0):
