@@ -24,14 +24,14 @@ static unsigned long long ull(uint64_t n)
     return n;
 }
 
-/* A call has failed, or something rots: what is on the disk then is another matter. */
+/* A write of the log has failed, which ends its node, or something rots: what is on the disk
+ * then is another matter. Any other call that fails leaves what a start needs. */
 static bool is_sound(const struct sim_node *n)
 {
     const struct sim_disk *d = &n->disk;
-    return d->device != NULL && !d->frozen && !d->troubled && !d->error_now && !d->unseen &&
-           !d->misplacing && !n->rotten && d->has_identity && d->identity.bootstrapped &&
-           d->has_starts && n->older.phase < SIM_OLDER_BACK &&
-           n->sim->orders.sabotage == SIM_SABOTAGE_NONE;
+    return d->device != NULL && !d->frozen && !d->error_now && !d->unseen && !d->misplacing &&
+           !n->rotten && d->has_identity && d->identity.bootstrapped && d->has_starts &&
+           n->older.phase < SIM_OLDER_BACK && n->sim->orders.sabotage == SIM_SABOTAGE_NONE;
 }
 
 /* ---- the snapshot ---- */

@@ -789,5 +789,12 @@ struct sim_device *sim_device_clone(const struct sim_device *d, uint64_t seed, b
         const uint8_t *data = stable ? n->stable : n->seen;
         sim_device_put(c, files->names[i].text, data, stable ? n->stable_len : n->seen_len);
     }
+    for (size_t i = 0; stable && i < d->changes_len; i++) {
+        const struct name *gone =
+            lookup((struct directory *)(uintptr_t)&d->stable, d->changes[i].from);
+        if (d->changes[i].to[0] == '\0' && gone != NULL && gone->inode == d->changes[i].inode) {
+            sim_device_unlink(c, d->changes[i].from);
+        }
+    }
     return c;
 }

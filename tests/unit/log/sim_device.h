@@ -17,7 +17,7 @@ void sim_device_destroy(struct sim_device *d);
 struct log_device *sim_device_base(struct sim_device *d);
 
 /* A copy of all files with nothing under way and no handle open, with a seed of its own. stable: as
- * they are after a crash of the power that takes all that was not synced. */
+ * they are after a crash of the power that takes all that was not synced but removals. */
 struct sim_device *sim_device_clone(const struct sim_device *d, uint64_t seed, bool stable);
 
 /* Called when an operation begins, for a simulation that schedules its end. */
