@@ -46,11 +46,6 @@ struct sim_promises {
     } nodes[SIM_NODES_MAX];
 };
 
-static unsigned long long ull(uint64_t n)
-{
-    return n;
-}
-
 static struct sim_promises *promises_of(const struct sim_node *n)
 {
     return n->sim->promises;

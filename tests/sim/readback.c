@@ -19,11 +19,6 @@
 #define CRC_AT 36u  /* of a batch, as oracle.c notes it */
 #define SEED UINT64_C(0x1d2f)
 
-static unsigned long long ull(uint64_t n)
-{
-    return n;
-}
-
 /* A write of the log has failed, which ends its node, or something rots: what is on the disk
  * then is another matter. Any other call that fails leaves what a start needs. */
 static bool is_sound(const struct sim_node *n)

@@ -18,27 +18,6 @@
 #define LEAD_AGAIN 4u    /* in one of so many runs */
 #define LONG_BURST 1600u /* more than a turn moves */
 
-typedef bool condition(struct sim_node *n);
-
-static void wait_for(struct sim_node *n, condition *is, uint64_t ms, const char *what)
-{
-    struct sim *s = n->sim;
-    uint64_t until = s->now + ms;
-    while (!is(n)) {
-        sim_step(s);
-        SIM_CHECK(s, s->now < until, "all is well, and node %u %s, for %llu ms", n->index + 1, what,
-                  (unsigned long long)ms);
-    }
-}
-
-static void pass(struct sim *s, uint64_t ms)
-{
-    uint64_t until = s->now + ms;
-    while (s->now < until) {
-        sim_step(s);
-    }
-}
-
 static bool votes(const struct sim_node *n)
 {
     const struct configuration *c = replica_configuration(n->node->replica);
@@ -48,7 +27,7 @@ static bool votes(const struct sim_node *n)
 
 /* ---- links ---- */
 
-static bool is_linked(struct sim_node *n)
+static bool is_linked(const struct sim_node *n)
 {
     struct sim *s = n->sim;
     struct sim_node *leader = sim_leader(s);
@@ -67,7 +46,8 @@ static bool is_linked(struct sim_node *n)
 static void link_all(struct sim *s)
 {
     for (unsigned i = 0; i < s->n; i++) {
-        wait_for(&s->nodes[i], is_linked, SOON_MS, "is not connected to all");
+        sim_wait_for(&s->nodes[i], is_linked, SOON_MS,
+                     "all is well, and it is not connected to all");
     }
 }
 
@@ -83,7 +63,7 @@ static bool knows(const struct sim_node *n, const struct sim_node *of)
            identity_known(&n->disk.identity, of->index + 1) == of->disk.identity.incarnation;
 }
 
-static bool has_noted(struct sim_node *n)
+static bool has_noted(const struct sim_node *n)
 {
     bool all = n->disk.starts.next.number >= STARTS_RECORDED &&
                n->disk.identity.known_index >= replica_configuration_index(n->node->replica);
@@ -97,7 +77,8 @@ static void note_all(struct sim *s)
 {
     rested = replica_commit_index(sim_leader(s)->node->replica);
     for (unsigned i = 0; i < s->n; i++) {
-        wait_for(&s->nodes[i], has_noted, SOON_MS, "has not noted what it knows of the others");
+        sim_wait_for(&s->nodes[i], has_noted, SOON_MS,
+                     "all is well, and it has not noted what it knows of the others");
     }
 }
 
@@ -122,7 +103,7 @@ static void lead(struct sim_node *n)
             s->current = NULL;
             status = rv != 0 ? rv : status;
         }
-        pass(s, AGAIN_MS);
+        sim_pass(s, AGAIN_MS);
         SIM_CHECK(s, s->now < until, "all is well, and node %u does not take over: %s",
                   n->index + 1, status == 1 ? "no answer" : fl_err_name(status));
     }
@@ -154,7 +135,7 @@ static void lead_again(struct sim *s)
     for (unsigned k = 0; k < s->n; k++) {
         sim_pipeline_ask(&s->nodes[k], LONG_BURST);
     }
-    pass(s, s->options.delay_ms + sim_below(s, 30));
+    sim_pass(s, s->options.delay_ms + sim_below(s, 30));
     n->late_until[SIM_LATE_BYTES] = s->now + s->options.election_ms;
     lead(other);
     lead(n);
@@ -164,11 +145,6 @@ static void lead_again(struct sim *s)
 
 /* ---- ends and starts ---- */
 
-static bool is_down(struct sim_node *n)
-{
-    return n->power == SIM_DOWN;
-}
-
 static void start_again(struct sim_node *n, unsigned how)
 {
     if (how % 3 == 0) {
@@ -176,10 +152,10 @@ static void start_again(struct sim_node *n, unsigned how)
     } else {
         sim_node_crash(n, how % 3 == 1);
     }
-    wait_for(n, is_down, SOON_MS, "does not end");
+    sim_wait_for(n, sim_is_down, SOON_MS, "all is well, and it does not end");
     n->restart_at = SIM_NEVER;
     sim_node_start(n);
-    wait_for(n, is_linked, 2 * SOON_MS, "is not back");
+    sim_wait_for(n, is_linked, 2 * SOON_MS, "all is well, and it is not back");
 }
 
 /* ---- snapshots ---- */
@@ -200,7 +176,7 @@ static void take_snapshots(struct sim *s)
     uint64_t until = s->now + SNAPSHOT_MS;
     while (least_snapshot(s) <= last) {
         sim_pipeline_ask(&s->nodes[s->now % s->n], 1);
-        pass(s, 20);
+        sim_pass(s, 20);
         SIM_CHECK(s, s->now < until, "all is well, and not all nodes take a snapshot");
     }
     sim_pipeline_wait(s);

@@ -12,6 +12,29 @@
 #define LONG_MS 3600000u       /* where the faults let hardly anything be done */
 #define IDLE_ENTRIES_MAX 600u  /* the most that expiry alone may write in that time */
 
+void sim_wait_for(const struct sim_node *n, sim_condition *is, uint64_t ms, const char *what)
+{
+    struct sim *s = n->sim;
+    uint64_t until = s->now + ms;
+    while (!is(n)) {
+        sim_step(s);
+        SIM_CHECK(s, s->now < until, "node %u: %s, for %llu ms", n->index + 1, what, ull(ms));
+    }
+}
+
+void sim_pass(struct sim *s, uint64_t ms)
+{
+    uint64_t until = s->now + ms;
+    while (s->now < until) {
+        sim_step(s);
+    }
+}
+
+bool sim_is_down(const struct sim_node *n)
+{
+    return n->power == SIM_DOWN;
+}
+
 static uint64_t entries_proposed(struct sim *s)
 {
     uint64_t n = 0;

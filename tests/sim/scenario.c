@@ -29,27 +29,6 @@
 
 /* ---- steps ---- */
 
-typedef bool condition(const struct sim_node *n);
-
-static void wait_for(struct sim_node *n, condition *is, uint64_t ms, const char *what)
-{
-    struct sim *s = n->sim;
-    uint64_t until = s->now + ms;
-    while (!is(n)) {
-        sim_step(s);
-        SIM_CHECK(s, s->now < until, "node %u: %s, for %llu ms", n->index + 1, what,
-                  (unsigned long long)ms);
-    }
-}
-
-static void pass(struct sim *s, uint64_t ms)
-{
-    uint64_t until = s->now + ms;
-    while (s->now < until) {
-        sim_step(s);
-    }
-}
-
 static bool leads(const struct sim_node *n)
 {
     return sim_leader(n->sim) != NULL;
@@ -57,7 +36,7 @@ static bool leads(const struct sim_node *n)
 
 static struct sim_node *the_leader(struct sim *s)
 {
-    wait_for(&s->nodes[0], leads, LATE_MS, "nobody leads");
+    sim_wait_for(&s->nodes[0], leads, LATE_MS, "nobody leads");
     return sim_leader(s);
 }
 
@@ -113,7 +92,7 @@ static void change(struct sim *s, const struct node_change *what)
         if (leader != NULL && status <= 0) {
             (void)ask(leader, what, &status);
         }
-        pass(s, 50);
+        sim_pass(s, 50);
         SIM_CHECK(s, s->now < until, "a change of node %llu is not made: %s",
                   (unsigned long long)what->id, fl_err_name(status));
     }
@@ -126,11 +105,6 @@ static bool is_no_member(const struct sim_node *n)
            configuration_find(replica_configuration(leader->node->replica), n->index + 1) == NULL &&
            replica_configuration_committed(leader->node->replica) &&
            machine_incarnation(fsm_machine(leader->node->fsm), n->index + 1) == 0;
-}
-
-static bool is_down(const struct sim_node *n)
-{
-    return n->power == SIM_DOWN;
 }
 
 /* The operator of faults.c brings it back, in the end. */
@@ -154,11 +128,11 @@ static void play_removed(struct sim *s)
     if (!hears) {
         cut_off(n, LATE_MS);
     }
-    wait_for(n, is_no_member, LATE_MS, "it is not taken out");
+    sim_wait_for(n, is_no_member, LATE_MS, "it is not taken out");
     cut_off(n, 0);
-    wait_for(n, is_down, LATE_MS, "it was removed, and goes on");
+    sim_wait_for(n, sim_is_down, LATE_MS, "it was removed, and goes on");
     sim_node_start(n);
-    wait_for(n, is_down, LATE_MS, "it was removed and started again, and goes on");
+    sim_wait_for(n, sim_is_down, LATE_MS, "it was removed and started again, and goes on");
     s->marks->scenarios_told++;
     leave_to_operator(n);
 }
@@ -185,8 +159,8 @@ static void play_older(struct sim *s)
     struct sim_node *n = other(s, leader, 0);
     struct sim_node *knows = sim_below(s, 2) == 0 ? leader : other(s, leader, 1);
     struct sim_node *lets_in = knows == leader ? other(s, leader, 1) : leader;
-    wait_for(n, is_settled, LATE_MS, "it does not settle");
-    pass(s, 1500);
+    sim_wait_for(n, is_settled, LATE_MS, "it does not settle");
+    sim_pass(s, 1500);
     struct sim_device *device = sim_device_clone(n->disk.device, sim_draw(&s->random), false);
     struct identity identity = n->disk.identity;
     struct starts starts = n->disk.starts;
@@ -207,12 +181,12 @@ static void play_older(struct sim *s)
     n->wiped = true;
     n->older.phase = asks_all ? SIM_OLDER_BACK : SIM_OLDER_NONE; /* it must not even speak */
     sim_node_start(n);
-    pass(s, sim_below(s, 400));
+    sim_pass(s, sim_below(s, 400));
     cut(lets_in, knows, 0);
-    pass(s, sim_below(s, 2500));
+    sim_pass(s, sim_below(s, 2500));
     cut(n, knows, 0);
     if (known) {
-        wait_for(n, is_down, LATE_MS, "it runs on an older copy of its disk, and goes on");
+        sim_wait_for(n, sim_is_down, LATE_MS, "it runs on an older copy of its disk, and goes on");
     }
     if (sim_node_runs(n)) {
         sim_node_crash(n, false);
@@ -271,8 +245,8 @@ static void add_many(struct sim *s, uint8_t op, unsigned from, unsigned n)
         add(leader, op, from + i);
     }
     s->current = NULL;
-    pass(s, 10);
-    wait_for(&s->nodes[0], has_done, LATE_MS, "what was asked for is not done");
+    sim_pass(s, 10);
+    sim_wait_for(&s->nodes[0], has_done, LATE_MS, "what was asked for is not done");
 }
 
 /* All fillers, or none: what a leader that is replaced has lost comes again. */
@@ -316,7 +290,7 @@ static void disturb(struct sim *s, struct sim_node *n)
         break;
     case 1:
         sim_node_pause(n);
-        pass(s, sim_below(s, 600));
+        sim_pass(s, sim_below(s, 600));
         sim_node_resume(n);
         break;
     case 2:
@@ -339,7 +313,7 @@ static bool part_comes(struct sim_node *n)
     while (s->now < until && !has_all(n) && snapshot_install_receives(n->node->install) == 0) {
         sim_step(s);
     }
-    pass(s, sim_below(s, 20 + 3 * s->options.delay_ms));
+    sim_pass(s, sim_below(s, 20 + 3 * s->options.delay_ms));
     return snapshot_install_receives(n->node->install) != 0;
 }
 
@@ -364,7 +338,7 @@ static void leave_behind(struct sim *s, uint64_t index)
     uint64_t until = s->now + LATE_MS;
     while (log_first_index(the_leader(s)->node->log) <= index + 1) {
         churn(s);
-        pass(s, 300);
+        sim_pass(s, 300);
         SIM_CHECK(s, s->now < until, "the log keeps entry %llu", (unsigned long long)index);
     }
 }
@@ -395,7 +369,7 @@ static void play_snapshots(struct sim *s)
             disturb(s, n);
         }
         break_when_whole(n);
-        wait_for(n, has_all, LATE_MS, "it does not catch up");
+        sim_wait_for(n, has_all, LATE_MS, "it does not catch up");
     }
     fill(s, MACHINE_OP_BREAK);
 }
@@ -424,7 +398,7 @@ static void play_busy(struct sim *s)
         struct node_change remove = {.kind = NODE_CHANGE_REMOVE, .id = away[i]->index + 1};
         away[i]->wiped = true;
         change(s, &remove);
-        wait_for(away[i], is_no_member, LATE_MS, "it is not taken out");
+        sim_wait_for(away[i], is_no_member, LATE_MS, "it is not taken out");
         if (sim_node_runs(away[i])) {
             sim_node_crash(away[i], false);
         }
@@ -432,7 +406,7 @@ static void play_busy(struct sim *s)
     struct node_change back = {.kind = NODE_CHANGE_ADD, .id = away[0]->index + 1};
     (void)snprintf(back.address, sizeof back.address, "node%u:1", away[0]->index + 1);
     struct sim_node *leader = the_leader(s);
-    pass(s, 3500); /* it is known who is up */
+    sim_pass(s, 3500); /* it is known who is up */
     change(s, &back);
     sim_disk_wipe(away[0]);
     away[0]->joins = true;
@@ -464,7 +438,7 @@ static void play_busy(struct sim *s)
                   rest[0]->index + 1);
         sim_node_start(rest[1]);
     }
-    wait_for(leader, is_formed, LATE_MS, "nobody leads");
+    sim_wait_for(leader, is_formed, LATE_MS, "nobody leads");
     leave_to_operator(away[0]);
     leave_to_operator(away[1]);
 }
@@ -495,7 +469,7 @@ static void play_four(struct sim *s)
     struct node_change remove = {.kind = NODE_CHANGE_REMOVE, .id = gone->index + 1};
     gone->wiped = true;
     change(s, &remove);
-    wait_for(gone, is_no_member, LATE_MS, "it is not taken out");
+    sim_wait_for(gone, is_no_member, LATE_MS, "it is not taken out");
     struct sim_node *leader = the_leader(s);
     struct sim_node *rest[3] = {NULL, NULL, NULL};
     for (unsigned i = 0, k = 0; i < s->n; i++) {
@@ -509,7 +483,7 @@ static void play_four(struct sim *s)
     } else {
         sim_node_crash(rest[0], false);
     }
-    pass(s, KNOWN_MS + SOON_MS);
+    sim_pass(s, KNOWN_MS + SOON_MS);
     struct node_change move = {.kind = NODE_CHANGE_MOVE, .id = rest[1]->index + 1};
     (void)snprintf(move.address, sizeof move.address, "node%u:3", rest[1]->index + 1);
     if (sim_leader(s) == leader) {
@@ -518,7 +492,7 @@ static void play_four(struct sim *s)
     if (!silent) {
         sim_node_start(rest[0]);
     }
-    wait_for(rest[0], is_formed, LATE_MS, "nobody leads");
+    sim_wait_for(rest[0], is_formed, LATE_MS, "nobody leads");
     leave_to_operator(gone);
 }
 
@@ -548,7 +522,7 @@ static void take_out(struct sim_node *n)
     struct node_change remove = {.kind = NODE_CHANGE_REMOVE, .id = n->index + 1};
     n->wiped = true;
     change(n->sim, &remove);
-    wait_for(n, is_no_member, LATE_MS, "it is not taken out");
+    sim_wait_for(n, is_no_member, LATE_MS, "it is not taken out");
     if (sim_node_runs(n)) {
         sim_node_crash(n, false);
     }
@@ -573,13 +547,13 @@ static void play_learner(struct sim *s)
     take_out(away);
     take_out(next);
     bring_in(away);
-    wait_for(away, is_member, LATE_MS, "it is not added");
+    sim_wait_for(away, is_member, LATE_MS, "it is not added");
     s->marks->scenarios_told += !is_voter(away);
     cut_off(away, 4 * LATE_MS);
     bring_in(next);
-    wait_for(next, is_voter, 2 * LATE_MS, "it does not vote while another one is away");
+    sim_wait_for(next, is_voter, 2 * LATE_MS, "it does not vote while another one is away");
     cut_off(away, 0);
-    wait_for(away, is_voter, LATE_MS, "it does not vote");
+    sim_wait_for(away, is_voter, LATE_MS, "it does not vote");
     leave_to_operator(away);
     leave_to_operator(next);
 }
@@ -602,8 +576,8 @@ static bool all_know_more(const struct sim_node *of, uint64_t index)
 static void play_lacks(struct sim *s)
 {
     struct sim_node *n = other(s, the_leader(s), (unsigned)sim_below(s, s->n - 1));
-    wait_for(n, is_settled, LATE_MS, "it does not settle");
-    pass(s, 1500);
+    sim_wait_for(n, is_settled, LATE_MS, "it does not settle");
+    sim_pass(s, 1500);
     struct sim_device *device = sim_device_clone(n->disk.device, sim_draw(&s->random), false);
     struct identity identity = n->disk.identity;
     struct starts starts = n->disk.starts;
@@ -619,7 +593,7 @@ static void play_lacks(struct sim *s)
     n->wiped = true;
     n->older.phase = SIM_OLDER_BACK;
     sim_node_start(n);
-    wait_for(n, is_down, LATE_MS, "it runs on an older copy of its disk, and goes on");
+    sim_wait_for(n, sim_is_down, LATE_MS, "it runs on an older copy of its disk, and goes on");
     s->marks->scenarios_told++;
     sim_older_forget(n);
     sim_disk_wipe(n);
@@ -670,8 +644,8 @@ static void play_tail(struct sim *s)
 {
     struct sim_node *n = other(s, the_leader(s), (unsigned)sim_below(s, s->n - 1));
     add_many(s, MACHINE_OP_BREAK, 0, (unsigned)(50 + sim_below(s, 600)));
-    wait_for(n, is_settled, LATE_MS, "it does not settle");
-    pass(s, 2500);
+    sim_wait_for(n, is_settled, LATE_MS, "it does not settle");
+    sim_pass(s, 2500);
     sim_node_crash(n, false);
     struct sim_device *device = sim_device_clone(n->disk.device, sim_draw(&s->random), false);
     struct identity identity = n->disk.identity;
@@ -686,7 +660,7 @@ static void play_tail(struct sim *s)
     }
     sim_disk_adopt(n, device, &identity, &starts);
     sim_node_start(n);
-    wait_for(n, has_all, LATE_MS, "it does not catch up");
+    sim_wait_for(n, has_all, LATE_MS, "it does not catch up");
 }
 
 /* ---- often ---- */
@@ -703,10 +677,10 @@ static void play_often(struct sim *s)
     sim_tend(s);
     for (unsigned i = 0; i < OFTEN; i++) {
         const struct sim_fault f = {.kind = SIM_FAULT_MEMBER, .both = i % 2 == 0};
-        wait_for(n, is_done, LATE_MS, "it is not taken in");
+        sim_wait_for(n, is_done, LATE_MS, "it is not taken in");
         sim_member_begin(n, &f);
     }
-    wait_for(n, is_done, LATE_MS, "it is not taken in");
+    sim_wait_for(n, is_done, LATE_MS, "it is not taken in");
     s->marks->scenarios_told++;
 }
 

@@ -47,11 +47,6 @@ struct sim_read_back *sim_steps_read_back(const struct sim_node *n)
     return &n->sim->steps->read_back[n->index];
 }
 
-static unsigned long long ull(uint64_t n)
-{
-    return n;
-}
-
 /* ---- what is committed ---- */
 
 /* One that a node has committed is committed; its log has those before it as well. */

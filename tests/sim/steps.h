@@ -10,6 +10,18 @@ struct sim_read_back {
     unsigned turns, checks_due;
 };
 
+static inline unsigned long long ull(uint64_t n) /* for printf */
+{
+    return n;
+}
+
+/* run.c */
+typedef bool sim_condition(const struct sim_node *n);
+/* Until it holds of that node. It fails after so long, and says what is then the matter. */
+void sim_wait_for(const struct sim_node *n, sim_condition *is, uint64_t ms, const char *what);
+void sim_pass(struct sim *s, uint64_t ms);
+bool sim_is_down(const struct sim_node *n);
+
 void sim_steps_init(struct sim *s);
 void sim_steps_fini(struct sim *s);
 void sim_steps_node(struct sim_node *n);

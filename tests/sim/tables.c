@@ -11,11 +11,6 @@
 
 #include <string.h>
 
-static unsigned long long ull(uint64_t n)
-{
-    return n;
-}
-
 static bool is_guest(const struct membership *m, uint64_t id)
 {
     unsigned i = 0;

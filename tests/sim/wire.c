@@ -20,6 +20,7 @@
 #include "snapshot/send.h"
 #include "snapshot/format.h"
 #include "node_clock.h"
+#include "steps.h"
 
 #define ASKED_MAX 4096u /* more than are unanswered on a stream */
 
@@ -41,11 +42,6 @@ struct sim_wire {
     unsigned open; /* their sender waits for so many answers */
     bool probes;   /* it has heard that one was given back, and no answer since */
 };
-
-static unsigned long long ull(uint64_t n)
-{
-    return n;
-}
 
 static struct sim_wire *wire_of(struct sim_conn *c)
 {
