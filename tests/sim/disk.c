@@ -81,6 +81,10 @@ static void finish(struct sim_node *n, enum log_lane lane)
         told(n);
     }
     sim_device_finish(n->disk.device, lane);
+    if (lane == LOG_LANE_BACKGROUND && n->disk.removing) {
+        n->disk.removing = false;
+        sim_steps_read_back(n)->removed++;
+    }
     if (lane == LOG_LANE_WRITE && n->sim->orders.sabotage == SIM_SABOTAGE_NO_SYNC) {
         struct sim_event *e = sim_after(n->sim, UNSYNCED_MS, settle_fire);
         e->node = n;
@@ -146,6 +150,7 @@ static void device_start(struct log_device *d, enum log_lane lane, struct log_io
         return;
     }
     if (lane == LOG_LANE_BACKGROUND) {
+        n->disk.removing = io->type == LOG_IO_REMOVE || io->from[0] != '\0';
         plan(n, lane, io->delay_ms + duration(s) + sim_below(s, PREPARE_MS));
     } else if (lane == LOG_LANE_READ) {
         bool slow = !s->healed && sim_below(s, 4) == 0;
@@ -265,6 +270,9 @@ static int device_remove(struct log_device *d, const char *name)
         return -EIO;
     }
     check_not_written(n, name);
+    if (strstr(name, ".part") == NULL) {
+        sim_steps_read_back(n)->removed++;
+    }
     return base->remove(d, name);
 }
 

@@ -7,13 +7,15 @@
  *   - The newest snapshot can be decoded. It is the state at its index, and the log goes on there.
  *   - The identity file is not ahead of both.
  *
- * This is done now and then, and at the next writes after a log was truncated or begun anew. */
+ * This is done now and then, whenever some files were removed or used for others, and at the next
+ * writes after a log was truncated or begun anew. */
 #include "base/bytes.h"
 #include "machine/batch.h"
 #include "snapshot/decode.h"
 #include "promises.h"
 
 #define EACH 48u    /* of turns after which more is on the disk */
+#define REMOVED 3u  /* files */
 #define CHECKS 3u   /* after what is hard to keep */
 #define ENTRIES 64u /* that are compared, from the last on */
 #define CRC_AT 36u  /* of a batch, as oracle.c notes it */
@@ -202,6 +204,11 @@ void sim_read_back_node(struct sim_node *n)
 {
     struct sim_read_back *k = sim_steps_read_back(n);
     uint64_t position = log_durable(n->node->log);
+    if (k->removed >= REMOVED) {
+        k->removed = 0;
+        sim_read_back(n);
+        return;
+    }
     if (position == k->position) {
         return;
     }

@@ -10,8 +10,10 @@
  *   often      a node is removed and added again, more often than others have places for it
  *   busy       an operator's request waits for another command, and what it needs goes meanwhile
  *   four       of four that vote one is away, and another one is to move or to leave
- *   learner    a learner is away while another node is added */
+ *   learner    a learner is away while another node is added
+ *   unsynced   a call of the disk fails while a snapshot gets its name, and the power goes */
 
+#include <errno.h>
 #include <string.h>
 
 #include "consensus/membership_private.h"
@@ -684,6 +686,42 @@ static void play_often(struct sim *s)
     s->marks->scenarios_told++;
 }
 
+/* ---- unsynced ---- */
+
+/* Until it was one of a snapshot's: others may come before it. */
+static void fail_at_snapshot(struct sim_node *n, enum sim_call call)
+{
+    struct sim *s = n->sim;
+    uint64_t failures = node_snapshot_failures(n->node);
+    uint64_t until = s->now + LATE_MS;
+    while (node_snapshot_failures(n->node) == failures) {
+        n->disk.troubled = true;
+        sim_device_fail(n->disk.device, call, 1, 1, -EIO);
+        churn(s);
+        SIM_CHECK(s, s->now < until, "node %u takes no snapshot", n->index + 1);
+    }
+}
+
+/* What the failing call leaves behind is not the newest snapshot until it is durable: the one
+ * before it stays. */
+static void play_unsynced(struct sim *s)
+{
+    static const enum sim_call calls[] = {SIM_SYNC_DIR, SIM_SYNC, SIM_RENAME};
+    struct sim_node *n = &s->nodes[sim_below(s, s->n)];
+    churn(s);
+    for (unsigned i = 0; i < 2 * (sizeof calls / sizeof calls[0]); i++) {
+        fail_at_snapshot(n, calls[i / 2]);
+        sim_pass(s, sim_below(s, 400));
+        sim_read_back(n);
+        s->marks->scenarios_told++;
+        if (i % 2 == 1) {
+            sim_node_crash(n, true);
+            sim_node_start(n);
+        }
+        sim_wait_for(n, has_all, LATE_MS, "it does not catch up");
+    }
+}
+
 /* ---- all of them ---- */
 
 static const struct {
@@ -701,6 +739,7 @@ static const struct {
     [SIM_SCENARIO_OFTEN] = {"often", 3, true, play_often},
     [SIM_SCENARIO_FOUR] = {"four", 5, false, play_four},
     [SIM_SCENARIO_LEARNER] = {"learner", 5, false, play_learner},
+    [SIM_SCENARIO_UNSYNCED] = {"unsynced", 3, false, play_unsynced},
 };
 
 const char *sim_scenario_name(enum sim_scenario k)

@@ -8,6 +8,7 @@
 struct sim_read_back {
     uint64_t position, snapshot; /* of the log; of the newest snapshot that was decoded */
     unsigned turns, checks_due;
+    unsigned removed; /* files that a start may need, since it was read */
 };
 
 static inline unsigned long long ull(uint64_t n) /* for printf */
