@@ -7,7 +7,8 @@
  *   snapshots  one of many pieces, whose way breaks again and again
  *   lacks      an older copy of the present start
  *   tail       the newest file of a log is gone
- *   often      a node is removed and added again, more often than others have places for it
+ *   often      a node is removed and added again, more often than others have places for it; some
+ *              calls to it have no end until all that is over
  *   busy       an operator's request waits for another command, and what it needs goes meanwhile
  *   four       of four that vote one is away, and another one is to move or to leave
  *   learner    a learner is away while another node is added
@@ -19,11 +20,13 @@
 #include "consensus/membership_private.h"
 #include "node_clock.h"
 #include "members.h"
+#include "net_private.h"
 
 #define SOON_MS 5000u
 #define LATE_MS 30000u
 #define BUSY_MS 250u   /* until the log takes what is on its way */
 #define KNOWN_MS 3500u /* so long after its election a leader says whom it misses */
+#define FOR_EVER_MS 86400000u
 #define OFTEN (KNOWN_MEMBERS_MAX + 2)
 #define FILLERS 2600u /* locks, each with this name and owner: more than the window of a snapshot */
 #define CHURN 1500u   /* commands about such names that make a snapshot due, twice */
@@ -675,7 +678,13 @@ static bool is_done(const struct sim_node *n)
 /* More often than a node has places for others. */
 static void play_often(struct sim *s)
 {
-    struct sim_node *n = &s->nodes[sim_below(s, s->n)];
+    struct sim_node *leader = the_leader(s);
+    struct sim_node *n = sim_below(s, 2) == 0 ? leader : other(s, leader, 0);
+    struct sim_node *far = other(s, leader, 1);
+    if (n != leader) {
+        cut(n, far, FOR_EVER_MS);
+        far->transport->connect_ms = FOR_EVER_MS;
+    }
     sim_tend(s);
     for (unsigned i = 0; i < OFTEN; i++) {
         const struct sim_fault f = {.kind = SIM_FAULT_MEMBER, .both = i % 2 == 0};
@@ -683,6 +692,7 @@ static void play_often(struct sim *s)
         sim_member_begin(n, &f);
     }
     sim_wait_for(n, is_done, LATE_MS, "it is not taken in");
+    cut(n, far, 0);
     s->marks->scenarios_told++;
 }
 
