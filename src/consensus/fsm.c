@@ -35,8 +35,7 @@ static void report_refused(struct fsm *f, const struct machine_cursor *before,
     struct machine_command c;
     (void)machine_command_redecode(before->p, (size_t)(before->end - before->p), &c);
     if (c.op == MACHINE_OP_ACQUIRE || c.op == MACHINE_OP_RENEW || c.op == MACHINE_OP_RELEASE ||
-        c.op == MACHINE_OP_KEYS || c.op == MACHINE_OP_ANY_KEYS || c.op == MACHINE_OP_REENTER ||
-        c.op == MACHINE_OP_LEAVE) {
+        c.op == MACHINE_OP_KEYS) {
         f->config.refused(f->config.ctx, &c, r);
     }
 }

@@ -18,6 +18,8 @@ void relay_result_encode(uint64_t sequence, int status, const struct machine_res
         fli_put_u64(out + 28, result->wait);
         fli_put_u64(out + 36, result->deadline_ms);
         fli_put_u64(out + 44, result->clock_ms);
+        fli_put_u64(out + 52, result->each[0]);
+        fli_put_u64(out + 60, result->each[1]);
     }
 }
 
@@ -52,6 +54,8 @@ int relay_result_decode(struct fli_slice body, struct relay_answer *ret)
     a.result.wait = fli_read_u64(&r);
     a.result.deadline_ms = fli_read_u64(&r);
     a.result.clock_ms = fli_read_u64(&r);
+    a.result.each[0] = fli_read_u64(&r);
+    a.result.each[1] = fli_read_u64(&r);
     a.payload = fli_read_bytes(&r, fli_reader_left(&r));
     bool has_code = a.result.code >= MACHINE_DONE && a.result.code <= MACHINE_CODE_MAX;
     if (r.bad || (a.status == 0 && !has_code) || (a.status != 0 && a.payload.len != 0)) {

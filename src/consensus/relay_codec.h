@@ -5,8 +5,8 @@
  *              follower has heard that a command was RETURNED and sends the next one: whatever it
  *              had sent before it heard that goes back as well, so that nothing is overtaken
  *   RESULT     8 sequence, 4 status (negated code), 1 code, 3 zero, 4 number, 8 token, 8 wait,
- *              8 deadline, 8 clock, then the payload; when the status is an error, all but it and
- *              the sequence are zero
+ *              8 deadline, 8 clock, 16 each, then the payload; when the status is an error, all
+ *              but it and the sequence are zero
  *   RETURNED   8 sequence
  *   READY      8 entry
  *   PUSH       1 type, 1 reason, 1 explicit, 1 zero, 2 name length, 2 owner length, 8 token,
@@ -32,7 +32,7 @@ enum relay_frame {
     RELAY_PONG = 7      /* from the leader */
 };
 
-#define RELAY_RESULT_SIZE 52u
+#define RELAY_RESULT_SIZE 68u
 #define RELAY_EVENT_SIZE 40u
 
 struct relay_answer {

@@ -340,9 +340,6 @@ static bool may_be_relayed(uint8_t op)
     case MACHINE_OP_BREAK:
     case MACHINE_OP_TOKEN:
     case MACHINE_OP_KEYS:
-    case MACHINE_OP_ANY_KEYS:
-    case MACHINE_OP_REENTER:
-    case MACHINE_OP_LEAVE:
     case MACHINE_OP_SESSION_OPEN:
     case MACHINE_OP_SESSION_RENEW:
     case MACHINE_OP_SESSION_CLOSE:

@@ -2,30 +2,41 @@
  * request.h. */
 #include "frontdoor/request.h"
 
+#include <string.h>
+
+static uint8_t *put_short(uint8_t *to, struct fli_slice s)
+{
+    *to = (uint8_t)s.len;
+    memcpy(to + 1, s.data, s.len);
+    return to + 1 + s.len;
+}
+
 struct machine_command frontdoor_command(const struct frontdoor_request *q,
-                                         uint8_t also[MACHINE_ALSO_SIZE])
+                                         uint8_t room[FRONTDOOR_ROOM])
 {
     struct machine_command m = {.op = q->op, .flags = q->change, .name = q->keys[0]};
+    uint8_t *end = room;
     if (q->op == MACHINE_OP_BREAK) {
         return m;
     }
-    for (unsigned i = 1; i < q->n_keys; i++) {
-        m.also.len = machine_also_add(also, m.also.len, q->keys[i]);
-    }
-    m.also.data = also;
     m.n_names = (uint8_t)q->n_keys;
     m.permits = 1;
     m.ttl_ms = q->ttl_ms;
     if (MACHINE_OP_IS_QUERY(q->op)) {
         m.label = q->value;
-    } else if (q->op == MACHINE_OP_LEAVE) {
-        m.owner = q->value;
-        m.label = (struct fli_slice){q->latch, q->has_latch ? sizeof q->latch : 0};
-        m.number = q->keep_ms;
     } else {
         m.owner = q->value;
-        m.label = q->new_value;
+        m.label = q->has_latch ? (struct fli_slice){q->latch, sizeof q->latch} : q->new_value;
+        m.number = q->keep_ms;
     }
+    for (unsigned i = 1; i < q->n_keys; i++) {
+        m.also.len = machine_also_add(room, m.also.len, q->keys[i]);
+    }
+    m.also.data = room;
+    for (unsigned i = 1; i < q->answers.n_each; i++) {
+        end = put_short(put_short(end, q->each_keys[i]), q->each_values[i]);
+    }
+    m.value = (struct fli_slice){room, (size_t)(end - room)};
     return m;
 }
 
@@ -63,6 +74,7 @@ bool frontdoor_result_of(const struct machine_result *m, struct fli_slice payloa
     *ret = (struct frontdoor_result){
         .count = m->number,
         .token = m->token,
+        .each = {m->each[0], m->each[1]},
         .left_ms = m->deadline_ms > m->clock_ms ? m->deadline_ms - m->clock_ms : 0,
         .value = payload,
         .sent = sent,

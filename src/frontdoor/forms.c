@@ -6,6 +6,8 @@
 #include <string.h>
 
 #define EXTEND_OR_GRANT (MACHINE_KEYS_EXTEND | MACHINE_KEYS_GRANT)
+#define ENTER (MACHINE_KEYS_COUNT | MACHINE_KEYS_GRANT | MACHINE_KEYS_EXTEND)
+#define LEAVE (MACHINE_KEYS_COUNT | MACHINE_KEYS_RELEASE)
 #define ONE_KEY .keys_min = 1, .keys_max = 1
 #define SOME_KEYS .keys_min = 1, .keys_max = MACHINE_NAMES_MAX
 #define REENTERS .value_at = 2, .ttl_at = 1
@@ -198,7 +200,7 @@ const struct frontdoor_form frontdoor_forms[] = {
      .script = "local have = redis.call('get', KEYS[1]) "
                "if have and have ~= ARGV[1] then return false end "
                "return redis.call('set', KEYS[1], ARGV[2], 'px', ARGV[3])",
-     .change = MACHINE_KEYS_SWAP | MACHINE_KEYS_GRANT,
+     .change = MACHINE_KEYS_RELEASE | MACHINE_KEYS_GRANT,
      ONE_KEY,
      .value_at = 1,
      .new_value_at = 2,
@@ -316,7 +318,7 @@ const struct frontdoor_form frontdoor_forms[] = {
                "return redis.call('pttl', KEYS[1]) end "
                "redis.call('hincrby', KEYS[1], ARGV[2], 1) "
                "redis.call('pexpire', KEYS[1], ARGV[1]) return nil",
-     .op = MACHINE_OP_REENTER,
+     .change = ENTER,
      ONE_KEY,
      REENTERS,
      ANSWERS(FRONTDOOR_NIL, FRONTDOOR_NIL, FRONTDOOR_PTTL, FRONTDOOR_NEVER)},
@@ -329,7 +331,7 @@ const struct frontdoor_form frontdoor_forms[] = {
                "else redis.call('pexpire', KEYS[1], ARGV[2]) end "
                "redis.call('set', KEYS[3], last and 1 or 0, 'px', ARGV[5]) "
                "return last and 1 or 0",
-     .op = MACHINE_OP_LEAVE,
+     .change = LEAVE,
      KEYS_OF(3),
      .value_at = 3,
      .ttl_at = 2,
@@ -345,7 +347,7 @@ const struct frontdoor_form frontdoor_forms[] = {
                "else redis.call('pexpire', KEYS[1], ARGV[1]) end "
                "redis.call('set', KEYS[2], last and 1 or 0, 'px', ARGV[3]) "
                "return last and 1 or 0",
-     .op = MACHINE_OP_LEAVE,
+     .change = LEAVE,
      KEYS_OF(2),
      .value_at = 2,
      .ttl_at = 1,
@@ -358,7 +360,7 @@ const struct frontdoor_form frontdoor_forms[] = {
                "if redis.call('hincrby', KEYS[1], ARGV[3], -1) > 0 then "
                "redis.call('pexpire', KEYS[1], ARGV[2]) return 0 end "
                "redis.call('del', KEYS[1]) redis.call('publish', KEYS[2], ARGV[1]) return 1",
-     .op = MACHINE_OP_LEAVE,
+     .change = LEAVE,
      KEYS_OF(2),
      .value_at = 3,
      .ttl_at = 2,
@@ -368,7 +370,7 @@ const struct frontdoor_form frontdoor_forms[] = {
                "if redis.call('hincrby', KEYS[1], ARGV[2], -1) > 0 then "
                "redis.call('pexpire', KEYS[1], ARGV[1]) return 0 end "
                "redis.call('del', KEYS[1]) return 1",
-     .op = MACHINE_OP_LEAVE,
+     .change = LEAVE,
      ONE_KEY,
      .value_at = 2,
      .ttl_at = 1,
@@ -393,7 +395,7 @@ const struct frontdoor_form frontdoor_forms[] = {
                "redis.call('hincrby', KEYS[1], ARGV[2], 1) "
                "redis.call('pexpire', KEYS[1], ARGV[1]) "
                "return {-1, redis.call('incr', KEYS[2])}",
-     .op = MACHINE_OP_REENTER,
+     .change = ENTER,
      KEYS_OF(2),
      REENTERS,
      ANSWERS(FRONTDOOR_MINUS_1_TOKEN, FRONTDOOR_MINUS_1_TOKEN, FRONTDOOR_PTTL_MINUS_1,
@@ -405,7 +407,7 @@ const struct frontdoor_form frontdoor_forms[] = {
                "return redis.call('pttl', KEYS[1]) end redis.call('incr', KEYS[2]) "
                "redis.call('hincrby', KEYS[1], ARGV[2], 1) "
                "redis.call('pexpire', KEYS[1], ARGV[1]) return nil",
-     .op = MACHINE_OP_REENTER,
+     .change = ENTER,
      KEYS_OF(2),
      REENTERS,
      ANSWERS(FRONTDOOR_NIL, FRONTDOOR_NIL, FRONTDOOR_PTTL, FRONTDOOR_NEVER)},
@@ -416,11 +418,11 @@ const struct frontdoor_form frontdoor_forms[] = {
                "if own then redis.call('pexpire', key, ARGV[1]) end "
                "done[i] = own and 1 or 0 end return done",
      .each = true,
-     .change = MACHINE_KEYS_EXTEND,
+     .change = MACHINE_KEYS_EXTEND | MACHINE_KEYS_EACH,
      .keys_min = 1,
-     .keys_max = FRONTDOOR_EACH_MAX,
+     .keys_max = MACHINE_KEYS_MAX,
      .ttl_at = 1,
-     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
+     ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_EACH, FRONTDOOR_EACH, FRONTDOOR_EACH)},
     /* T35 in releases before 3.44 */
     {.name = "renew",
      .script = "if redis.call('hexists', KEYS[1], ARGV[2]) == 0 then return 0 end "
@@ -434,7 +436,7 @@ const struct frontdoor_form frontdoor_forms[] = {
     {.name = "prolong-each",
      .script = "local done = 0 for _, key in ipairs(KEYS) do "
                "if redis.call('pexpire', key, ARGV[1]) == 1 then done = 1 end end return done",
-     .op = MACHINE_OP_ANY_KEYS,
+     .change = MACHINE_KEYS_EXTEND | MACHINE_KEYS_EACH,
      SOME_KEYS,
      .ttl_at = 1,
      ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
@@ -442,7 +444,7 @@ const struct frontdoor_form frontdoor_forms[] = {
      .script = "local done = 0 for _, key in ipairs(KEYS) do "
                "local more = ARGV[2] ~= '' and {ARGV[1], ARGV[2]} or {ARGV[1]} "
                "if redis.call('pexpire', key, unpack(more)) == 1 then done = 1 end end return done",
-     .op = MACHINE_OP_ANY_KEYS,
+     .change = MACHINE_KEYS_EXTEND | MACHINE_KEYS_EACH,
      SOME_KEYS,
      .ttl_at = 1,
      .empty_at = 2,
@@ -454,8 +456,7 @@ const struct frontdoor_form frontdoor_forms[] = {
                "redis.call('pexpire', KEYS[1], ARGV[1]) return nil end "
                "if redis.call('hexists', KEYS[1], ARGV[2]) == 0 then "
                "return redis.call('pttl', KEYS[1]) end return redis.error_reply(ARGV[3])",
-     .op = MACHINE_OP_REENTER,
-     .change = MACHINE_REENTER_ONCE,
+     .change = MACHINE_KEYS_COUNT | MACHINE_KEYS_GRANT,
      ONE_KEY,
      REENTERS,
      ANSWERS(FRONTDOOR_NIL, FRONTDOOR_ERROR_REENTERS, FRONTDOOR_PTTL, FRONTDOOR_NEVER)},

@@ -6,8 +6,6 @@
 
 #include "machine/batch.h"
 
-#define FRONTDOOR_EACH_MAX 120u /* of a request that treats each key by itself */
-
 /* The answer to one outcome. */
 enum frontdoor_answer {
     FRONTDOOR_NEVER = 0, /* this form cannot have this outcome */
@@ -35,6 +33,7 @@ enum frontdoor_answer {
     FRONTDOOR_MINUS_1_TOKEN,  /* an array of -1 and the token */
     FRONTDOOR_PTTL_MINUS_1,   /* an array of the milliseconds left and -1 */
     FRONTDOOR_ERROR_REENTERS, /* an error: this value has the key already */
+    FRONTDOOR_EACH,           /* an array of 1 or 0 for each key: whether it is the owner's */
 };
 
 struct frontdoor_answers {
@@ -42,6 +41,7 @@ struct frontdoor_answers {
     uint8_t own; /* of a change: it was done; of a query: there, and the value's if one was named */
     uint8_t other;
     uint8_t absent;
+    uint8_t n_each; /* of EACH */
 };
 
 /* Positions count from 1 in ARGV; 0: none. */
@@ -49,7 +49,7 @@ struct frontdoor_form {
     const char *name;   /* for the file of aliases and for messages */
     const char *script; /* our own wording in Lua; NULL: the form has no script */
     uint8_t op;         /* enum machine_op; 0: KEYS by `change`, or KEY */
-    bool each;          /* keys with a value each: KEYS for each of them */
+    bool each;          /* keys with a value each */
     uint8_t change;     /* flags of the op; of KEYS 0: a query */
     uint8_t change_if;  /* in place of `change`, when the argument at `word_at` is `word` */
     uint8_t keys_min, keys_max;

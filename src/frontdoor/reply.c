@@ -56,6 +56,15 @@ static int as_text(struct fli_buf *out, uint64_t v)
     return fli_resp_text(out, digits);
 }
 
+static int each(struct fli_buf *out, unsigned n, const struct frontdoor_result *r)
+{
+    int rc = fli_resp_array(out, n);
+    for (unsigned i = 0; rc == 0 && i < n; i++) {
+        rc = fli_resp_int(out, (int64_t)(r->each[i / 64] >> i % 64 & 1));
+    }
+    return rc;
+}
+
 int frontdoor_reply(struct fli_buf *out, int proto, const struct frontdoor_answers *answers,
                     const struct frontdoor_result *r)
 {
@@ -114,6 +123,8 @@ int frontdoor_reply(struct fli_buf *out, int proto, const struct frontdoor_answe
         return value_and_minus_1(out, r->left_ms, false);
     case FRONTDOOR_ERROR_REENTERS:
         return fli_resp_error(out, "NON_REENTRANT_REACQUIRE", "the value has the key already");
+    case FRONTDOOR_EACH:
+        return each(out, answers->n_each, r);
     default:
         return fli_resp_error(out, "ERR", "the leader's answer fits no outcome of this command");
     }

@@ -205,7 +205,7 @@ static int set_ifeq(struct parse *p, const struct set_options *o)
         r->answers = ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_OK, FRONTDOOR_NIL, FRONTDOOR_NIL);
         return 0;
     }
-    r->change = MACHINE_KEYS_SWAP;
+    r->change = MACHINE_KEYS_RELEASE;
     r->new_value = r->value;
     r->value = o->ifeq;
     r->answers = ANSWERS(FRONTDOOR_OK, FRONTDOOR_NEVER, FRONTDOOR_NIL, FRONTDOOR_NIL);
@@ -278,7 +278,7 @@ static int take_each(struct parse *p, const struct frontdoor_form *f, const stru
                      unsigned n_keys, unsigned n_argv)
 {
     struct frontdoor_request *r = p->r;
-    struct fli_slice unused;
+    size_t size = 0;
     if (n_argv < n_keys + 1) {
         return wrong(p, "this script (%s) takes a value for each of its keys", f->name);
     }
@@ -286,14 +286,17 @@ static int take_each(struct parse *p, const struct frontdoor_form *f, const stru
     r->answers = f->answers;
     r->each_keys = keys;
     r->each_values = keys + n_keys + 1;
-    r->n_each = n_keys;
+    r->answers.n_each = (uint8_t)n_keys;
     int rc = take_duration(p, "pexpire", keys[n_keys], 1, 0);
-    for (unsigned i = 0; rc == 0 && i < n_keys; i++) {
+    for (unsigned i = n_keys; rc == 0 && i-- > 0;) {
         rc = take_keys(p, &keys[i], 1);
-        rc = rc != 0 ? rc : take_value(p, r->each_values[i], &unused);
+        rc = rc != 0 ? rc : take_value(p, r->each_values[i], &r->value);
+        size += 2 + keys[i].len + r->each_values[i].len;
     }
-    r->n_keys = 0;
-    return rc;
+    return rc == 0 && size > FRONTDOOR_ROOM
+               ? wrong(p, "the keys and values of this script take %zu bytes, more than %zu", size,
+                       FRONTDOOR_ROOM)
+               : rc;
 }
 
 /* Reads the arguments of a form. ARGV[1] is argv[0]. */
@@ -402,7 +405,8 @@ static int lock_token(struct parse *p, const struct fli_slice *args)
 static int holds(struct parse *p, const struct fli_slice *args, struct frontdoor_answers answers)
 {
     int rc = query(p, args, 1, answers);
-    p->r->op = MACHINE_OP_HOLDS;
+    p->r->op = MACHINE_OP_KEY;
+    p->r->change = MACHINE_KEYS_COUNT;
     return rc != 0 ? rc : take_value(p, args[1], &p->r->value);
 }
 
@@ -442,7 +446,7 @@ static int parse_del(struct parse *p, const char *name, const struct fli_slice *
     if (!p->context->del) {
         return unguarded(p, name);
     }
-    p->r->op = MACHINE_OP_ANY_KEYS;
+    p->r->change = MACHINE_KEYS_RELEASE | MACHINE_KEYS_EACH;
     return query(
         p, keys, n,
         ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_COUNT, FRONTDOOR_ERROR_NOT_KEY, FRONTDOOR_INT_0));
@@ -458,7 +462,11 @@ static int parse_pexpire(struct parse *p, const struct fli_slice *args, unsigned
     }
     bool over = is_negative(args[1]) ||
                 (fli_parse_u64(args[1].data, args[1].len, INT64_MAX, &ms) && ms == 0);
-    return rc != 0 || over ? rc : take_duration(p, "pexpire", args[1], 1, 0);
+    if (rc == 0 && !over) {
+        p->r->change = MACHINE_KEYS_EXTEND | MACHINE_KEYS_EACH;
+        rc = take_duration(p, "pexpire", args[1], 1, 0);
+    }
+    return rc;
 }
 
 static int parse(struct parse *p, enum fli_command_id id, const struct fli_slice *args, unsigned n)
@@ -509,13 +517,11 @@ static int parse(struct parse *p, enum fli_command_id id, const struct fli_slice
  * done through the first, and answers as if it had done it. */
 static void treat_as_repeated(struct frontdoor_request *r)
 {
-    if (r->op != MACHINE_OP_KEYS) {
-        return;
-    }
-    if ((r->change & MACHINE_KEYS_RELEASE) != 0) {
-        r->change |= MACHINE_KEYS_AGAIN;
-    } else if ((r->change & (MACHINE_KEYS_GRANT | MACHINE_KEYS_EXTEND | MACHINE_KEYS_SWAP)) ==
-               MACHINE_KEYS_GRANT) {
+    bool counts = (r->change & MACHINE_KEYS_COUNT) != 0;
+    bool releases = (r->change & MACHINE_KEYS_RELEASE) != 0;
+    if (releases && !counts && r->value.len > 0 && r->new_value.len == 0) {
+        r->keep_ms = MACHINE_RELEASED_MS;
+    } else if (r->change == MACHINE_KEYS_GRANT) {
         r->change |= MACHINE_KEYS_EXTEND;
         r->answers.own = r->answers.granted;
     }
@@ -526,8 +532,9 @@ static bool serves(const struct frontdoor_context *c, const struct frontdoor_req
     uint64_t steps = 0;
     struct fli_slice pattern = {(const uint8_t *)c->pattern,
                                 c->pattern == NULL ? 0 : strlen(c->pattern)};
-    for (unsigned i = 0; c->pattern != NULL && i < q->n_keys + q->n_each; i++) {
-        struct fli_slice key = i < q->n_keys ? q->keys[i] : q->each_keys[i - q->n_keys];
+    unsigned n = q->answers.n_each > 0 ? q->answers.n_each : q->n_keys;
+    for (unsigned i = 0; c->pattern != NULL && i < n; i++) {
+        struct fli_slice key = q->answers.n_each > 0 ? q->each_keys[i] : q->keys[i];
         if (!machine_glob_match(pattern, key, &steps)) {
             return false;
         }

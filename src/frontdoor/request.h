@@ -14,14 +14,13 @@ struct frontdoor_request {
     unsigned n_keys;
     struct fli_slice keys[MACHINE_NAMES_MAX];
     struct fli_slice value;     /* the owner; empty: a query about any owner */
-    struct fli_slice new_value; /* MACHINE_KEYS_SWAP */
+    struct fli_slice new_value; /* another owner, to whom a release grants the key */
     uint64_t ttl_ms;            /* 0: unchanged */
     bool fetches;               /* one key: when another value has it, that value is asked for */
-    const struct fli_slice *each_keys, *each_values; /* a form of `each`, which has no keys */
-    unsigned n_each;
+    const struct fli_slice *each_keys, *each_values; /* a form of `each`: keys[0] is the first */
     bool has_latch;
-    uint8_t latch[FRONTDOOR_SHA1_SIZE]; /* MACHINE_OP_LEAVE: identifies it when it is sent again */
-    uint64_t keep_ms;                   /* how long that is remembered */
+    uint8_t latch[FRONTDOOR_SHA1_SIZE]; /* identifies a release when it is sent again */
+    uint64_t keep_ms;                   /* how long a release is remembered */
     struct frontdoor_answers answers;
 };
 
@@ -53,10 +52,10 @@ int frontdoor_request_parse(const struct frontdoor_context *c, enum fli_command_
                             char errmsg[FRONTDOOR_ERRMSG_SIZE]) FLI_MUST_USE;
 const char *frontdoor_error_word(int rc);
 
-/* The machine's command for a request that is no form of `each`. It points into the request, its
- * arguments and `also`. */
+/* The machine's command for a request. It points into the request, its arguments and `room`. */
+#define FRONTDOOR_ROOM ((size_t)MACHINE_COMMAND_LARGEST - MACHINE_COMMAND_MAX)
 struct machine_command frontdoor_command(const struct frontdoor_request *q,
-                                         uint8_t also[MACHINE_ALSO_SIZE]);
+                                         uint8_t room[FRONTDOOR_ROOM]);
 
 /* The query for the value of a key that another value has, and its answers. */
 struct machine_command frontdoor_fetch(struct fli_slice key, struct frontdoor_answers *answers);
@@ -71,6 +70,7 @@ enum frontdoor_outcome { FRONTDOOR_GRANTED, FRONTDOOR_OWN, FRONTDOOR_OTHER, FRON
 struct frontdoor_result {
     enum frontdoor_outcome outcome;
     uint64_t count, left_ms, token;
+    uint64_t each[2];       /* a bit for each key that was the owner's */
     struct fli_slice value; /* the owner; empty: see FRONTDOOR_VALUE_TAKEN */
     struct fli_slice sent;  /* the value of the request */
 };

@@ -69,6 +69,7 @@ enum field {
     FIELD_ATTEMPT, /* number, with the flag */
     FIELD_NODE_ADDRESS,
     FIELD_USERS,
+    FIELD_PAIRS,
     FIELD_NOTHING,
 };
 
@@ -79,9 +80,7 @@ struct layout {
 };
 
 #define COMMAND_HEADER_SIZE 4u
-#define MACHINE_KEYS_ALL                                                                           \
-    (MACHINE_KEYS_GRANT | MACHINE_KEYS_EXTEND | MACHINE_KEYS_ADD | MACHINE_KEYS_RELEASE |          \
-     MACHINE_KEYS_EACH | MACHINE_KEYS_SWAP | MACHINE_KEYS_AGAIN)
+#define KEYS_ALL 63u
 
 static const struct layout layouts_log[] = {
     [MACHINE_OP_INIT] = {0, {FIELD_NUMBER, FIELD_LIMITS}},
@@ -105,13 +104,9 @@ static const struct layout layouts_log[] = {
     [MACHINE_OP_USER_DELETE] = {0, {FIELD_USER}},
     [MACHINE_OP_USERS_SEAL] = {0, {FIELD_NOTHING}},
     [MACHINE_OP_USERS_LOAD] = {MACHINE_USER_INITIAL, {FIELD_USERS}},
-    [MACHINE_OP_KEYS] = {MACHINE_KEYS_ALL,
-                         {FIELD_SHAPE, FIELD_NAMES, FIELD_OWNER, FIELD_TTL, FIELD_LABEL}},
-    [MACHINE_OP_REENTER] = {MACHINE_REENTER_ONCE,
-                            {FIELD_SHAPE, FIELD_NAMES, FIELD_OWNER, FIELD_TTL}},
-    [MACHINE_OP_LEAVE] = {0,
-                          {FIELD_SHAPE, FIELD_NAMES, FIELD_OWNER, FIELD_TTL, FIELD_LABEL,
-                           FIELD_NUMBER}},
+    [MACHINE_OP_KEYS] = {KEYS_ALL,
+                         {FIELD_SHAPE, FIELD_NAMES, FIELD_OWNER, FIELD_TTL, FIELD_LABEL,
+                          FIELD_NUMBER, FIELD_PAIRS}},
     [MACHINE_OP_NODE_ADD] = {0, {FIELD_NUMBER, FIELD_NUMBER2, FIELD_NODE_ADDRESS}},
     [MACHINE_OP_NODE_REPLACE] = {MACHINE_NODE_FORCED,
                                  {FIELD_NUMBER, FIELD_NUMBER2, FIELD_NODE_ADDRESS}},
@@ -121,7 +116,6 @@ static const struct layout layouts_log[] = {
     [MACHINE_OP_VERSION_RAISE] = {0, {FIELD_NUMBER}},
     [MACHINE_OP_LIMIT_SET] = {0, {FIELD_NUMBER, FIELD_NUMBER2}},
     [MACHINE_OP_SETTING_SET] = {0, {FIELD_NUMBER, FIELD_NUMBER2}},
-    [MACHINE_OP_ANY_KEYS] = {0, {FIELD_SHAPE, FIELD_NAMES, FIELD_TTL}},
 };
 
 static const struct layout layouts_query[] = {
@@ -133,8 +127,7 @@ static const struct layout layouts_query[] = {
     [MACHINE_OP_USERS - 128] = {0, {FIELD_NOTHING}},
     [MACHINE_OP_USER - 128] = {0, {FIELD_USER}},
     [MACHINE_OP_MAY - 128] = {0, {FIELD_NUMBER}},
-    [MACHINE_OP_KEY - 128] = {0, {FIELD_SHAPE, FIELD_NAMES, FIELD_LABEL}},
-    [MACHINE_OP_HOLDS - 128] = {0, {FIELD_SHAPE, FIELD_NAMES, FIELD_LABEL}},
+    [MACHINE_OP_KEY - 128] = {MACHINE_KEYS_COUNT, {FIELD_SHAPE, FIELD_NAMES, FIELD_LABEL}},
 };
 
 /* NULL for an op this version does not know. */
@@ -175,8 +168,6 @@ static bool ttl_ok(const struct machine_command *c)
                                                           : ttl_in_range(c->ttl_ms);
     case MACHINE_OP_RENEW:
         return c->ttl_ms == 0 || ttl_in_range(c->ttl_ms);
-    case MACHINE_OP_ANY_KEYS:
-        return ttl_in_range(c->ttl_ms) || c->ttl_ms == 0;
     case MACHINE_OP_KEYS:
         return ttl_in_range(c->ttl_ms) || (c->ttl_ms == 0 && (c->flags & MACHINE_KEYS_GRANT) == 0);
     default:
@@ -215,9 +206,8 @@ static bool number_ok(const struct machine_command *c)
         return c->number >= 1 && c->number <= UINT32_MAX;
     case MACHINE_OP_LIMIT_SET:
         return c->number >= 1 && c->number <= MACHINE_LIMITS_SETTABLE;
-    case MACHINE_OP_LEAVE:
-        return c->label.len == 0 ? c->number == 0
-                                 : c->number >= 1 && c->number <= MACHINE_LEAVE_KEEP_MS;
+    case MACHINE_OP_KEYS:
+        return c->number <= MACHINE_LEAVE_KEEP_MS;
     case MACHINE_OP_SETTING_SET:
         return c->number >= 1 && c->number <= MACHINE_SETTINGS;
     default:
@@ -293,27 +283,63 @@ static bool names_ok(const struct machine_command *c)
     return true;
 }
 
-/* Whether an op on keys has the shape that it needs. The flags of KEYS name at least one action,
- * and at most one for keys that the owner holds. */
+/* Reads the keys with an owner each that come behind the first one. */
+static bool pairs_ok(struct fli_slice pairs)
+{
+    struct fli_reader r;
+    fli_reader_init(&r, pairs.data, pairs.len);
+    for (unsigned n = 1; fli_reader_left(&r) > 0; n++) {
+        size_t name_len = fli_read_bytes(&r, fli_read_u8(&r)).len;
+        size_t owner_len = fli_read_bytes(&r, fli_read_u8(&r)).len;
+        if (r.bad || n == MACHINE_KEYS_MAX || name_len == 0 || owner_len == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool keys_flags_ok(const struct machine_command *c)
+{
+    bool labelled = c->label.len > 0;
+    switch (c->flags & KEYS_ALL) {
+    case MACHINE_KEYS_GRANT:
+    case MACHINE_KEYS_GRANT | MACHINE_KEYS_EXTEND:
+    case MACHINE_KEYS_EXTEND:
+    case MACHINE_KEYS_EXTEND | MACHINE_KEYS_ADD:
+        return c->owner.len > 0 && c->number == 0;
+    case MACHINE_KEYS_EXTEND | MACHINE_KEYS_EACH:
+        return !labelled && c->number == 0;
+    case MACHINE_KEYS_RELEASE | MACHINE_KEYS_EACH:
+        return !labelled && (c->owner.len > 0 || c->number == 0);
+    case MACHINE_KEYS_RELEASE:
+        return c->owner.len > 0 && (!labelled || (c->n_names == 1 && c->number == 0));
+    case MACHINE_KEYS_RELEASE | MACHINE_KEYS_GRANT:
+        return c->owner.len > 0 && labelled && c->n_names == 1 && c->number == 0;
+    case MACHINE_KEYS_COUNT | MACHINE_KEYS_GRANT:
+    case MACHINE_KEYS_COUNT | MACHINE_KEYS_GRANT | MACHINE_KEYS_EXTEND:
+        return c->owner.len > 0 && !labelled && c->n_names == 1 && c->number == 0;
+    case MACHINE_KEYS_COUNT | MACHINE_KEYS_RELEASE:
+        return c->owner.len > 0 && labelled == (c->number > 0) && c->n_names == 1;
+    default:
+        return false;
+    }
+}
+
+/* Whether an op on keys has the shape that it needs. */
 static bool keys_ok(const struct machine_command *c)
 {
-    if (c->op == MACHINE_OP_REENTER || c->op == MACHINE_OP_LEAVE || c->op == MACHINE_OP_HOLDS) {
-        return c->mode == MACHINE_MODE_EXCLUSIVE && c->permits == 1 && c->n_names == 1 &&
-               (c->op != MACHINE_OP_HOLDS || c->label.len > 0);
-    }
-    if (c->op != MACHINE_OP_KEYS && c->op != MACHINE_OP_KEY && c->op != MACHINE_OP_ANY_KEYS) {
+    if (c->op != MACHINE_OP_KEYS && c->op != MACHINE_OP_KEY) {
         return true;
     }
-    unsigned f = c->flags & (MACHINE_KEYS_ALL & ~MACHINE_KEYS_AGAIN);
-    bool again = (c->flags & MACHINE_KEYS_AGAIN) != 0;
-    unsigned own = f & (MACHINE_KEYS_EXTEND | MACHINE_KEYS_RELEASE | MACHINE_KEYS_SWAP);
     bool alone = c->mode == MACHINE_MODE_EXCLUSIVE && c->permits == 1;
-    bool swap = (f & MACHINE_KEYS_SWAP) != 0;
-    return alone && (c->op != MACHINE_OP_KEYS || f != 0) && (own & (own - 1)) == 0 &&
-           (!again || (f & MACHINE_KEYS_RELEASE) != 0) &&
-           ((f & MACHINE_KEYS_ADD) == 0 || own == MACHINE_KEYS_EXTEND) &&
-           ((f & MACHINE_KEYS_EACH) == 0 || f == (MACHINE_KEYS_EACH | MACHINE_KEYS_RELEASE)) &&
-           (!swap || (c->n_names == 1 && c->label.len > 0));
+    if (c->op == MACHINE_OP_KEY) {
+        return alone &&
+               ((c->flags & MACHINE_KEYS_COUNT) == 0 || (c->n_names == 1 && c->label.len > 0));
+    }
+    return alone && keys_flags_ok(c) &&
+           (c->value.len == 0 ||
+            ((c->flags & KEYS_ALL) == (MACHINE_KEYS_EXTEND | MACHINE_KEYS_EACH) &&
+             c->n_names == 1 && c->owner.len > 0));
 }
 
 static bool field_ok(const struct machine_command *c, unsigned field)
@@ -327,7 +353,7 @@ static bool field_ok(const struct machine_command *c, unsigned field)
     case FIELD_NAME:
         return length_ok(c->name, 1, FL_NAME_MAX);
     case FIELD_OWNER:
-        return length_ok(c->owner, 1, FL_OWNER_MAX);
+        return length_ok(c->owner, c->op != MACHINE_OP_KEYS, FL_OWNER_MAX);
     case FIELD_LABEL:
         return length_ok(c->label, 0, FL_LABEL_MAX);
     case FIELD_VALUE:
@@ -361,6 +387,9 @@ static bool field_ok(const struct machine_command *c, unsigned field)
         return node_address_ok(c->value);
     case FIELD_USERS:
         return length_ok(c->value, 0, MACHINE_USERS_BYTES_MAX) && machine_users_ok(c->value);
+    case FIELD_PAIRS:
+        return length_ok(c->value, 0, MACHINE_COMMAND_LARGEST - MACHINE_COMMAND_MAX) &&
+               pairs_ok(c->value);
     case FIELD_NOTHING:
         return true;
     default:
@@ -423,7 +452,8 @@ size_t machine_also_add(uint8_t also[MACHINE_ALSO_SIZE], size_t len, struct fli_
 /* The most bytes that an encoded command of this kind has. */
 static size_t command_size_max(unsigned op)
 {
-    return op == MACHINE_OP_USERS_LOAD ? MACHINE_COMMAND_LARGEST : MACHINE_COMMAND_MAX;
+    return op == MACHINE_OP_USERS_LOAD || op == MACHINE_OP_KEYS ? MACHINE_COMMAND_LARGEST
+                                                                : MACHINE_COMMAND_MAX;
 }
 
 int machine_command_check(const struct machine_command *c)
@@ -501,6 +531,7 @@ static uint8_t *put_field(uint8_t *p, const struct machine_command *c, unsigned 
     case FIELD_PATTERN:
     case FIELD_NODE_ADDRESS:
     case FIELD_USERS:
+    case FIELD_PAIRS:
         return put_long(p, c->value);
     case FIELD_TOKEN:
         return put_u64(p, c->token);
@@ -598,6 +629,7 @@ static void get_field(struct fli_reader *r, struct machine_command *c, unsigned 
     case FIELD_PATTERN:
     case FIELD_NODE_ADDRESS:
     case FIELD_USERS:
+    case FIELD_PAIRS:
         c->value = fli_read_bytes(r, fli_read_u16(r));
         break;
     case FIELD_TOKEN:

@@ -59,7 +59,10 @@ enum machine_op {
     MACHINE_OP_USER_DELETE, /* owner = the user's name: deletes the user */
     MACHINE_OP_USERS_SEAL,  /* ends the setup of initial users, see MACHINE_USER_INITIAL */
     MACHINE_OP_USERS_LOAD = 46, /* value: all users from here on, see users_load.c */
-    MACHINE_OP_KEYS = 24,       /* name, also, owner, label (another owner), ttl_ms; flags below */
+    /* The one conditional operation, see keys.c: name, also, owner (empty: of any), ttl_ms (0:
+     * unchanged), label (another owner, or what names a release), number (how long a release is
+     * remembered), value (further keys, each with its owner); flags below. */
+    MACHINE_OP_KEYS = 24,
     /* Nodes, see nodes.c: number = its id, and for the first two number2 = enum machine_node_flag,
      * value = its address. */
     MACHINE_OP_NODE_ADD = 32,
@@ -70,10 +73,6 @@ enum machine_op {
     MACHINE_OP_VERSION_RAISE,  /* number = the cluster's version from here on */
     MACHINE_OP_LIMIT_SET = 40, /* number = enum machine_limit of machine.h, number2 = its value */
     MACHINE_OP_SETTING_SET,    /* number = enum machine_setting, number2 = its value; 0: none */
-    MACHINE_OP_REENTER = 50,   /* name, owner, ttl_ms: grants the lock or counts up, see
-                                  reentrant.c */
-    MACHINE_OP_LEAVE,          /* name, owner, ttl_ms, label, number (how long the label is kept) */
-    MACHINE_OP_ANY_KEYS = 56,  /* name, also, ttl_ms (0: ends the grants); see keys_any.c */
     /* Queries: never in a batch. The leader answers them from its state, in the order of their
      * submission. */
     MACHINE_OP_CHECK = 128,  /* name, token */
@@ -86,8 +85,8 @@ enum machine_op {
     MACHINE_OP_USER,         /* owner = the user's name; a node sends it for a login */
     MACHINE_OP_MAY,          /* number = a right (acl.h), or 0: whether the sender is a known
                                 user */
-    MACHINE_OP_KEY = 140,    /* name, also, label (an owner, or empty), see keys.c */
-    MACHINE_OP_HOLDS = 150,  /* name, label (an owner): how often the owner has taken the lock */
+    MACHINE_OP_KEY = 140,    /* name, also, label (an owner, or empty), see keys.c; with COUNT: how
+                                often the owner has taken the lock */
 };
 
 #define MACHINE_OP_IS_QUERY(op) ((unsigned)(op) >= 128u)
@@ -97,32 +96,24 @@ enum machine_op {
 #define MACHINE_ACQUIRE_ATTEMPT 4u  /* the `number`th attempt, above 1: see outcomes.h */
 #define MACHINE_ACQUIRE_WAIT 2u     /* join the queue for wait_ms when it is not free */
 
-/* Flag of REENTER: an owner that holds the lock already is not granted it again. */
-#define MACHINE_REENTER_ONCE 1u
-
 /* Whether the command asks for a lock; and whether it only prolongs a lease. */
 #define MACHINE_ASKS_FOR_LOCK(c)                                                                   \
-    ((c)->op == MACHINE_OP_ACQUIRE || (c)->op == MACHINE_OP_REENTER ||                             \
+    ((c)->op == MACHINE_OP_ACQUIRE ||                                                              \
      ((c)->op == MACHINE_OP_KEYS && ((c)->flags & MACHINE_KEYS_GRANT) != 0))
 #define MACHINE_ASKS_FOR_TIME(c)                                                                   \
     ((c)->op == MACHINE_OP_RENEW ||                                                                \
      ((c)->op == MACHINE_OP_KEYS &&                                                                \
       ((c)->flags & (MACHINE_KEYS_GRANT | MACHINE_KEYS_EXTEND)) == MACHINE_KEYS_EXTEND))
 
-/* Flags of KEYS (keys.c): actions on locks as a Redis client sees them, each lock with its own
- * grant. The first flag whose condition holds is carried out, for all keys or for none. ttl_ms is 0
- * for actions without a lease. */
+/* Flags of KEYS (keys.c): what it does with keys in which state. Valid together are: GRANT, EXTEND
+ * or both; EXTEND with ADD or EACH; RELEASE; RELEASE with EACH; RELEASE with a label, and GRANT or
+ * not; COUNT with GRANT, with GRANT and EXTEND, or with RELEASE. */
 #define MACHINE_KEYS_GRANT 1u   /* all are free: grants each, to `label` when one is given */
-#define MACHINE_KEYS_EXTEND 2u  /* all are the owner's: sets leases of ttl_ms (0: unchanged) */
+#define MACHINE_KEYS_EXTEND 2u  /* all are the owner's: sets leases of ttl_ms */
 #define MACHINE_KEYS_ADD 4u     /* with EXTEND: adds ttl_ms to the time left */
 #define MACHINE_KEYS_RELEASE 8u /* all are the owner's: releases them */
-/* With RELEASE: releases the owner's keys even if other keys are not the owner's. */
-#define MACHINE_KEYS_EACH 16u
-#define MACHINE_KEYS_SWAP 32u /* one key, the owner's: releases it and grants it to `label` */
-/* With RELEASE: a key that the owner released within the last MACHINE_RELEASED_MS counts as
- * released again. For clients that treat the nodes as independent servers and release at each of
- * them. */
-#define MACHINE_KEYS_AGAIN 64u
+#define MACHINE_KEYS_EACH 16u   /* those that are the owner's, whatever the others are */
+#define MACHINE_KEYS_COUNT 32u  /* one key, which its owner may take several times */
 
 /* Flag of USER_SET and USERS_LOAD: the answer is EXISTS, and nothing changes, once users were
  * changed or sealed. */

@@ -40,7 +40,7 @@ struct machine_settings {
 #define MACHINE_NODES_MAX 9u       /* members whose incarnation is remembered */
 #define MACHINE_NODE_ADDRESS_MAX 263u
 #define MACHINE_COMMAND_MAX 8192u      /* encoded bytes of one command, except USERS_LOAD */
-#define MACHINE_COMMAND_LARGEST 51200u /* of USERS_LOAD, which carries all users */
+#define MACHINE_COMMAND_LARGEST 51200u /* of USERS_LOAD, which carries all users, and of KEYS */
 /* Encoded bytes of one batch; what a decoder accepts. */
 #define MACHINE_BATCH_MAX (UINT32_C(4) << 20)
 #define MACHINE_BATCH_COMMANDS_MAX 65536u /* commands in one batch */
@@ -52,8 +52,9 @@ struct machine_settings {
 #define MACHINE_STEPS_RECORD 10u
 #define MACHINE_BATCH_DUE_STEPS 6000u     /* for expiries, and work left by earlier batches */
 #define MACHINE_BATCH_COMMAND_STEPS 6000u /* for work that the batch's commands cause */
-#define MACHINE_BATCH_COST_MAX 10000u  /* sum of machine_command_cost(); the leader keeps to it */
-#define MACHINE_LIST_COST 5000u        /* of what visits many records: LOCKS, all users */
+#define MACHINE_BATCH_COST_MAX 10000u /* sum of machine_command_cost(); the leader keeps to it */
+#define MACHINE_LIST_COST 5000u       /* of what visits many records: LOCKS, all users */
+#define MACHINE_KEYS_COST (MACHINE_STEPS_RECORD * (2 + MACHINE_KEYS_MAX)) /* an owner for each */
 #define MACHINE_SHOW_COST 250u         /* of SHOW, SESSION SHOW or one user: up to 64 KiB */
 #define MACHINE_WORD_BYTE_COST 2u      /* of each byte of the words that change a user */
 #define MACHINE_SEARCH_STEPS_MAX 1000u /* of one search for cycles */
@@ -66,14 +67,15 @@ struct machine_settings {
  * corrupt. */
 #define MACHINE_CLOCK_MAX_MS ((UINT64_C(1) << 48) - 1)
 #define MACHINE_NAMES_MAX 16u /* names an ACQUIRE may carry */
+#define MACHINE_KEYS_MAX 120u /* keys of a KEYS that has an owner for each */
 
 /* Serial numbers and counts of repetitions grow by one at a time, so none ever comes near this. A
  * snapshot with a larger one was made up, and would end with an overflow. */
 #define MACHINE_NUMBER_MAX (UINT64_MAX / 2)
 #define MACHINE_LOGIN_MAX (UINT32_MAX / 2) /* the same for a user's number of its login */
 
-/* Outcomes of requests that may come again, see outcomes.h: an attempt at an ACQUIRE, a LEAVE with
- * a label, and a release of a key. Newer ones may push an outcome out before its time is over. */
+/* Outcomes of requests that may come again, see outcomes.h: an attempt at an ACQUIRE, and a release
+ * of a key. Newer ones may push an outcome out before its time is over. */
 #define MACHINE_OUTCOMES_MAX 65536u
 #define MACHINE_ATTEMPT_MAX FL_TOKEN_MAX
 #define MACHINE_ATTEMPT_KEEP_MS 3600000u
@@ -119,6 +121,7 @@ _Static_assert(MACHINE_USERS_BYTES_MAX + 64 < MACHINE_COMMAND_LARGEST &&
 _Static_assert(MACHINE_BATCH_COST_MAX >= 40 * MACHINE_COMMAND_COST_MAX &&
                    MACHINE_SEARCH_STEPS_MIN <= MACHINE_SEARCH_STEPS_MAX &&
                    MACHINE_SEARCH_STEPS_MAX <= MACHINE_BATCH_COMMAND_STEPS &&
+                   MACHINE_BATCH_COST_MAX >= 8 * MACHINE_KEYS_COST &&
                    MACHINE_BATCH_DUE_STEPS > MACHINE_STEPS_OVER_MAX,
                "a batch has room for the largest commands, and each ends something that is due");
 _Static_assert(MACHINE_APPLY_STEPS_MAX <= 23000, "what docs/COMMANDS.md and adr 27 promise");

@@ -386,16 +386,12 @@ uint32_t machine_command_cost(const struct machine_command *c)
     case MACHINE_OP_ACQUIRE:
         return MACHINE_STEPS_RECORD * (1u + c->n_names) + (searches ? MACHINE_SEARCH_STEPS_MIN : 0);
     case MACHINE_OP_KEYS:
-    case MACHINE_OP_ANY_KEYS:
-        return MACHINE_STEPS_RECORD * (2u + c->n_names);
+        return c->value.len > 0 ? MACHINE_KEYS_COST : MACHINE_STEPS_RECORD * (2u + c->n_names);
     case MACHINE_OP_KEY:
         return MACHINE_STEPS_RECORD * c->n_names;
     case MACHINE_OP_CANCEL:
     case MACHINE_OP_BREAK:
         return MACHINE_STEPS_RECORD * (1u + MACHINE_NAMES_MAX);
-    case MACHINE_OP_REENTER:
-    case MACHINE_OP_LEAVE:
-        return 3 * MACHINE_STEPS_RECORD;
     case MACHINE_OP_RELEASE:
     case MACHINE_OP_SESSION_OPEN:
     case MACHINE_OP_SESSION_CLOSE:
@@ -414,26 +410,6 @@ uint32_t machine_command_cost(const struct machine_command *c)
         return MACHINE_SHOW_COST + MACHINE_WORD_BYTE_COST * (uint32_t)c->words.len;
     default:
         return MACHINE_STEPS_RECORD;
-    }
-}
-
-/* Applies the commands about the ownership of locks. */
-static void apply_owner(struct machine *m, const struct machine_command *c,
-                        struct machine_result *r)
-{
-    switch ((enum machine_op)c->op) {
-    case MACHINE_OP_ACQUIRE:
-        machine_acquire(m, c, r);
-        break;
-    case MACHINE_OP_REENTER:
-        machine_reenter(m, c, r);
-        break;
-    case MACHINE_OP_LEAVE:
-        machine_leave(m, c, r);
-        break;
-    default:
-        machine_keys(m, c, r);
-        break;
     }
 }
 
@@ -459,11 +435,10 @@ static void apply_one(struct machine *m, const struct machine_command *c, struct
         machine_config_apply(m, c, r);
         break;
     case MACHINE_OP_ACQUIRE:
+        machine_acquire(m, c, r);
+        break;
     case MACHINE_OP_KEYS:
-    case MACHINE_OP_ANY_KEYS:
-    case MACHINE_OP_REENTER:
-    case MACHINE_OP_LEAVE:
-        apply_owner(m, c, r);
+        machine_keys(m, c, r);
         break;
     case MACHINE_OP_CANCEL:
         cancel(m, c, r);

@@ -99,6 +99,7 @@ struct machine_result {
     uint64_t wait;        /* QUEUED, CANCEL: id of the wait, unique for ever */
     uint64_t deadline_ms; /* GRANTED, RENEW, SESSION OPEN/RENEW: lease end on the cluster clock */
     uint64_t clock_ms;    /* the cluster clock when it was applied */
+    uint64_t each[2];     /* KEYS: a bit for each of its keys that was the owner's */
 };
 
 enum machine_event_type {

@@ -186,7 +186,6 @@ bool machine_outcome_fits(const struct machine *m, unsigned kind, uint64_t numbe
         [OUTCOME_ATTEMPT] = {2, MACHINE_ATTEMPT_MAX, MACHINE_ATTEMPT_KEEP_MS},
         [OUTCOME_ATTEMPT_EXPLICIT] = {2, MACHINE_ATTEMPT_MAX, MACHINE_ATTEMPT_KEEP_MS},
         [OUTCOME_LEAVE] = {0, 1, MACHINE_LEAVE_KEEP_MS},
-        [OUTCOME_RELEASE] = {0, 0, MACHINE_RELEASED_MS},
     };
     return kind < OUTCOME_KINDS && number >= kinds[kind].least && number <= kinds[kind].most &&
            until_ms <= m->clock_ms + kinds[kind].keep_ms;

@@ -5,9 +5,8 @@
  *   kind      what is the same request     number                           known for
  *   attempt   kind of owner, the smallest  the highest number of an         MACHINE_ATTEMPT_KEEP_MS
  *             of its locks, owner          attempt, above 1
- *   leave     lock, label                  1 if it released the lock,       what the LEAVE says
+ *   leave     key, label or owner          1 if it released the key,        what the release says
  *                                          else 0
- *   release   key, owner                   0                                MACHINE_RELEASED_MS
  *
  * Each of them is of one user. At most MACHINE_OUTCOMES_MAX are kept, and users share them
  * (base/share.h), for each kind apart: a new one first drops up to two of each kind whose time is
@@ -31,7 +30,6 @@ enum outcome_kind {
     OUTCOME_ATTEMPT, /* of an implicit session */
     OUTCOME_ATTEMPT_EXPLICIT,
     OUTCOME_LEAVE,
-    OUTCOME_RELEASE,
     OUTCOME_KINDS
 };
 

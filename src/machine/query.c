@@ -351,8 +351,6 @@ static int answer(struct machine *m, const struct machine_command *query, struct
         return show(m, query, r, payload);
     case MACHINE_OP_KEY:
         return machine_key(m, query, r, payload);
-    case MACHINE_OP_HOLDS:
-        return machine_holds(m, query, r, payload);
     case MACHINE_OP_LOCKS:
         return locks(m, query, r, payload);
     case MACHINE_OP_SESSION_SHOW:

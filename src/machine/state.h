@@ -33,7 +33,6 @@
 #include "machine/machine.h"
 #include "machine/order.h"
 #include "machine/outcomes.h"
-#include "machine/reentrant.h"
 #include "machine/rights.h"
 
 #define CONST_CONTAINER_OF(ptr, type, member)                                                      \
@@ -158,7 +157,7 @@ struct request {
     uint64_t waiting : 1;
     uint64_t is_multi : 1;   /* it is a part of a multi-lock */
     uint64_t linked : 1;     /* it is in a linked_request, as parts of a multi-lock are */
-    uint64_t counted : 1;    /* its value says how often it was taken, see reentrant.c */
+    uint64_t counted : 1;    /* its value says how often it was taken, see keys.c */
     uint64_t has_origin : 1; /* packed behind its implicit session's value is a struct origin */
 };
 
@@ -740,8 +739,13 @@ bool machine_clear_own(struct machine *m, const struct machine_command *c);
 struct request *machine_key_request(struct machine *m, const struct lock *lock,
                                     struct fli_slice owner);
 
-/* keys_any.c: ANY_KEYS. */
-void machine_any_keys(struct machine *m, const struct machine_command *c, struct machine_result *r);
+/* keys.c: KEYS and the query KEY; lock_request.c: how often a counted request was taken, else 0. */
+#define HOLD_COUNT_SIZE 4u /* bytes of a count, in the place of the request's value */
+void machine_keys(struct machine *m, const struct machine_command *c, struct machine_result *r);
+int machine_key(struct machine *m, const struct machine_command *q, struct machine_result *r,
+                struct fli_buf *payload);
+uint32_t machine_request_count(const struct request *request);
+void machine_request_set_count(struct request *request, uint32_t n);
 
 /* query.c: the oldest holder, if it still holds the lock; else NULL. *ret_more: it does not, and
  * others have shares. Looking through them takes too long, so whether one holds it stays open. */

@@ -226,6 +226,9 @@ uint32_t machine_command_cost_now(const struct machine *m, const struct machine_
     for (unsigned i = 0; i < n; i++) {
         steps += acl_steps_max(&u->acl, names[i].len);
     }
+    if (c->op == MACHINE_OP_KEYS && c->value.len > 0) {
+        steps += acl_steps_max(&u->acl, c->value.len);
+    }
     return cost + (uint32_t)(ASKED_TIMES * steps / RIGHTS_STEP_BYTES);
 }
 
@@ -274,12 +277,6 @@ static unsigned missing_right(const struct machine *m, const struct machine_comm
         return may_acquire(m, c) ? 0 : ACL_ACQUIRE;
     case MACHINE_OP_RENEW:
         return acl_may(u, ACL_ACQUIRE, c->name, &steps) ? 0 : ACL_ACQUIRE;
-    case MACHINE_OP_KEYS: /* a user may always release its own locks */
-        return (c->flags & MACHINE_KEYS_RELEASE) != 0 || may_acquire(m, c) ? 0 : ACL_ACQUIRE;
-    case MACHINE_OP_REENTER:
-        return acl_may(u, ACL_ACQUIRE, c->name, &steps) ? 0 : ACL_ACQUIRE;
-    case MACHINE_OP_ANY_KEYS: /* the owner of each key decides (keys_any.c) */
-        return 0;
     case MACHINE_OP_SESSION_OPEN:
     case MACHINE_OP_SESSION_RENEW:
         return acl_may_some(u, ACL_ACQUIRE) ? 0 : ACL_ACQUIRE;
@@ -303,7 +300,7 @@ static unsigned missing_right(const struct machine *m, const struct machine_comm
     case MACHINE_OP_MAY:
         return c->number == 0 || acl_may_some(u, (unsigned)c->number) ? 0 : (unsigned)c->number;
     default:
-        return 0; /* the owner decides */
+        return 0; /* the owner decides, and of KEYS each key */
     }
 }
 

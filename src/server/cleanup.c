@@ -13,7 +13,6 @@
 #include "machine/batch.h"
 #include "machine/machine.h"
 #include "server/dispatch_private.h"
-#include "server/gather.h"
 #include "server/signals.h"
 
 static uint64_t now(const struct dispatch *d)
@@ -290,7 +289,6 @@ void dispatch_cancel(struct dispatch *d, struct dispatch_slot *slot)
     } else if (signals_ends(c)) {
         signals_leave(c);
     } else {
-        gather_leave(c);
         d->counts.orphans++;
     }
 }
@@ -359,13 +357,12 @@ void dispatch_turn(struct dispatch *d)
     end_due_waits(d, now_ms);
     listing_turn(d);
     signals_turn(d);
-    gather_turn(d);
     clean_up_due(d, now_ms);
 }
 
 uint64_t dispatch_next_turn_ms(const struct dispatch *d)
 {
-    if (may_clean_up(d) || !fli_list_empty(&d->parts)) {
+    if (may_clean_up(d)) {
         return 0;
     }
     uint64_t next = parked_next_deadline(&d->parked);
@@ -397,7 +394,6 @@ void dispatch_drop_all(struct dispatch *d)
 {
     struct fli_list *link = NULL;
     d->stopping = true;
-    gather_turn(d);
     struct parked_request *r = NULL;
     struct parked_news news;
     while ((r = parked_take_any(&d->parked, &news)) != NULL) {

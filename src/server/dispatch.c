@@ -46,7 +46,7 @@ bool dispatch_is_full(struct dispatch *d, void *request, size_t n)
 void dispatch_call_free(struct call *c)
 {
     struct dispatch *d = c->dispatch;
-    FLI_ASSERT(c->request == NULL && c->parked.wait == NULL && c->keys == NULL);
+    FLI_ASSERT(c->request == NULL && c->parked.wait == NULL);
     FLI_ASSERT(c->cleanup_sent == CLEANUP_NONE && !fli_list_linked(&c->link));
     FLI_ASSERT(d->calls > 0);
     d->calls--;
@@ -623,13 +623,12 @@ int dispatch_create(const struct dispatch_config *config, struct dispatch **ret)
     signals_init(&d->signals);
     fli_list_init(&d->spare);
     listing_init(d);
-    fli_list_init(&d->parts);
     fli_line_init(&d->cleanup);
     for (unsigned i = 0; i < DISPATCH_CLEANUP_QUEUES; i++) {
         fli_queue_init(&d->cleanup_of[i], &d->cleanup);
     }
     fli_list_init(&d->again);
-    fli_buf_init(&d->scratch, MACHINE_COMMAND_MAX);
+    fli_buf_init(&d->scratch, MACHINE_COMMAND_LARGEST);
     *ret = d;
     return 0;
 }

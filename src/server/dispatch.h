@@ -77,10 +77,6 @@ struct dispatch_config {
      * earlier one, with this one. May be NULL:
      * then all calls are for anybody. */
     unsigned (*in_flight)(void *ctx, void *request);
-    /* hold: the client's next requests wait until release, or until this one is cancelled;
-     * meanwhile it is charged for so many bytes. Both may be NULL. */
-    void (*hold)(void *ctx, void *request, size_t bytes);
-    void (*release)(void *ctx, void *request);
     /* gate: whether a command may go on; when not, it answers it. set_sender: puts the sender into
      * the machine's command. sees: whether the sender may see some lock, for lists that the node
      * answers by itself; when not, it answers. users: answers the ACL commands in full. All are

@@ -1,5 +1,5 @@
 /* dispatch_private.h: one request from its submission on, and the work for clients that are gone.
- * For dispatch.c, backup.c, listing.c, cleanup.c, frontdoor.c, gather.c and signals.c.
+ * For dispatch.c, backup.c, listing.c, cleanup.c, frontdoor.c and signals.c.
  *
  *   state                     request  where
  *   listing in line           set      dispatch->listings (listing.c)
@@ -62,7 +62,7 @@ struct signal_name {
 
 struct call {
     struct node_ticket ticket;
-    struct fli_list link; /* spare, parts, cleanup, again, signals */
+    struct fli_list link; /* spare, cleanup, again, signals */
     struct parked_request parked;
     struct fli_list waiting;     /* of signals */
     struct signal_name *awaited; /* of a BLPOP: NULL unless it is ASKED or PARKED */
@@ -84,15 +84,6 @@ struct call {
     bool fetches;    /* of frontdoor: needs the value of the key */
     uint8_t value_len;
     struct frontdoor_answers answers;
-    struct call *whole;        /* of a part: the whole, see gather.h */
-    struct gather_keys *keys;  /* of a whole, until its client has left */
-    unsigned part, n_parts;    /* of a part: its lock; of a whole: the number of locks */
-    unsigned parts_next;       /* of a whole: locks before this one were submitted */
-    unsigned parts_left;       /* of a whole: parts that have not ended */
-    int parts_status;          /* of a whole: the error of the first part that failed, or
-                                  FL_EUNCERTAIN if any failed with that; 0: none did */
-    struct machine_result odd; /* of a whole: the result of a part that was neither done nor
-                                  refused */
     unsigned tries;
     uint64_t wait_ms;
     uint64_t address;  /* of a client that has left, or waits in BLPOP, as dispatch_config says */
@@ -101,9 +92,9 @@ struct call {
     uint64_t again_ms; /* when to try to clean up again; when a BLPOP ends */
     uint64_t wait;     /* the wait that it was parked on; CLEANUP_WAIT: to be cancelled, under */
     uint64_t times_asked;
-    uint64_t token;            /* CLEANUP_GRANT: to be released */
-    uint64_t number;           /* of a change of a member: the node */
-    uint8_t name[FL_NAME_MAX]; /* of a whole: the result for each lock */
+    uint64_t token;  /* CLEANUP_GRANT: to be released */
+    uint64_t number; /* of a change of a member: the node */
+    uint8_t name[FL_NAME_MAX];
     uint8_t value[FL_OWNER_MAX];
 };
 
@@ -115,7 +106,6 @@ struct dispatch {
     struct signals signals;
     struct fli_list spare; /* calls for reuse */
     unsigned spare_n;
-    struct fli_list parts;   /* of wholes, to be submitted (gather.h) */
     struct fli_line cleanup; /* to be tried now */
     struct fli_queue cleanup_of[DISPATCH_CLEANUP_QUEUES];
     struct fli_list again;    /* to be tried again, in order of again_ms */

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "frontdoor/sentinel.h"
-#include "server/gather.h"
 #include "server/render.h"
 #include "server/signals.h"
 #include "wire/resp.h"
@@ -53,8 +52,8 @@ static void on_change(struct node_ticket *t, int status, const struct machine_re
 static void submit(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
                    enum fli_command_id id, const struct frontdoor_request *q)
 {
-    uint8_t also[MACHINE_ALSO_SIZE];
-    struct machine_command m = frontdoor_command(q, also);
+    uint8_t room[FRONTDOOR_ROOM];
+    struct machine_command m = frontdoor_command(q, room);
     if (d->config.set_sender != NULL) {
         d->config.set_sender(d->config.users_ctx, request, &m);
     }
@@ -125,8 +124,6 @@ void dispatch_frontdoor(struct dispatch *d, void *request, struct dispatch_slot 
     int rc = frontdoor_request_parse(&context, id, args, n, &q, errmsg);
     if (rc != 0) {
         dispatch_error(d, request, frontdoor_error_word(rc), errmsg);
-    } else if (q.n_each > 0) {
-        gather_request(d, request, slot, proto, id, &q);
     } else {
         submit(d, request, slot, proto, id, &q);
     }

@@ -499,8 +499,6 @@ static int make_dispatch(struct server *s)
         .source = server_source,
         .address = server_client_address,
         .in_flight = server_in_flight,
-        .hold = server_hold,
-        .release = server_release,
         .users_ctx = s->access,
         .gate = access_gate,
         .set_sender = access_set_sender,

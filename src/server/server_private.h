@@ -49,8 +49,6 @@ uint64_t server_client_address(void *ctx, void *request);
 uint64_t server_conn_address(void *ctx, void *conn);
 uint64_t server_conn_user(void *ctx, void *conn);
 unsigned server_in_flight(void *ctx, void *request);
-void server_hold(void *ctx, void *request, size_t bytes);
-void server_release(void *ctx, void *request);
 
 /* server_listen.c */
 const char *server_pick_address(const struct server *s, const char *advertised,

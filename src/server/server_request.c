@@ -29,16 +29,3 @@ unsigned server_in_flight(void *ctx, void *request)
     const struct net_request *r = request;
     return net_conn_in_flight(r->conn);
 }
-
-void server_hold(void *ctx, void *request, size_t bytes)
-{
-    struct net_request *r = request;
-    net_request_keeps(r, bytes);
-    net_conn_hold(r->conn);
-}
-
-void server_release(void *ctx, void *request)
-{
-    const struct net_request *r = request;
-    net_conn_release(r->conn);
-}

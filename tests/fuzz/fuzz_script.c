@@ -148,7 +148,7 @@ static void check_otherwise(struct fli_slice text, struct frontdoor_scripts *s)
 static void check_form(struct fli_slice text, struct frontdoor_scripts *s)
 {
     struct frontdoor_context c = {.scripts = s, .wall_ms = 1};
-    struct fli_slice args[2 + 2 * FRONTDOOR_EACH_MAX] = {{NULL, 0}};
+    struct fli_slice args[2 + 2 * MACHINE_KEYS_MAX] = {{NULL, 0}};
     struct frontdoor_request q;
     char errmsg[FRONTDOOR_ERRMSG_SIZE];
     unsigned n = 1;
@@ -166,11 +166,11 @@ static void check_form(struct fli_slice text, struct frontdoor_scripts *s)
     if (n < 2 || frontdoor_request_parse(&c, FLI_CMD_EVAL, args, n, &q, errmsg) != 0) {
         return;
     }
-    FLI_ASSERT((q.n_keys >= 1 && q.n_keys <= MACHINE_NAMES_MAX && q.n_each == 0) ||
-               (q.n_keys == 0 && q.n_each >= 1 && q.n_each <= FRONTDOOR_EACH_MAX));
+    unsigned n_each = q.answers.n_each;
+    FLI_ASSERT(q.n_keys >= 1 && q.n_keys <= MACHINE_NAMES_MAX && n_each <= MACHINE_KEYS_MAX);
     FLI_ASSERT(q.ttl_ms == 0 || (q.ttl_ms >= FL_TTL_MIN_MS && q.ttl_ms <= FL_TTL_MAX_MS));
     FLI_ASSERT(q.has_latch == (q.keep_ms != 0) && q.keep_ms <= MACHINE_LEAVE_KEEP_MS);
-    for (unsigned i = 0; i < q.n_each; i++) {
+    for (unsigned i = 0; i < n_each; i++) {
         FLI_ASSERT(q.each_keys[i].len >= 1 && q.each_values[i].len >= 1);
         FLI_ASSERT(&q.each_values[i] < &args[n]);
     }

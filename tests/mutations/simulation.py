@@ -3,7 +3,7 @@
 MACHINE, LOCK, ACQUIRE = 'src/machine/machine.c', 'src/machine/lock.c', 'src/machine/acquire.c'
 MULTI_LOCK, SESSION, QUORUM = 'src/machine/multi_lock.c', 'src/machine/session.c', 'src/redlock/quorum.c'
 OUTCOMES, ENGINE, CALL = 'src/machine/outcomes.c', 'src/client/attempts.h', 'src/client/call_state.c'
-USERS, REENTRANT = 'src/machine/users.c', 'src/machine/reentrant.c'
+USERS, KEYS = 'src/machine/users.c', 'src/machine/keys.c'
 DISPATCH, PARKED, CLEANUP = 'src/server/dispatch.c', 'src/server/parked.c', 'src/server/cleanup.c'
 
 # number of the oracle at the top of oracle.c, what, file, the line, what it becomes, what the simulation then says.
@@ -205,14 +205,14 @@ MUTANTS = [
      'is listed for a user'),
     (22, 'the login of a user who was switched off counts again later', USERS, '    if ((before->on && !after->on) || (before->nopass && !after->nopass)) {',
      '    if (before->nopass && !after->nopass) {', 'and the user may not|lets user'),
-    (23, 'a LEAVE that is sent again counts again', REENTRANT, '    if (answered(m, c, r)) {\n        return;\n    }\n', '    (void)answered;\n',
+    (23, 'a LEAVE that is sent again counts again', KEYS, '    if (answered(m, &k, r)) {\n        return;\n    }\n', '    (void)answered;\n',
      'when it is sent again|LEAVE finds the lock lost|of a lock that was taken|of one\'s own lock'),
-    (23, 'a release of several leaves the count as it was', REENTRANT, 'set_count(m, request, count - 1);', 'set_count(m, request, count);',
+    (23, 'a release of several leaves the count as it was', KEYS, 'set_count(m, request, count - 1);', 'set_count(m, request, count);',
      'of one\'s own lock|of a lock that was taken'),
-    (23, 'every release is remembered as the last one', REENTRANT, 'machine_outcome_note(m, OUTCOME_LEAVE, c->name, c->label, count == 1,',
-     'machine_outcome_note(m, OUTCOME_LEAVE, c->name, c->label, true,', 'when it is sent again'),
-    (23, 'taking a lock once more does not prolong it', REENTRANT,
-     '        machine_session_renew(m, request_session(request), c->ttl_ms);\n        answer_own', '        answer_own', 'is prolonged to'),
+    (23, 'every release is remembered as the last one', KEYS, 'machine_outcome_note(m, OUTCOME_LEAVE, k->of[i].name, what, count == 1,',
+     'machine_outcome_note(m, OUTCOME_LEAVE, k->of[i].name, what, true,', 'when it is sent again'),
+    (23, 'taking a lock once more does not prolong it', KEYS,
+     '            renew(m, k, request);\n            answer_own', '            answer_own', 'is prolonged to'),
     (22, 'a session is renewed for every user', MACHINE, """    if (s == NULL || !machine_sender_owns(m, &s->base)) {
         r->code = MACHINE_NOSESSION;
         return;

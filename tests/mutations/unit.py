@@ -1,7 +1,8 @@
 """What only a unit test notices, which, and why nothing above it can."""
 
 RELAY_C, RELAY_S, PROPOSER = 'src/consensus/relay_client.c', 'src/consensus/relay_server.c', 'src/consensus/proposer.c'
-OUTCOMES, FLOW = 'src/machine/outcomes.c', 'src/client/call_state.c'
+OUTCOMES, KEYS, FLOW = 'src/machine/outcomes.c', 'src/machine/keys.c', 'src/client/call_state.c'
+NO_SHARED = 'the clients of the simulation take the nodes for one server'
 MARKS, RULE = 'src/fence/marks.c', 'src/fence/rule.c'
 AHEAD = 'src/log/ahead.c'
 FORGOTTEN = 'the copy has to be later than a hundred other attempts'
@@ -37,7 +38,24 @@ MUTANTS = [
     ('attempts are forgotten at once', OUTCOMES, 'if (o != NULL && o->until_ms < m->clock_ms) {', 'if (o != NULL) {', 'machine/test_machine_attempt', FORGOTTEN),
     ('the names of a request have one order only', OUTCOMES, 'fli_bytes_cmp(names[i].data, names[i].len, names[0].data, names[0].len) < 0', 'false && i > 0', 'machine/test_machine_multi',
      'the client sends its names in one order'),
-    ('a release is not in a snapshot', 'src/machine/snapshot.c', 'kind < OUTCOME_KINDS; kind++', 'kind < OUTCOME_RELEASE; kind++', 'machine/test_machine_keys', 'the clients of the simulation release without AGAIN'),
+    ('a release is not in a snapshot', 'src/machine/snapshot.c', 'kind < OUTCOME_KINDS; kind++', 'kind < OUTCOME_LEAVE; kind++', 'machine/test_machine_keys', NO_SHARED),
+    ('users share what they have sent', OUTCOMES, '    fli_put_u32(key, machine_sender_origin(m).uid);\n    key[4]', '    fli_put_u32(key, 0);\n    key[4]',
+     'machine/test_machine_attempt', 'the simulation has few users, and none of them uses the names of another'),
+    ('the outcome of a release is known for ever', OUTCOMES, 'return o == NULL || o->until_ms < m->clock_ms ? NULL : o;', 'return o;', 'machine/test_machine_keys', NO_SHARED),
+    ('an outcome that is noted again has its old end', OUTCOMES, '        former->until_ms = until_ms;\n', '', 'machine/test_machine_attempt', FORGOTTEN),
+    ('an attempt that is noted again has its old number', OUTCOMES, '        former->number = number;\n', '', 'machine/test_machine_attempt', FORGOTTEN),
+    ('a snapshot has outcomes of a kind behind later ones', OUTCOMES, 'for (unsigned later = kind + 1; later', 'for (unsigned later = OUTCOME_KINDS; later',
+     'machine/test_machine_restore', 'no node writes it'),
+    ('a snapshot has an outcome twice', OUTCOMES, ' || find(&m->outcomes, key) != NULL', '', 'machine/test_machine_restore', 'no node writes it'),
+    ('a release without a number is remembered', KEYS, '    if (k->c->number > 0) {\n        machine_outcome_note', '    if (true) {\n        machine_outcome_note',
+     'machine/test_machine_keys', NO_SHARED),
+    ('who has taken a key again is told of its former release', KEYS, 'k->again += state != KEY_OWN && was_released', 'k->again += was_released', 'machine/test_machine_keys', NO_SHARED),
+    ('a label stands for its owner', KEYS, 'struct fli_slice what = k->c->label.len > 0 ? k->c->label : k->of[i].owner;', 'struct fli_slice what = k->of[i].owner;',
+     'machine/test_machine_reentrant', 'the simulation has it too, beside others'),
+    ('of many keys that are prolonged at once others\' are too', KEYS, '        if (find(m, k, i, &request) != KEY_OWN) {\n            continue;',
+     '        if (find(m, k, i, &request) == KEY_FREE || request == NULL) {\n            continue;', 'machine/test_machine_reentrant', 'no client of the simulation mixes both kinds'),
+    ('a user prolongs those of its keys that it may', KEYS, '        if (!may_change(m, k, i, request, &steps, r)) {\n            return false;', '        if (!may_change(m, k, i, request, &steps, r)) {\n            return i > 0;',
+     'machine/test_machine_keys', 'no client of the simulation has an owner for each key'),
     ('who floods the memory of requests makes others lose theirs', OUTCOMES, 'drop(m, FLI_CONTAINER_OF(most->list.next, struct outcome, of_share));', 'drop(m, oldest(t, most->list.next ? OUTCOME_LEAVE : 0));',
      'machine/test_machine_reentrant', 'the simulation has few users, and sixty thousand requests are needed'),
     ('of several with the most the one whom the heap has first gives up', 'src/base/share.c', 'x->has > y->has : x->id < y->id', 'x->has > y->has : false',

@@ -1,12 +1,12 @@
 /* reenter.c: clients that take one lock several times and give it back as often, as Redisson does:
- * with scripts of the front door that come to REENTER and LEAVE. They have no part in the locks of
+ * with scripts of the front door that come to KEYS with COUNT. They have no part in the locks of
  * the other clients. A request without an answer is sent again, to any node; the label of LEAVE
  * tells a repetition from a new request.
  *
  * This file keeps its own account, and judges by it when an entry is first applied and when an
  * answer comes:
  *
- *   - a lock has one owner; REENTER counts up for that owner only, and tells others until when
+ *   - a lock has one owner; ENTER counts up for that owner only, and tells others until when
  *   - LEAVE counts down; the last one frees the lock, as the end of its lease does
  *   - a label counts once: a repetition gets the first answer and changes nothing
  *   - an owner whose every request was answered knows its count: it is free at the last LEAVE,
@@ -176,16 +176,16 @@ static void entered(struct sim *s, struct hold *h, bool own, const struct machin
         SIM_CHECK(s, !h->granted, "a lock is granted, and a limit is said to be reached");
     } else if (h->granted) {
         SIM_CHECK(s, own && r->code == MACHINE_GRANTED && r->token == h->token,
-                  "REENTER of a free lock comes to %u", r->code);
+                  "ENTER of a free lock comes to %u", r->code);
     } else if (own) {
         SIM_CHECK(s, r->code == MACHINE_DONE && r->number == h->count + 1 && r->token == h->token,
-                  "REENTER of one's own lock comes to %u, count %u", r->code, r->number);
+                  "ENTER of one's own lock comes to %u, count %u", r->code, r->number);
         h->count++;
         prolonged(s, h, c, r);
         s->marks->reentered++;
     } else {
-        SIM_CHECK(s, h->count > 0 && r->code == MACHINE_HELD, "REENTER comes to %u, and %s",
-                  r->code, h->count > 0 ? "another has the lock" : "it is free");
+        SIM_CHECK(s, h->count > 0 && r->code == MACHINE_HELD, "ENTER comes to %u, and %s", r->code,
+                  h->count > 0 ? "another has the lock" : "it is free");
     }
 }
 
@@ -245,14 +245,14 @@ static void left(struct sim *s, struct hold *h, bool own, const struct machine_c
 void sim_reenter_applied(struct sim *s, const struct machine_command *c,
                          const struct machine_result *r)
 {
-    if (s->reenter == NULL || (c->op != MACHINE_OP_REENTER && c->op != MACHINE_OP_LEAVE)) {
+    if (s->reenter == NULL || c->op != MACHINE_OP_KEYS || (c->flags & MACHINE_KEYS_COUNT) == 0) {
         return;
     }
     uint64_t life;
     const struct actor *a = actor_of(s, c->owner, &life);
     struct hold *h = hold_of(s, c->name);
     bool own = h->actor == a->index && h->life == life && (h->count > 0 || h->ended);
-    (c->op == MACHINE_OP_REENTER ? entered : left)(s, h, own, c, r);
+    ((c->flags & MACHINE_KEYS_GRANT) != 0 ? entered : left)(s, h, own, c, r);
     h->granted = h->ended = false;
 }
 
@@ -323,7 +323,7 @@ static void send_deliver(struct sim_event *e)
         return;
     }
     SIM_TRACE(a->sim, "r%u.%llu asks node %u: %s %llu of T%u", a->index,
-              (unsigned long long)a->life, e->node->index + 1, a->leaving ? "LEAVE" : "REENTER",
+              (unsigned long long)a->life, e->node->index + 1, a->leaving ? "LEAVE" : "ENTER",
               (unsigned long long)a->serial, a->lock);
     fli_buf_init(&b, 4096);
     write_request(a, &b);
@@ -455,7 +455,7 @@ static void told(struct sim *s, uint64_t serial, const struct machine_result *r,
     }
     a->waiting = false;
     SIM_TRACE(s, "r%u.%llu has T%u %u times and hears of %s %llu: %d, %u", a->index,
-              (unsigned long long)a->life, a->lock, a->depth, a->leaving ? "LEAVE" : "REENTER",
+              (unsigned long long)a->life, a->lock, a->depth, a->leaving ? "LEAVE" : "ENTER",
               (unsigned long long)serial, r != NULL ? (int)r->code : -1, r != NULL ? r->number : 0);
     bool unknown = r == NULL && (len == 0 || strncmp(text, "-UNCERTAIN", 10) == 0);
     SIM_CHECK(s, r != NULL || len == 0 || text[0] == '-', "%.*s is answered, and nobody said it",

@@ -444,9 +444,9 @@ static const uint8_t ops[WORST_KINDS] = {
     [WORST_TOKEN] = MACHINE_OP_TOKEN,
     [WORST_CANCEL] = MACHINE_OP_CANCEL,
     [WORST_KEYS] = MACHINE_OP_KEYS,
-    [WORST_ANY_KEYS] = MACHINE_OP_ANY_KEYS,
-    [WORST_REENTER] = MACHINE_OP_REENTER,
-    [WORST_LEAVE] = MACHINE_OP_LEAVE,
+    [WORST_ANY_KEYS] = MACHINE_OP_KEYS,
+    [WORST_REENTER] = MACHINE_OP_KEYS,
+    [WORST_LEAVE] = MACHINE_OP_KEYS,
     [WORST_SHOW] = MACHINE_OP_SHOW,
     [WORST_LOCKS] = MACHINE_OP_LOCKS,
     [WORST_SESSION_SHOW] = MACHINE_OP_SESSION_SHOW,
@@ -454,6 +454,30 @@ static const uint8_t ops[WORST_KINDS] = {
     [WORST_KEY] = MACHINE_OP_KEY,
     [WORST_USERS] = MACHINE_OP_USERS,
 };
+
+static void set_keys(const struct worst_gene *g, uint16_t name, struct words *w,
+                     struct machine_command *c)
+{
+    static const uint8_t flags[WORST_KINDS] = {
+        [WORST_ANY_KEYS] = MACHINE_KEYS_EACH | MACHINE_KEYS_RELEASE,
+        [WORST_REENTER] = MACHINE_KEYS_COUNT | MACHINE_KEYS_GRANT | MACHINE_KEYS_EXTEND,
+        [WORST_LEAVE] = MACHINE_KEYS_COUNT | MACHINE_KEYS_RELEASE,
+    };
+    bool one = g->kind == WORST_REENTER || g->kind == WORST_LEAVE;
+    bool any = g->kind == WORST_ANY_KEYS || g->kind == WORST_KEY;
+    unsigned also = g->kind == WORST_KEYS ? (unsigned)g->owner << ALSO_SHIFT : g->how;
+    set_names(c, w, name, one ? 0 : also);
+    c->permits = 1;
+    c->flags = g->kind == WORST_KEYS ? (uint8_t)((g->how >> 2) & 63u) : flags[g->kind];
+    c->ttl_ms = any ? 0 : ttl_of(g->how);
+    if (any) {
+        c->owner = (struct fli_slice){NULL, 0};
+    }
+    if (g->kind == WORST_ANY_KEYS && (g->how & WAITS) != 0) {
+        c->flags = MACHINE_KEYS_EACH | MACHINE_KEYS_EXTEND;
+        c->ttl_ms = ttl_of(g->how);
+    }
+}
 
 /* Fills what the kind uses. False: it sends nothing. */
 static bool fill(struct run *r, const struct worst_gene *g, uint32_t i, struct words *w,
@@ -489,23 +513,12 @@ static bool fill(struct run *r, const struct worst_gene *g, uint32_t i, struct w
         set_cancel(r, c, g->how, i);
         break;
     case WORST_KEYS:
-        set_names(c, w, name, (unsigned)g->owner << ALSO_SHIFT);
-        c->permits = 1;
-        c->owner = owner_text(w->owner, owner);
-        c->flags = (uint8_t)((g->how >> 2) & 127u);
-        c->ttl_ms = ttl_of(g->how);
-        break;
     case WORST_ANY_KEYS:
-    case WORST_KEY:
-        set_names(c, w, name, g->how);
-        c->permits = 1;
-        c->ttl_ms = g->kind == WORST_ANY_KEYS && (g->how & WAITS) != 0 ? ttl_of(g->how) : 0;
-        break;
     case WORST_REENTER:
     case WORST_LEAVE:
-        c->name = name_text(w->name, name);
+    case WORST_KEY:
         c->owner = owner_text(w->owner, owner);
-        c->ttl_ms = ttl_of(g->how);
+        set_keys(g, name, w, c);
         break;
     case WORST_LOCKS:
         c->value = literal((g->how & VALUE) != 0 ? "*aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab" : "*");

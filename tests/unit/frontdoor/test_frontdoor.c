@@ -289,8 +289,8 @@ TEST(set)
         {"k v PX 500", MACHINE_KEYS_GRANT | MACHINE_KEYS_EXTEND, 500},
         {"k v", MACHINE_KEYS_GRANT | MACHINE_KEYS_EXTEND, FL_TTL_MAX_MS},
         {"k v IFEQ v PX 500", MACHINE_KEYS_EXTEND, 500},
-        {"k v IFEQ w PX 500", MACHINE_KEYS_SWAP, 500},
-        {"k v IFEQ w KEEPTTL", MACHINE_KEYS_SWAP, 0},
+        {"k v IFEQ w PX 500", MACHINE_KEYS_RELEASE, 500},
+        {"k v IFEQ w KEEPTTL", MACHINE_KEYS_RELEASE, 0},
         {"k v NX KEEPTTL", MACHINE_KEYS_GRANT, FL_TTL_MAX_MS},
         {"k v NX GET", MACHINE_KEYS_GRANT, FL_TTL_MAX_MS},
         {"k v get XX PX 500", MACHINE_KEYS_EXTEND, 500},
@@ -363,14 +363,17 @@ TEST(one_of_several)
     a = ask(FLI_CMD_KEY_SET, "k v NX GET PX 500");
     answers_are(&a, FRONTDOOR_NIL, FRONTDOOR_NIL, FRONTDOOR_VALUE, FRONTDOOR_NEVER);
     assert_int_equal(ask(FLI_CMD_KEY_SET, "k v XX PX 500").r.change, MACHINE_KEYS_EXTEND);
-    assert_int_equal(ask(FLI_CMD_KEY_SET, "k v IFEQ w PX 500").r.change, MACHINE_KEYS_SWAP);
-    assert_int_equal(ask(FLI_CMD_EVALSHA, T1 " 1 k v").r.change,
-                     MACHINE_KEYS_RELEASE | MACHINE_KEYS_AGAIN);
-    assert_int_equal(ask(FLI_CMD_DELIFEQ, "k v").r.change,
-                     MACHINE_KEYS_RELEASE | MACHINE_KEYS_AGAIN);
+    assert_int_equal(ask(FLI_CMD_KEY_SET, "k v IFEQ w PX 500").r.change, MACHINE_KEYS_RELEASE);
+    assert_int_equal(ask(FLI_CMD_KEY_SET, "k v IFEQ w PX 500").r.keep_ms, 0);
+    a = ask(FLI_CMD_EVALSHA, T1 " 1 k v");
+    assert_true(a.r.change == MACHINE_KEYS_RELEASE && a.r.keep_ms == MACHINE_RELEASED_MS);
+    a = ask(FLI_CMD_DELIFEQ, "k v");
+    assert_true(a.r.change == MACHINE_KEYS_RELEASE && a.r.keep_ms == MACHINE_RELEASED_MS);
     assert_int_equal(ask(FLI_CMD_KEY_GET, "k").r.change, 0);
     shared = false;
 }
+
+#define ANY_RELEASE (MACHINE_KEYS_RELEASE | MACHINE_KEYS_EACH)
 
 TEST(keys_of_any_owner)
 {
@@ -378,13 +381,14 @@ TEST(keys_of_any_owner)
     del = true;
     for (unsigned i = 0; i < 2; i++) {
         struct asked a = ask(i == 0 ? FLI_CMD_KEY_DEL : FLI_CMD_UNLINK, "k l");
-        assert_true(a.rc == 0 && a.r.op == MACHINE_OP_ANY_KEYS && a.r.n_keys == 2 &&
-                    a.r.ttl_ms == 0);
+        assert_true(a.rc == 0 && a.r.change == ANY_RELEASE && a.r.value.len == 0 &&
+                    a.r.n_keys == 2 && a.r.ttl_ms == 0);
     }
     struct asked a = ask(FLI_CMD_PEXPIRE, "k 500 xx");
-    assert_true(a.rc == 0 && a.r.op == MACHINE_OP_ANY_KEYS && a.r.ttl_ms == 500);
+    assert_true(a.rc == 0 && a.r.change == (MACHINE_KEYS_EXTEND | MACHINE_KEYS_EACH) &&
+                a.r.ttl_ms == 500);
     a = ask(FLI_CMD_PEXPIRE, "k -5"); /* its time is over */
-    assert_true(a.rc == 0 && a.r.op == MACHINE_OP_ANY_KEYS && a.r.ttl_ms == 0);
+    assert_true(a.rc == 0 && a.r.change == ANY_RELEASE && a.r.ttl_ms == 0);
     for (size_t i = 1; i < sizeof bad / sizeof bad[0]; i++) {
         assert_int_equal(ask(FLI_CMD_PEXPIRE, bad[i]).rc, FL_EINVAL);
     }
@@ -431,7 +435,7 @@ TEST(scripts)
     assert_int_equal(a.r.ttl_ms, 5000);
     assert_int_equal(ask(FLI_CMD_EVALSHA, T9 " 1 k v 5").rc, FL_EINVAL);
     assert_int_equal(ask(FLI_CMD_EVALSHA, T19 " 1 k v w 500").r.change,
-                     MACHINE_KEYS_SWAP | MACHINE_KEYS_GRANT);
+                     MACHINE_KEYS_RELEASE | MACHINE_KEYS_GRANT);
     a = ask(FLI_CMD_EVALSHA, T19 " 1 k v v 500");
     assert_int_equal(a.r.change, MACHINE_KEYS_EXTEND | MACHINE_KEYS_GRANT);
     assert_int_equal(a.r.new_value.len, 0);

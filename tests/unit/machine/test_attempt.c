@@ -170,8 +170,9 @@ TEST_WITH(test_releases_push_out_no_attempts, fixture_setup, fixture_teardown)
     char label[16];
     struct machine_command enter = cmd_acquire("M", "eve", 60000);
     struct machine_command leave = enter;
-    enter.op = MACHINE_OP_REENTER;
-    leave.op = MACHINE_OP_LEAVE;
+    enter.op = leave.op = MACHINE_OP_KEYS;
+    enter.flags = MACHINE_KEYS_COUNT | MACHINE_KEYS_GRANT | MACHINE_KEYS_EXTEND;
+    leave.flags = MACHINE_KEYS_COUNT | MACHINE_KEYS_RELEASE;
     leave.number = MACHINE_LEAVE_KEEP_MS;
     take(k, "L", "ann", 2);
     k->check = false;

@@ -41,8 +41,15 @@ static struct machine_command key(const char *letters, const char *owner)
 #define RELEASE MACHINE_KEYS_RELEASE
 #define EACH MACHINE_KEYS_EACH
 #define ADD MACHINE_KEYS_ADD
-#define SWAP MACHINE_KEYS_SWAP
-#define AGAIN MACHINE_KEYS_AGAIN
+#define COUNT MACHINE_KEYS_COUNT
+
+/* A release that is known again for a while. */
+static struct machine_command again(unsigned flags, const char *letters, const char *owner)
+{
+    struct machine_command c = keys(flags, letters, owner, 0);
+    c.number = MACHINE_RELEASED_MS;
+    return c;
+}
 
 static struct machine_result run(struct fixture *k, struct machine_command c, unsigned code)
 {
@@ -115,7 +122,7 @@ TEST_WITH(several, fixture_setup, fixture_teardown)
     assert_int_equal(run(k, keys(EXTEND, "ABC", "a", 2000), MACHINE_DONE).number, 3);
     run(k, keys(RELEASE, "AD", "a", 0), MACHINE_HELD);
     assert_int_equal(run(k, keys(RELEASE | EACH, "ADB", "a", 0), MACHINE_DONE).number, 2);
-    assert_int_equal(run(k, keys(RELEASE | EACH, "AB", "b", 0), MACHINE_DONE).number, 0);
+    assert_int_equal(run(k, keys(RELEASE | EACH, "AB", "b", 0), MACHINE_NO).number, 0);
     assert_int_equal(fixture_query(k, key("C", "a")).token, 3);
     assert_int_equal(run(k, keys(RELEASE, "C", "a", 0), MACHINE_DONE).number, 1);
     assert_int_equal(run(k, keys(GRANT, "abcdefghijklmnop", "a", 1000), MACHINE_GRANTED).number,
@@ -127,7 +134,7 @@ TEST_WITH(several, fixture_setup, fixture_teardown)
 TEST_WITH(swap, fixture_setup, fixture_teardown)
 {
     struct fixture *k = *state;
-    struct machine_command c = keys(SWAP, "L", "a", 1000);
+    struct machine_command c = keys(RELEASE, "L", "a", 1000);
     c.label = text("b");
     run(k, c, MACHINE_NO);
     c.flags |= GRANT;
@@ -140,7 +147,7 @@ TEST_WITH(swap, fixture_setup, fixture_teardown)
     assert_int_equal(fixture_query(k, key("L", "b")).code, MACHINE_HELD);
     c.owner = text("c");
     c.label = text("d");
-    c.flags = SWAP;
+    c.flags = RELEASE;
     c.ttl_ms = 0; /* what is left of the old lease */
     uint64_t end_ms = k->clock_ms + 1000;
     fixture_tick(k, k->clock_ms + 300);
@@ -185,7 +192,7 @@ TEST_WITH(beside_acquire, fixture_setup, fixture_teardown)
     assert_int_equal(fixture_query(k, key("L", "ann")).code, MACHINE_DONE);
     /* A waiter is granted before a new value of the holder. */
     assert_int_equal(fixture_run(k, cmd_wait("L", "eve", 1000, 5000)).code, MACHINE_QUEUED);
-    struct machine_command c = keys(SWAP, "L", "ann", 1000);
+    struct machine_command c = keys(RELEASE, "L", "ann", 1000);
     c.label = text("bob");
     run(k, c, MACHINE_HELD);
     assert_int_equal(fixture_query(k, key("L", "eve")).code, MACHINE_DONE);
@@ -196,29 +203,29 @@ TEST_WITH(released_at_each_node, fixture_setup, fixture_teardown)
 {
     struct fixture *k = *state;
     run(k, keys(GRANT, "KL", "a", 60000), MACHINE_GRANTED);
-    assert_int_equal(run(k, keys(RELEASE | AGAIN, "KL", "a", 0), MACHINE_DONE).number, 2);
+    assert_int_equal(run(k, again(RELEASE, "KL", "a"), MACHINE_DONE).number, 2);
     fixture_reload(k); /* a node that starts from a snapshot answers alike */
-    struct machine_result r = run(k, keys(RELEASE | AGAIN, "KL", "a", 0), MACHINE_DONE);
+    struct machine_result r = run(k, again(RELEASE, "KL", "a"), MACHINE_DONE);
     assert_int_equal(r.number, 2);
-    run(k, keys(RELEASE, "KL", "a", 0), MACHINE_NO); /* without AGAIN the answer is exact */
-    run(k, keys(RELEASE | AGAIN, "KL", "b", 0), MACHINE_NO);
-    run(k, keys(RELEASE | AGAIN, "KM", "a", 0), MACHINE_NO); /* a never had M */
-    assert_int_equal(run(k, keys(RELEASE | EACH | AGAIN, "KM", "a", 0), MACHINE_DONE).number, 1);
-    /* AGAIN releases no other owner's key, and the former owner may take its key again. */
+    run(k, keys(RELEASE, "KL", "a", 0), MACHINE_NO); /* without a number the answer is exact */
+    run(k, again(RELEASE, "KL", "b"), MACHINE_NO);
+    run(k, again(RELEASE, "KM", "a"), MACHINE_NO); /* a never had M */
+    assert_int_equal(run(k, again(RELEASE | EACH, "KM", "a"), MACHINE_DONE).number, 1);
+    /* It releases no other owner's key, and the former owner may take its key again. */
     run(k, keys(GRANT, "L", "b", 60000), MACHINE_GRANTED);
-    run(k, keys(RELEASE | AGAIN, "L", "a", 0), MACHINE_DONE);
+    run(k, again(RELEASE, "L", "a"), MACHINE_DONE);
     run(k, keys(GRANT, "L", "a", 1000), MACHINE_HELD);
-    run(k, keys(RELEASE | AGAIN, "L", "b", 0), MACHINE_DONE);
+    run(k, again(RELEASE, "L", "b"), MACHINE_DONE);
     run(k, keys(GRANT, "L", "a", 1000), MACHINE_GRANTED);
-    assert_int_equal(run(k, keys(RELEASE | EACH | AGAIN, "KL", "a", 0), MACHINE_DONE).number, 2);
+    assert_int_equal(run(k, again(RELEASE | EACH, "KL", "a"), MACHINE_DONE).number, 2);
     fixture_tick(k, k->clock_ms + MACHINE_RELEASED_MS);
-    run(k, keys(RELEASE | AGAIN, "L", "a", 0), MACHINE_DONE);
+    run(k, again(RELEASE, "L", "a"), MACHINE_DONE);
     fixture_tick(k, k->clock_ms + 1);
-    run(k, keys(RELEASE | AGAIN, "L", "a", 0), MACHINE_NO);
+    run(k, again(RELEASE, "L", "a"), MACHINE_NO);
     /* A lease that expired was released by nobody. */
     run(k, keys(GRANT, "L", "a", 1000), MACHINE_GRANTED);
     fixture_tick(k, k->clock_ms + 1001);
-    run(k, keys(RELEASE | AGAIN, "L", "a", 0), MACHINE_NO);
+    run(k, again(RELEASE, "L", "a"), MACHINE_NO);
 }
 
 /* A user who releases keys again and again makes nobody else's releases unknown. */
@@ -229,25 +236,23 @@ TEST_WITH(a_flood_of_releases, fixture_setup, fixture_teardown)
     set(k, "evil", "on nopass ~M +@acquire");
     uint64_t evil = login(k, "evil");
     run(k, keys(GRANT, "ABCDEFGH", "ann", 60000), MACHINE_GRANTED);
-    run(k, keys(RELEASE | AGAIN, "ABCDEFGH", "ann", 0), MACHINE_DONE);
+    run(k, again(RELEASE, "ABCDEFGH", "ann"), MACHINE_DONE);
     k->check = false;
     for (unsigned i = 0; i < 4 * MACHINE_OUTCOMES_MAX; i++) {
         (void)snprintf(owner, sizeof owner, "%u", i);
         fixture_start(k);
         fixture_add(k, by(keys(GRANT, "M", owner, 60000), evil));
-        fixture_add(k, by(keys(RELEASE | AGAIN, "M", owner, 0), evil));
+        fixture_add(k, by(again(RELEASE, "M", owner), evil));
         fixture_apply(k, NULL);
     }
     machine_check(k->m);
     assert_int_equal(machine_last_token(k->m), 8 + 4 * MACHINE_OUTCOMES_MAX);
-    run(k, keys(RELEASE | AGAIN, "ABCDEFGH", "ann", 0), MACHINE_DONE);
+    run(k, again(RELEASE, "ABCDEFGH", "ann"), MACHINE_DONE);
 }
 
 static struct machine_command any(const char *letters, uint64_t ttl_ms)
 {
-    struct machine_command c = keys(0, letters, "", ttl_ms);
-    c.op = MACHINE_OP_ANY_KEYS;
-    return c;
+    return keys(EACH | (ttl_ms > 0 ? EXTEND : RELEASE), letters, "", ttl_ms);
 }
 
 TEST_WITH(keys_of_any_owner, fixture_setup, fixture_teardown)
@@ -283,6 +288,75 @@ TEST_WITH(keys_of_any_owner, fixture_setup, fixture_teardown)
     run(k, keys(GRANT, "S", "a", 1000), MACHINE_HELD);
 }
 
+/* The first key, and up to 119 more with an owner each. Valid until the next call. */
+static struct machine_command each(const char *const *pairs, unsigned n)
+{
+    static uint8_t bytes[MACHINE_COMMAND_LARGEST];
+    struct machine_command c = keys(EXTEND | EACH, pairs[0], pairs[1], 5000);
+    uint8_t *p = bytes;
+    for (unsigned i = 2; i < 2 * n; i++) {
+        *p++ = (uint8_t)strlen(pairs[i]);
+        memcpy(p, pairs[i], strlen(pairs[i]));
+        p += strlen(pairs[i]);
+    }
+    c.value = (struct fli_slice){bytes, (size_t)(p - bytes)};
+    return c;
+}
+
+/* One command for many keys of many owners: all of it is done, or nothing. */
+TEST_WITH(an_owner_for_each_key, fixture_setup, fixture_teardown)
+{
+    static const char *const pairs[] = {"A", "ann", "B", "bob", "C", "ann", "A", "ann", "D", "eve"};
+    struct fixture *k = *state;
+    run(k, keys(GRANT, "A", "ann", 1000), MACHINE_GRANTED);
+    run(k, keys(GRANT, "B", "bob", 1000), MACHINE_GRANTED);
+    run(k, keys(GRANT, "C", "bob", 1000), MACHINE_GRANTED);
+    struct machine_result r = run(k, each(pairs, 5), MACHINE_DONE);
+    assert_int_equal(r.each[0], 1u | 2u | 8u); /* C is another's, and D is free */
+    assert_int_equal(r.each[1], 0);
+    assert_int_equal(r.deadline_ms, k->clock_ms + 5000);
+    assert_int_equal(fixture_query(k, key("B", "bob")).deadline_ms, k->clock_ms + 5000);
+    assert_int_equal(fixture_query(k, key("C", "bob")).deadline_ms, k->clock_ms + 1000);
+    assert_int_equal(run(k, each(pairs + 4, 1), MACHINE_HELD).each[0], 0);
+    run(k, each(pairs + 8, 1), MACHINE_NO);
+    /* A user without the right to one of them prolongs none. */
+    set(k, "sue", "on nopass ~[EF] +@acquire");
+    uint64_t sue = login(k, "sue");
+    static const char *const mixed[] = {"E", "sue", "B", "sue"};
+    assert_int_equal(fixture_run(k, by(keys(GRANT, "E", "sue", 1000), sue)).code, MACHINE_GRANTED);
+    assert_int_equal(fixture_run(k, by(each(mixed, 2), sue)).code, MACHINE_NOPERM);
+    assert_int_equal(fixture_query(k, key("E", "sue")).deadline_ms, k->clock_ms + 1000);
+}
+
+TEST_WITH(as_many_keys_as_there_may_be, fixture_setup, fixture_teardown)
+{
+    static char names[MACHINE_KEYS_MAX + 1][8];
+    const char *pairs[2 * (MACHINE_KEYS_MAX + 1)];
+    struct fixture *k = *state;
+    for (unsigned i = 0; i <= MACHINE_KEYS_MAX; i++) {
+        (void)snprintf(names[i], sizeof names[i], "%c%u", 'a' + (char)(i % 26), i);
+        pairs[2 * i] = pairs[2 * i + 1] = names[i];
+    }
+    pairs[0] = "a";
+    run(k, keys(GRANT, "a", "a0", 1000), MACHINE_GRANTED);
+    struct machine_command last = keys(GRANT, "x", names[MACHINE_KEYS_MAX - 1], 1000);
+    last.name = last.owner;
+    run(k, last, MACHINE_GRANTED);
+    struct machine_command c = each(pairs, MACHINE_KEYS_MAX + 1);
+    assert_int_equal(machine_command_check(&c), FL_EINVAL);
+    c = each(pairs, MACHINE_KEYS_MAX);
+    assert_int_equal(machine_command_cost(&c), MACHINE_KEYS_COST);
+    struct machine_result r = run(k, c, MACHINE_DONE);
+    assert_int_equal(r.number, 2);
+    assert_int_equal(r.each[0], 1);
+    assert_int_equal(r.each[1], UINT64_C(1) << (MACHINE_KEYS_MAX - 1 - 64));
+    c.value.len--;
+    assert_int_equal(machine_command_check(&c), FL_EINVAL); /* half a key */
+    c = each(pairs, 2);
+    c.flags = RELEASE | EACH;
+    assert_int_equal(machine_command_check(&c), FL_EINVAL);
+}
+
 TEST_WITH(limits, fixture_setup, fixture_teardown)
 {
     struct fixture *k = *state;
@@ -313,12 +387,18 @@ TEST(wrong_commands)
         keys(EXTEND | RELEASE, "A", "a", 1000),
         keys(RELEASE | ADD, "A", "a", 1000),
         keys(RELEASE | EACH | GRANT, "A", "a", 1000),
-        keys(SWAP, "A", "a", 1000), /* no new value */
-        keys(SWAP, "AB", "a", 1000),
+        keys(RELEASE | GRANT, "A", "a", 1000), /* to whom? */
+        keys(RELEASE, "AB", "a", 1000),        /* to a new owner, below */
+        keys(RELEASE, "A", "", 0),
+        keys(COUNT, "A", "a", 1000),
+        keys(COUNT | EXTEND, "A", "a", 1000),
+        keys(COUNT | GRANT, "AB", "a", 1000),
+        again(RELEASE | EACH, "A", ""),
+        again(COUNT | RELEASE, "A", "a"), /* no label says which release it is */
         keys(GRANT, "AA", "a", 1000),
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        if (bad[i].flags == SWAP && bad[i].n_names == 2) {
+        if (bad[i].flags == RELEASE && bad[i].n_names == 2) {
             bad[i].label = text("b");
         }
         assert_int_equal(machine_command_check(&bad[i]), FL_EINVAL);
@@ -374,19 +454,20 @@ static unsigned model_run(struct model *o, const struct machine_command *c, unsi
         own += o->owner[i] == owner;
     }
     bool grants = free == n && (c->flags & GRANT) != 0;
-    bool extends = own == n && (c->flags & EXTEND) != 0;
-    bool gives = (own == n && (c->flags & RELEASE) != 0) || (c->flags & EACH) != 0;
+    bool changes = own == n || (own > 0 && (c->flags & EACH) != 0);
+    bool extends = changes && (c->flags & EXTEND) != 0;
+    bool gives = changes && (c->flags & RELEASE) != 0;
     for (unsigned k = 0; k < n && (grants || extends || gives); k++) {
         unsigned i = (unsigned)(names[k].data[0] - 'A');
         uint64_t end_ms = now_ms + c->ttl_ms;
         if (grants) {
             model_take(o, i, owner, end_ms);
+        } else if (o->owner[i] != owner) {
+            continue;
         } else if (extends) {
             o->end_ms[i] = end_ms > o->end_ms[i] ? end_ms : o->end_ms[i];
-        } else if (o->owner[i] == owner) {
-            o->owner[i] = 0;
         } else {
-            continue;
+            o->owner[i] = 0;
         }
         ++*ret_n;
     }
@@ -429,7 +510,7 @@ static void letters_of(uint64_t *rng, char out[LETTERS + 1])
 TEST_WITH(as_the_model, fixture_setup, fixture_teardown)
 {
     static const unsigned changes[] = {GRANT,   EXTEND,         GRANT | EXTEND,
-                                       RELEASE, RELEASE | EACH, GRANT | RELEASE};
+                                       RELEASE, RELEASE | EACH, EXTEND | EACH};
     struct fixture *k = *state;
     uint64_t rng = rng_seed();
     struct model o = {.last_token = 0};
@@ -484,7 +565,7 @@ TEST_WITH(among_others, fixture_setup, fixture_teardown)
             fixture_tick(k, k->clock_ms + rng_below(&rng, 40));
             break;
         case 4: {
-            struct machine_command c = keys(SWAP | (unsigned)rng_below(&rng, 2), one, owner, 50);
+            struct machine_command c = keys(RELEASE | (unsigned)rng_below(&rng, 2), one, owner, 50);
             c.label = text("new");
             r = fixture_run(k, c);
             break;

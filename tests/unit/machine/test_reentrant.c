@@ -1,4 +1,4 @@
-/* test_reentrant.c: REENTER, LEAVE and HOLDS: one hold with one token however often it is
+/* test_reentrant.c: KEYS and KEY with COUNT: one hold with one token however often it is
  * taken, releases that are sent again, leases, limits, snapshots; at random, against a model. */
 #include "as_user.h"
 
@@ -14,13 +14,16 @@ static struct machine_command one(unsigned op, const char *name, const char *own
 
 static struct machine_command enter(const char *name, const char *owner, uint64_t ttl_ms)
 {
-    return one(MACHINE_OP_REENTER, name, owner, ttl_ms);
+    struct machine_command c = one(MACHINE_OP_KEYS, name, owner, ttl_ms);
+    c.flags = MACHINE_KEYS_COUNT | MACHINE_KEYS_GRANT | MACHINE_KEYS_EXTEND;
+    return c;
 }
 
 /* With a label that is kept for a second; NULL: without one. */
 static struct machine_command leave(const char *name, const char *owner, const char *label)
 {
-    struct machine_command c = one(MACHINE_OP_LEAVE, name, owner, 1000);
+    struct machine_command c = one(MACHINE_OP_KEYS, name, owner, 1000);
+    c.flags = MACHINE_KEYS_COUNT | MACHINE_KEYS_RELEASE;
     if (label != NULL) {
         c.label = fixture_slice(label);
         c.number = 1000;
@@ -38,7 +41,8 @@ static struct machine_result run(struct fixture *k, struct machine_command c, un
 
 static unsigned holds(struct fixture *k, const char *name, const char *owner)
 {
-    struct machine_command q = one(MACHINE_OP_HOLDS, name, "", 0);
+    struct machine_command q = one(MACHINE_OP_KEY, name, "", 0);
+    q.flags = MACHINE_KEYS_COUNT;
     q.label = fixture_slice(owner);
     struct machine_result r = fixture_query(k, q);
     return r.code == MACHINE_DONE ? r.number : 0;
@@ -75,9 +79,11 @@ TEST_WITH(once, fixture_setup, fixture_teardown)
 {
     struct fixture *k = *state;
     struct machine_command c = enter("L", "ann", 1000);
-    c.flags = MACHINE_REENTER_ONCE;
+    c.flags = MACHINE_KEYS_COUNT | MACHINE_KEYS_GRANT;
     run(k, c, MACHINE_GRANTED);
-    assert_int_equal(run(k, c, MACHINE_DONE).number, 1);
+    struct machine_result r = run(k, c, MACHINE_HELD);
+    assert_int_equal(r.number, 1);
+    assert_int_equal(r.token, 1); /* its own */
     assert_int_equal(holds(k, "L", "ann"), 1);
     assert_int_equal(run(k, leave("L", "ann", NULL), MACHINE_DONE).number, 1);
 }
@@ -119,7 +125,7 @@ TEST_WITH(expiry_takes_all, fixture_setup, fixture_teardown)
     assert_int_equal(run(k, leave("L", "ann", NULL), MACHINE_DONE).number, 1);
 }
 
-/* What KEYS and ACQUIRE do with it, and REENTER with theirs. */
+/* What KEYS and ACQUIRE do with it, and COUNT with theirs. */
 TEST_WITH(beside_others, fixture_setup, fixture_teardown)
 {
     struct fixture *k = *state;
@@ -236,7 +242,8 @@ TEST(wrong_commands)
     c = leave("L", "ann", NULL);
     c.number = 1;
     assert_int_equal(machine_command_check(&c), FL_EINVAL);
-    c = one(MACHINE_OP_HOLDS, "L", "", 0);
+    c = one(MACHINE_OP_KEY, "L", "", 0);
+    c.flags = MACHINE_KEYS_COUNT;
     assert_int_equal(machine_command_check(&c), FL_EINVAL);
 }
 

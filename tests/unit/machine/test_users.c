@@ -195,28 +195,37 @@ static struct machine_command cmd_key(unsigned op, const char *name, const char 
                                     .ttl_ms = ttl_ms};
 }
 
+#define ENTER (MACHINE_KEYS_COUNT | MACHINE_KEYS_GRANT | MACHINE_KEYS_EXTEND)
+#define LEAVE (MACHINE_KEYS_COUNT | MACHINE_KEYS_RELEASE)
+static struct machine_command as_key(unsigned flags, const char *name, const char *owner,
+                                     uint64_t ttl_ms)
+{
+    struct machine_command c = cmd_key(MACHINE_OP_KEYS, name, owner, ttl_ms);
+    c.flags = (uint8_t)flags;
+    return c;
+}
+
 /* Whoever has lost the right may still give back, and prolongs nothing, by whatever command. */
 TEST_WITH(a_lost_right_prolongs_nothing, fixture_setup, fixture_teardown)
 {
     struct fixture *k = *state;
-    struct machine_command extend = cmd_key(MACHINE_OP_KEYS, "L", "a", 9000);
-    extend.flags = MACHINE_KEYS_EXTEND;
+    struct machine_command extend = as_key(MACHINE_KEYS_EXTEND, "L", "a", 9000);
     set(k, "ann", "on nopass ~* +@acquire");
     uint64_t ann = login(k, "ann");
-    done(k, ann, cmd_key(MACHINE_OP_REENTER, "L", "a", 5000), MACHINE_GRANTED);
-    done(k, ann, cmd_key(MACHINE_OP_REENTER, "L", "a", 5000), MACHINE_DONE);
-    done(k, ann, cmd_key(MACHINE_OP_REENTER, "M", "a", 5000), MACHINE_GRANTED);
+    done(k, ann, as_key(ENTER, "L", "a", 5000), MACHINE_GRANTED);
+    done(k, ann, as_key(ENTER, "L", "a", 5000), MACHINE_DONE);
+    done(k, ann, as_key(ENTER, "M", "a", 5000), MACHINE_GRANTED);
     uint64_t until_ms = k->clock_ms + 5000;
     set(k, "ann", "resetkeys ~other");
     refused(k, ann, cmd_held(MACHINE_OP_RENEW, "L", 1, 9000), ACL_ACQUIRE);
     refused(k, ann, extend, ACL_ACQUIRE);
-    refused(k, ann, cmd_key(MACHINE_OP_REENTER, "L", "a", 9000), ACL_ACQUIRE);
-    refused(k, ann, cmd_key(MACHINE_OP_ANY_KEYS, "L", "", 9000), ACL_ACQUIRE);
-    refused(k, ann, cmd_key(MACHINE_OP_ANY_KEYS, "free", "", 9000), ACL_BREAK);
-    struct machine_result r = run_by(k, ann, cmd_key(MACHINE_OP_LEAVE, "L", "a", 9000));
+    refused(k, ann, as_key(ENTER, "L", "a", 9000), ACL_ACQUIRE);
+    refused(k, ann, as_key(MACHINE_KEYS_EACH | MACHINE_KEYS_EXTEND, "L", "", 9000), ACL_ACQUIRE);
+    refused(k, ann, as_key(MACHINE_KEYS_EACH | MACHINE_KEYS_EXTEND, "free", "", 9000), ACL_BREAK);
+    struct machine_result r = run_by(k, ann, as_key(LEAVE, "L", "a", 9000));
     assert_int_equal(r.code, MACHINE_DONE);
     assert_int_equal(r.deadline_ms, until_ms);
-    done(k, ann, cmd_key(MACHINE_OP_ANY_KEYS, "M", "", 0), MACHINE_DONE);
+    done(k, ann, as_key(MACHINE_KEYS_EACH | MACHINE_KEYS_RELEASE, "M", "", 0), MACHINE_DONE);
     fixture_forget_events(k);
     fixture_tick(k, until_ms + 1);
     fixture_expect_events(k, "expired:deadline L a token=1\n");
@@ -228,7 +237,8 @@ TEST_WITH(an_owner_is_no_login, fixture_setup, fixture_teardown)
 {
     struct fixture *k = *state;
     struct machine_command key = cmd_key(MACHINE_OP_KEY, "L", "", 0);
-    struct machine_command holds = cmd_key(MACHINE_OP_HOLDS, "L", "", 0);
+    struct machine_command holds = key;
+    holds.flags = MACHINE_KEYS_COUNT;
     set(k, "ann", "on nopass ~* +@acquire");
     set(k, "bob", "on nopass ~* +@acquire");
     set(k, "sue", "on nopass ~* +@acquire +@see");
@@ -238,7 +248,7 @@ TEST_WITH(an_owner_is_no_login, fixture_setup, fixture_teardown)
     key.label = holds.label = slice("a");
     done(k, bob, key, MACHINE_NOTFOUND);
     done(k, bob, holds, MACHINE_NOTFOUND);
-    done(k, ann, cmd_key(MACHINE_OP_REENTER, "L", "a", 5000), MACHINE_GRANTED);
+    done(k, ann, as_key(ENTER, "L", "a", 5000), MACHINE_GRANTED);
     refused(k, bob, key, ACL_SEE);
     refused(k, bob, holds, ACL_SEE);
     done(k, ann, key, MACHINE_DONE);

@@ -424,12 +424,16 @@ static void is_taken(struct fixture *k)
     assert_int_equal(r.deadline_ms, 0);
     assert_int_equal(k->payload.len, 0);
     assert_int_equal(fixture_query(k, as_key(MACHINE_OP_KEY, "o0")).code, MACHINE_HELD);
-    assert_int_equal(fixture_query(k, as_key(MACHINE_OP_HOLDS, "o0")).code, MACHINE_HELD);
-    struct machine_command c = as_key(MACHINE_OP_ANY_KEYS, "");
+    struct machine_command c = as_key(MACHINE_OP_KEY, "o0");
+    c.flags = MACHINE_KEYS_COUNT;
+    assert_int_equal(fixture_query(k, c).code, MACHINE_HELD);
+    c = as_key(MACHINE_OP_KEYS, "");
+    c.flags = MACHINE_KEYS_EACH | MACHINE_KEYS_RELEASE;
     assert_int_equal(fixture_run(k, c).code, MACHINE_HELD);
+    c.flags = MACHINE_KEYS_EACH | MACHINE_KEYS_EXTEND;
     c.ttl_ms = 5000;
     assert_int_equal(fixture_run(k, c).code, MACHINE_HELD);
-    c.op = MACHINE_OP_REENTER;
+    c.flags = MACHINE_KEYS_COUNT | MACHINE_KEYS_GRANT | MACHINE_KEYS_EXTEND;
     c.owner = fixture_slice("another");
     r = fixture_run(k, c);
     assert_int_equal(r.code, MACHINE_HELD);
@@ -465,7 +469,9 @@ TEST_WITH(test_holders_that_are_all_over, setup_full, fixture_teardown)
     assert_int_equal(fixture_query(k, as_key(MACHINE_OP_KEY, "")).code, MACHINE_NOTFOUND);
     fixture_drain(k);
     assert_int_equal(fixture_query(k, as_key(MACHINE_OP_KEY, "")).code, MACHINE_NOTFOUND);
-    assert_int_equal(fixture_run(k, as_key(MACHINE_OP_ANY_KEYS, "")).code, MACHINE_NO);
+    struct machine_command any = as_key(MACHINE_OP_KEYS, "");
+    any.flags = MACHINE_KEYS_EACH | MACHINE_KEYS_RELEASE;
+    assert_int_equal(fixture_run(k, any).code, MACHINE_NO);
 }
 
 /* SHOW looks at a bounded number of holders. When all of these are over, it says so, and not that
