@@ -35,8 +35,8 @@
  *     DISPATCH_LISTINGS_MAX     addresses: fli_line_pop in server/listing.c
  *     DISPATCH_LISTINGS_PASSED_MAX addresses: fli_line_pop in server/listing.c
  *     DISPATCH_LISTINGS_WAIT_MAX addresses: fli_shares_most in server/listing.c
- *   server/dispatch_private.h
- *     SIGNALS_MAX               addresses: SIGNALS_ADDRESS_MAX in server/signals.c
+ *   frontdoor/signals.h
+ *     SIGNALS_MAX               addresses: SIGNALS_ADDRESS_MAX in frontdoor/signals.c
  *   server/parked.h
  *     PARKED_RING               none: events, which clients do not choose
  *   server/access_private.h
@@ -146,7 +146,6 @@
  *       CONFIG_SNAPSHOT_BYTES_MAX
  *   server/dispatch.c: BUSIEST_STEPS_MAX
  *   server/dispatch.h: DISPATCH_CALL_MEMORY DISPATCH_SPARE_MAX
- *   server/dispatch_private.h: SIGNALS_ADDRESS_MAX SIGNALS_CONNECTION_MAX
  *   server/events.h: EVENTS_TOPIC_MAX EVENTS_GLOB_MAX EVENTS_CHANNELS_MAX EVENTS_PATTERNS_MAX
  *       EVENTS_ADDRESS_MAX EVENTS_CHEAP_PIECE_MAX
  *   server/events_private.h: EVENTS_TEXT_MAX EVENTS_FRAME_MAX

@@ -10,6 +10,9 @@
 #define LEAVE (MACHINE_KEYS_COUNT | MACHINE_KEYS_RELEASE)
 #define ONE_KEY .keys_min = 1, .keys_max = 1
 #define SOME_KEYS .keys_min = 1, .keys_max = MACHINE_NAMES_MAX
+#define VALUE_AND_TTL .value_at = 1, .ttl_at = 2
+#define ONE_WITH_VALUE ONE_KEY, .value_at = 1
+#define ONE_WITH_TTL ONE_KEY, VALUE_AND_TTL
 #define REENTERS .value_at = 2, .ttl_at = 1
 /* The further keys are Redisson's channel, and a key that identifies a release: no locks, so
  * ignored. */
@@ -22,8 +25,7 @@ const struct frontdoor_form frontdoor_forms[] = {
      .script = "if redis.call('get', KEYS[1]) == ARGV[1] then "
                "return redis.call('del', KEYS[1]) else return 0 end",
      .change = MACHINE_KEYS_RELEASE,
-     ONE_KEY,
-     .value_at = 1,
+     ONE_WITH_VALUE,
      ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
     /* T2 */
     {.name = "set-if-own-or-absent-yes",
@@ -32,9 +34,7 @@ const struct frontdoor_form frontdoor_forms[] = {
                "return redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2]) end",
      .change = MACHINE_KEYS_EXTEND,
      .change_if = EXTEND_OR_GRANT,
-     ONE_KEY,
-     .value_at = 1,
-     .ttl_at = 2,
+     ONE_WITH_TTL,
      .word_at = 3,
      .word = "yes",
      ANSWERS(FRONTDOOR_OK, FRONTDOOR_OK, FRONTDOOR_NIL, FRONTDOOR_NIL)},
@@ -47,17 +47,14 @@ const struct frontdoor_form frontdoor_forms[] = {
     {.name = "pttl-if-own",
      .script = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end "
                "return math.max(redis.call('pttl', KEYS[1]), 0)",
-     ONE_KEY,
-     .value_at = 1,
+     ONE_WITH_VALUE,
      ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_PTTL, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
     /* T5 */
     {.name = "extend",
      .script = "if redis.call('get', KEYS[1]) == ARGV[1] then "
                "return redis.call('pexpire', KEYS[1], ARGV[2]) else return 0 end",
      .change = MACHINE_KEYS_EXTEND,
-     ONE_KEY,
-     .value_at = 1,
-     .ttl_at = 2,
+     ONE_WITH_TTL,
      ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
     /* Spring Integration's registry of locks, which reads a Lua true as 1 and false as nil */
     {.name = "extend-or-set-or-nil",
@@ -65,24 +62,19 @@ const struct frontdoor_form frontdoor_forms[] = {
                "if have and have ~= ARGV[1] then return false end "
                "redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2]) return true",
      .change = EXTEND_OR_GRANT,
-     ONE_KEY,
-     .value_at = 1,
-     .ttl_at = 2,
+     ONE_WITH_TTL,
      ANSWERS(FRONTDOOR_INT_1, FRONTDOOR_INT_1, FRONTDOOR_NIL, FRONTDOOR_NEVER)},
     {.name = "extend-or-nil",
      .script = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return false end "
                "redis.call('pexpire', KEYS[1], ARGV[2]) return true",
      .change = MACHINE_KEYS_EXTEND,
-     ONE_KEY,
-     .value_at = 1,
-     .ttl_at = 2,
+     ONE_WITH_TTL,
      ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_NIL, FRONTDOOR_NIL)},
     {.name = "release-or-nil",
      .script = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return false end "
                "redis.call('del', KEYS[1]) return true",
      .change = MACHINE_KEYS_RELEASE,
-     ONE_KEY,
-     .value_at = 1,
+     ONE_WITH_VALUE,
      ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_NIL, FRONTDOOR_NIL)},
     /* T6 */
     {.name = "set-if-own-or-absent",
@@ -90,9 +82,7 @@ const struct frontdoor_form frontdoor_forms[] = {
                "if have and have ~= ARGV[1] then return redis.error_reply('ERROR') end "
                "return redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2])",
      .change = EXTEND_OR_GRANT,
-     ONE_KEY,
-     .value_at = 1,
-     .ttl_at = 2,
+     ONE_WITH_TTL,
      ANSWERS(FRONTDOOR_OK, FRONTDOOR_OK, FRONTDOOR_ERROR_WORD, FRONTDOOR_NEVER)},
     /* T7 */
     {.name = "release-or-error",
@@ -101,15 +91,13 @@ const struct frontdoor_form frontdoor_forms[] = {
                "if have ~= ARGV[1] then return redis.error_reply('ERROR') end "
                "return redis.call('del', KEYS[1])",
      .change = MACHINE_KEYS_RELEASE,
-     ONE_KEY,
-     .value_at = 1,
+     ONE_WITH_VALUE,
      ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_ERROR_WORD, FRONTDOOR_OK)},
     /* T8 */
     {.name = "ttl-or-error",
      .script = "if redis.call('get', KEYS[1]) == ARGV[1] then "
                "return redis.call('ttl', KEYS[1]) end return redis.error_reply('ERROR')",
-     ONE_KEY,
-     .value_at = 1,
+     ONE_WITH_VALUE,
      ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_TTL, FRONTDOOR_ERROR_WORD, FRONTDOOR_ERROR_WORD)},
     /* T9 */
     {.name = "release-with-signal",
@@ -131,8 +119,7 @@ const struct frontdoor_form frontdoor_forms[] = {
      .keys_min = 2,
      .keys_max = 2,
      .first_key = true,
-     .value_at = 1,
-     .ttl_at = 2,
+     VALUE_AND_TTL,
      .seconds = true,
      ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_0, FRONTDOOR_INT_1, FRONTDOOR_INT_1)},
     /* T13: T1 with a variable */
@@ -140,8 +127,7 @@ const struct frontdoor_form frontdoor_forms[] = {
      .script = "local have = redis.call('get', KEYS[1]) "
                "if have ~= ARGV[1] then return 0 end redis.call('del', KEYS[1]) return 1",
      .change = MACHINE_KEYS_RELEASE,
-     ONE_KEY,
-     .value_at = 1,
+     ONE_WITH_VALUE,
      ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
     /* T14 */
     {.name = "extend-or-add",
@@ -151,9 +137,7 @@ const struct frontdoor_form frontdoor_forms[] = {
                "redis.call('pexpire', KEYS[1], more) return 1",
      .change = MACHINE_KEYS_EXTEND,
      .change_if = MACHINE_KEYS_EXTEND | MACHINE_KEYS_ADD,
-     ONE_KEY,
-     .value_at = 1,
-     .ttl_at = 2,
+     ONE_WITH_TTL,
      .word_at = 3,
      .word = "0",
      ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
@@ -163,17 +147,14 @@ const struct frontdoor_form frontdoor_forms[] = {
                "if have ~= ARGV[1] then return 0 end "
                "redis.call('pexpire', KEYS[1], ARGV[2]) return 1",
      .change = MACHINE_KEYS_EXTEND,
-     ONE_KEY,
-     .value_at = 1,
-     .ttl_at = 2,
+     ONE_WITH_TTL,
      ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
     /* T16 */
     {.name = "release-or-minus-1",
      .script = "local have = redis.call('get', KEYS[1]) if not have then return -1 end "
                "if have == ARGV[1] then return redis.call('del', KEYS[1]) end return 0",
      .change = MACHINE_KEYS_RELEASE,
-     ONE_KEY,
-     .value_at = 1,
+     ONE_WITH_VALUE,
      ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_MINUS_1)},
     /* T17 */
     {.name = "extend-or-set",
@@ -182,18 +163,14 @@ const struct frontdoor_form frontdoor_forms[] = {
                "if redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2], 'nx') then return 1 end "
                "return 0",
      .change = EXTEND_OR_GRANT,
-     ONE_KEY,
-     .value_at = 1,
-     .ttl_at = 2,
+     ONE_WITH_TTL,
      ANSWERS(FRONTDOOR_INT_1, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_NEVER)},
     /* T18: Redis would take the key from any holder */
     {.name = "overwrite",
      .script = "return redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2], 'xx') or "
                "redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2], 'nx')",
      .change = EXTEND_OR_GRANT,
-     ONE_KEY,
-     .value_at = 1,
-     .ttl_at = 2,
+     ONE_WITH_TTL,
      ANSWERS(FRONTDOOR_OK, FRONTDOOR_OK, FRONTDOOR_NIL, FRONTDOOR_NEVER)},
     /* T19 */
     {.name = "replace",
@@ -201,8 +178,7 @@ const struct frontdoor_form frontdoor_forms[] = {
                "if have and have ~= ARGV[1] then return false end "
                "return redis.call('set', KEYS[1], ARGV[2], 'px', ARGV[3])",
      .change = MACHINE_KEYS_RELEASE | MACHINE_KEYS_GRANT,
-     ONE_KEY,
-     .value_at = 1,
+     ONE_WITH_VALUE,
      .new_value_at = 2,
      .ttl_at = 3,
      ANSWERS(FRONTDOOR_OK, FRONTDOOR_OK, FRONTDOOR_NIL, FRONTDOOR_NEVER)},
@@ -213,9 +189,7 @@ const struct frontdoor_form frontdoor_forms[] = {
                "if have ~= ARGV[1] then return -1 end "
                "return redis.call('pexpire', KEYS[1], ARGV[2])",
      .change = EXTEND_OR_GRANT,
-     ONE_KEY,
-     .value_at = 1,
-     .ttl_at = 2,
+     ONE_WITH_TTL,
      ANSWERS(FRONTDOOR_INT_1, FRONTDOOR_INT_1, FRONTDOOR_INT_MINUS_1, FRONTDOOR_NEVER)},
     /* T21 */
     {.name = "set-all",
@@ -225,8 +199,7 @@ const struct frontdoor_form frontdoor_forms[] = {
                "redis.call('set', key, ARGV[1], 'px', ARGV[2]) end return #KEYS",
      .change = MACHINE_KEYS_GRANT,
      SOME_KEYS,
-     .value_at = 1,
-     .ttl_at = 2,
+     VALUE_AND_TTL,
      ANSWERS(FRONTDOOR_COUNT, FRONTDOOR_INT_0, FRONTDOOR_INT_0, FRONTDOOR_NEVER)},
     /* T22 */
     {.name = "extend-all",
@@ -236,8 +209,7 @@ const struct frontdoor_form frontdoor_forms[] = {
                "redis.call('set', key, ARGV[1], 'px', ARGV[2]) end return #KEYS",
      .change = MACHINE_KEYS_EXTEND,
      SOME_KEYS,
-     .value_at = 1,
-     .ttl_at = 2,
+     VALUE_AND_TTL,
      ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_COUNT, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
     /* T23 */
     {.name = "release-each",
@@ -253,9 +225,7 @@ const struct frontdoor_form frontdoor_forms[] = {
      .script = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end "
                "redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2]) return 1",
      .change = MACHINE_KEYS_EXTEND,
-     ONE_KEY,
-     .value_at = 1,
-     .ttl_at = 2,
+     ONE_WITH_TTL,
      ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_INT_1, FRONTDOOR_INT_0, FRONTDOOR_INT_0)},
     /* T25: here, a value with the same token and other metadata counts as another value */
     {.name = "obtain-all",
@@ -285,8 +255,7 @@ const struct frontdoor_form frontdoor_forms[] = {
                "redis.call('pexpire', key, ARGV[2]) end return {ok = 'OK'}",
      .change = MACHINE_KEYS_EXTEND,
      SOME_KEYS,
-     .value_at = 1,
-     .ttl_at = 2,
+     VALUE_AND_TTL,
      ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_OK, FRONTDOOR_NIL, FRONTDOOR_NIL)},
     /* T28 */
     {.name = "pttl-all",
@@ -301,14 +270,12 @@ const struct frontdoor_form frontdoor_forms[] = {
     {.name = "pttl-or-minus-3",
      .script = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return -3 end "
                "return redis.call('pttl', KEYS[1])",
-     ONE_KEY,
-     .value_at = 1,
+     ONE_WITH_VALUE,
      ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_PTTL, FRONTDOOR_INT_MINUS_3, FRONTDOOR_INT_MINUS_3)},
     /* The token, for libraries that can send scripts but not commands of fencelock */
     {.name = "token",
      .script = "return redis.call('locktoken', KEYS[1], ARGV[1])",
-     ONE_KEY,
-     .value_at = 1,
+     ONE_WITH_VALUE,
      ANSWERS(FRONTDOOR_NEVER, FRONTDOOR_TOKEN, FRONTDOOR_NIL, FRONTDOOR_NIL)},
     /* T29: Redisson's locks. A key is a hash with one field: the owner, and how often he holds the
      * lock */

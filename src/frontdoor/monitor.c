@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "frontdoor/signals.h"
+
 static int hex(uint8_t c)
 {
     if (c >= '0' && c <= '9') {
@@ -135,11 +137,13 @@ static void check_keys(const struct frontdoor_context *c, const struct fli_comma
         return;
     }
     if (command->id == FLI_CMD_BLPOP) {
-        struct fli_slice key = m->words[words];
-        ret->served =
-            m->n == words + 2 && key.len > 12 && memcmp(key.data, "lock-signal:", 12) == 0;
-        (void)snprintf(ret->why, sizeof ret->why, "%s",
-                       ret->served ? "" : "served for lock-signal:X of python-redis-lock only");
+        uint8_t room[FL_NAME_MAX];
+        struct fli_slice name;
+        uint64_t wait_ms;
+        const char *wrong =
+            frontdoor_signal_parse(m->words + words, m->n - words, room, &name, &wait_ms);
+        ret->served = wrong == NULL;
+        (void)snprintf(ret->why, sizeof ret->why, "%s", wrong == NULL ? "" : wrong);
         return;
     }
     if (frontdoor_is_local(command->id) || command->id == FLI_CMD_SENTINEL ||

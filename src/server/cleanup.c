@@ -13,7 +13,7 @@
 #include "machine/batch.h"
 #include "machine/machine.h"
 #include "server/dispatch_private.h"
-#include "server/signals.h"
+#include "server/frontdoor.h"
 
 static uint64_t now(const struct dispatch *d)
 {
@@ -221,7 +221,7 @@ void dispatch_orphan_done(struct call *c, int status, const struct machine_resul
 
 void dispatch_event(struct dispatch *d, const struct machine_event *event)
 {
-    signals_event(d, event);
+    frontdoor_signals_event(&d->signals, event);
     /* Each part of a multi-lock has an event; the first part's stands for all. */
     if (event->wait == 0 || event->index != 0) {
         return;
@@ -246,7 +246,7 @@ void dispatch_restored(struct dispatch *d)
 {
     d->restores++;
     parked_skipped(&d->parked);
-    signals_wake_all(d);
+    frontdoor_signals_wake_all(&d->signals);
 }
 
 /* --- clients that leave --- */
@@ -271,7 +271,7 @@ void dispatch_hangup(struct dispatch *d, struct dispatch_slot *slot)
     if (c->parked.wait != NULL) {
         leave(c);
     } else {
-        signals_leave(c);
+        dispatch_frontdoor_leave(c);
     }
 }
 
@@ -286,9 +286,7 @@ void dispatch_cancel(struct dispatch *d, struct dispatch_slot *slot)
     (void)dispatch_call_detach(c);
     if (c->parked.wait != NULL) {
         leave(c);
-    } else if (signals_ends(c)) {
-        signals_leave(c);
-    } else {
+    } else if (!dispatch_frontdoor_leave(c)) {
         d->counts.orphans++;
     }
 }
@@ -356,7 +354,7 @@ void dispatch_turn(struct dispatch *d)
     tell(d);
     end_due_waits(d, now_ms);
     listing_turn(d);
-    signals_turn(d);
+    dispatch_frontdoor_turn(d, DISPATCH_TOLD_MAX);
     clean_up_due(d, now_ms);
 }
 
@@ -368,7 +366,7 @@ uint64_t dispatch_next_turn_ms(const struct dispatch *d)
     uint64_t next = parked_next_deadline(&d->parked);
     uint64_t listing = listing_next_turn_ms(d);
     next = listing < next ? listing : next;
-    uint64_t signals = signals_next_turn_ms(d);
+    uint64_t signals = frontdoor_signals_next_ms(&d->signals);
     next = signals < next ? signals : next;
     struct fli_list *link = fli_list_first(&d->again);
     if (link != NULL) {
@@ -381,7 +379,8 @@ uint64_t dispatch_next_turn_ms(const struct dispatch *d)
 void dispatch_stop(struct dispatch *d)
 {
     d->stopping = true;
-    signals_stop(d);
+    frontdoor_signals_wake_all(&d->signals);
+    dispatch_frontdoor_turn(d, SIGNALS_MAX);
     struct parked_request *r = NULL;
     struct parked_news news;
     while ((r = parked_take_any(&d->parked, &news)) != NULL) {

@@ -11,7 +11,6 @@
 #include "server/dispatch_private.h"
 #include "server/frontdoor.h"
 #include "server/render.h"
-#include "server/signals.h"
 #include "wire/request.h"
 #include "wire/resp.h"
 
@@ -620,7 +619,8 @@ int dispatch_create(const struct dispatch_config *config, struct dispatch **ret)
     uint64_t seed[2];
     fli_random(seed, sizeof seed);
     parked_init(&d->parked, seed);
-    signals_init(&d->signals);
+    fli_random(seed, sizeof seed);
+    frontdoor_signals_init(&d->signals, seed);
     fli_list_init(&d->spare);
     listing_init(d);
     fli_line_init(&d->cleanup);
@@ -645,7 +645,7 @@ void dispatch_destroy(struct dispatch *d)
         free(FLI_CONTAINER_OF(link, struct call, link));
     }
     parked_fini(&d->parked);
-    signals_fini(&d->signals);
+    frontdoor_signals_fini(&d->signals);
     listing_fini(d);
     fli_buf_fini(&d->scratch);
     free(d);

@@ -1,5 +1,5 @@
 /* dispatch_private.h: one request from its submission on, and the work for clients that are gone.
- * For dispatch.c, backup.c, listing.c, cleanup.c, frontdoor.c and signals.c.
+ * For dispatch.c, backup.c, listing.c, cleanup.c and frontdoor.c.
  *
  *   state                     request  where
  *   listing in line           set      dispatch->listings (listing.c)
@@ -19,6 +19,7 @@
 
 #include "base/line.h"
 #include "base/share.h"
+#include "frontdoor/signals.h"
 #include "server/dispatch.h"
 #include "server/parked.h"
 
@@ -26,46 +27,11 @@
 
 enum call_cleanup { CLEANUP_NONE, CLEANUP_WAIT, CLEANUP_GRANT };
 
-/* The states of a BLPOP, see signals.h: ASKED and PARKED are found by the name of their lock; FIRED
- * are in `fired`, so that no event passes them again; WOKEN and OVER are in `ended`. */
-enum call_signal {
-    SIGNAL_NONE,
-    SIGNAL_ASKED,
-    SIGNAL_FIRED,
-    SIGNAL_PARKED,
-    SIGNAL_WOKEN,
-    SIGNAL_OVER
-};
-#define SIGNALS_MAX 4096u
-#define SIGNALS_ADDRESS_MAX (SIGNALS_MAX / 4 * 3)
-#define SIGNALS_CONNECTION_MAX 64u /* requests of its connection, of whatever kind */
-#define SIGNALS_ADDRESSES 1024u    /* addresses are counted by their numbers */
-
-struct signals {
-    struct fli_map names;    /* struct signal_name */
-    struct fli_list waiting; /* calls that are ASKED or PARKED */
-    struct fli_list fired;
-    struct fli_list ended; /* calls that are to be answered */
-    struct fli_list spare; /* names for reuse */
-    size_t n;
-    unsigned of_address[SIGNALS_ADDRESSES];
-    uint64_t seed[2];
-    uint64_t next_ms; /* no BLPOP times out before */
-};
-
-/* A lock that BLPOPs wait for. Its name is that of its first call; there is always one. */
-struct signal_name {
-    struct fli_map_node node;
-    struct fli_list calls;
-    struct fli_list spare;
-};
-
 struct call {
     struct node_ticket ticket;
-    struct fli_list link; /* spare, cleanup, again, signals */
+    struct fli_list link; /* spare, cleanup, again */
     struct parked_request parked;
-    struct fli_list waiting;     /* of signals */
-    struct signal_name *awaited; /* of a BLPOP: NULL unless it is ASKED or PARKED */
+    struct frontdoor_waiter waiter; /* of a BLPOP */
     struct dispatch *dispatch;
     void *request; /* NULL: nothing is to be answered */
     struct dispatch_slot *slot;
@@ -73,7 +39,6 @@ struct call {
     uint8_t proto;
     uint8_t cleanup;      /* enum call_cleanup: what is to be done */
     uint8_t cleanup_sent; /* of that, what is with the node */
-    uint8_t signal;       /* enum call_signal */
     uint8_t name_len;
     bool waits;      /* may be answered QUEUED */
     bool made_owner; /* this node made the owner, and no client knows it */
@@ -86,10 +51,10 @@ struct call {
     struct frontdoor_answers answers;
     unsigned tries;
     uint64_t wait_ms;
-    uint64_t address;  /* of a client that has left, or waits in BLPOP, as dispatch_config says */
+    uint64_t address;  /* of a client that has left, as dispatch_config says */
     uint64_t since;    /* from parked_request_sent() */
     uint64_t restores; /* of dispatch, when it was submitted */
-    uint64_t again_ms; /* when to try to clean up again; when a BLPOP ends */
+    uint64_t again_ms; /* when to try to clean up again */
     uint64_t wait;     /* the wait that it was parked on; CLEANUP_WAIT: to be cancelled, under */
     uint64_t times_asked;
     uint64_t token;  /* CLEANUP_GRANT: to be released */
@@ -103,7 +68,7 @@ _Static_assert(sizeof(struct call) <= DISPATCH_CALL_MEMORY, "what a connection i
 struct dispatch {
     struct dispatch_config config;
     struct parked parked;
-    struct signals signals;
+    struct frontdoor_signals signals;
     struct fli_list spare; /* calls for reuse */
     unsigned spare_n;
     struct fli_line cleanup; /* to be tried now */

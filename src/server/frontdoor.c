@@ -5,7 +5,6 @@
 
 #include "frontdoor/sentinel.h"
 #include "server/render.h"
-#include "server/signals.h"
 #include "wire/resp.h"
 
 static void copy(uint8_t *to, struct fli_slice from)
@@ -73,6 +72,109 @@ static void submit(struct dispatch *d, void *request, struct dispatch_slot *slot
     dispatch_fail(d, request, rc, true);
 }
 
+/* ---- BLPOP ----------------------------------------------------------------------------------- */
+
+static uint64_t now(const struct dispatch *d)
+{
+    return d->config.now_ms(d->config.ctx);
+}
+
+/* Ends the wait and frees the call. */
+static void answer_signal(struct call *c, bool woken)
+{
+    struct dispatch *d = c->dispatch;
+    frontdoor_signal_leave(&d->signals, &c->waiter);
+    if (c->request != NULL) {
+        struct fli_buf *b = d->config.sink.reply(c->request);
+        int rc = frontdoor_signal_reply(b, c->proto, c->waiter.name, woken);
+        dispatch_finish(d, dispatch_call_detach(c), rc);
+    }
+    dispatch_call_free(c);
+}
+
+static void on_asked(struct node_ticket *t, int status, const struct machine_result *result,
+                     struct fli_slice payload)
+{
+    struct call *c = FLI_CONTAINER_OF(t, struct call, ticket);
+    struct dispatch *d = c->dispatch;
+    bool held = status == 0 && (result->code == MACHINE_HELD || result->code == MACHINE_DONE);
+    bool free = status == 0 && result->code == MACHINE_NOTFOUND;
+    bool fired = c->waiter.signal == SIGNAL_FIRED;
+    if (c->request != NULL && !held && !free) {
+        frontdoor_signal_leave(&d->signals, &c->waiter);
+        dispatch_on_result(t, status, result, payload);
+        return;
+    }
+    FLI_ASSERT(d->counts.in_flight > 0);
+    d->counts.in_flight--;
+    bool stays = !c->hung_up && !d->stopping && c->restores == d->restores;
+    if (c->request == NULL || free || fired || !stays) {
+        answer_signal(c, free || fired);
+    } else {
+        bool parked = frontdoor_signal_park(&d->signals, &c->waiter);
+        FLI_ASSERT(parked);
+    }
+}
+
+static void wait_for_signal(struct dispatch *d, void *request, struct dispatch_slot *slot,
+                            int proto, const struct fli_slice *args, unsigned n)
+{
+    const struct dispatch_config *config = &d->config;
+    uint8_t name[FL_NAME_MAX];
+    struct frontdoor_waiter w = {.signal = SIGNAL_NONE};
+    const char *wrong = frontdoor_signal_parse(args, n, name, &w.name, &w.until_ms);
+    if (wrong != NULL) {
+        dispatch_error(d, request, "ERR", wrong);
+        return;
+    }
+    w.address = config->address == NULL ? 0 : config->address(config->ctx, request);
+    bool all_here = config->in_flight != NULL &&
+                    config->in_flight(config->ctx, request) > SIGNALS_CONNECTION_MAX;
+    if (all_here || dispatch_is_full(d, request, 1) ||
+        frontdoor_signals_full(&d->signals, w.address)) {
+        dispatch_fail(d, request, FL_EBUSY, true);
+        return;
+    }
+    struct call *c = dispatch_attach(d, request, slot, proto, FLI_CMD_BLPOP);
+    copy(c->name, w.name);
+    c->restores = d->restores;
+    c->waiter = w;
+    c->waiter.name.data = c->name;
+    c->waiter.until_ms += now(d);
+    struct machine_command m = frontdoor_signal_query(&c->waiter);
+    if (config->set_sender != NULL) {
+        config->set_sender(config->users_ctx, request, &m);
+    }
+    frontdoor_signal_enter(&d->signals, &c->waiter);
+    int rc = dispatch_submit(c, &m, on_asked);
+    if (rc != 0) {
+        frontdoor_signal_leave(&d->signals, &c->waiter);
+        (void)dispatch_call_detach(c);
+        dispatch_call_free(c);
+        dispatch_fail(d, request, rc, true);
+    }
+}
+
+bool dispatch_frontdoor_leave(struct call *c)
+{
+    bool ends = frontdoor_signal_ends(&c->waiter);
+    if (ends) {
+        answer_signal(c, c->waiter.signal == SIGNAL_WOKEN);
+    }
+    return ends;
+}
+
+void dispatch_frontdoor_turn(struct dispatch *d, unsigned max)
+{
+    uint64_t now_ms = now(d);
+    struct frontdoor_waiter *w = NULL;
+    for (unsigned i = 0; i < max && (w = frontdoor_signals_due(&d->signals, now_ms)) != NULL; i++) {
+        (void)dispatch_frontdoor_leave(FLI_CONTAINER_OF(w, struct call, waiter));
+    }
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
 static void answer_sentinel(struct dispatch *d, void *request, int proto,
                             const struct fli_slice *args, unsigned n)
 {
@@ -111,7 +213,7 @@ void dispatch_frontdoor(struct dispatch *d, void *request, struct dispatch_slot 
         return;
     }
     if (id == FLI_CMD_BLPOP) {
-        signals_request(d, request, slot, proto, args, n);
+        wait_for_signal(d, request, slot, proto, args, n);
         return;
     }
     if (frontdoor_is_local(id)) {

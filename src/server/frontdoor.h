@@ -9,6 +9,12 @@
 void dispatch_frontdoor(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
                         enum fli_command_id id, const struct fli_slice *args, unsigned n);
 
+/* The client has hung up; or it is gone, and request is NULL. Whether that ends the call: it is a
+ * BLPOP, and no query is under way. */
+bool dispatch_frontdoor_leave(struct call *c);
+/* Answers BLPOPs whose wait is over, so many at most. */
+void dispatch_frontdoor_turn(struct dispatch *d, unsigned max);
+
 /* Appends the answer of a call that dispatch_frontdoor() has submitted. */
 int dispatch_frontdoor_render(struct fli_buf *b, const struct call *c,
                               const struct machine_result *result,

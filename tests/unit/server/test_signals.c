@@ -49,7 +49,7 @@ static void release(struct fake *f, const char *name)
 static void count_calls(void *ctx, struct fli_map_node *node)
 {
     unsigned n = 0;
-    FLI_LIST_FOREACH(link, &FLI_CONTAINER_OF(node, struct signal_name, node)->calls)
+    FLI_LIST_FOREACH(link, &FLI_CONTAINER_OF(node, struct signal_name, node)->waiters)
     {
         n++;
     }
