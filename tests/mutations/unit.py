@@ -141,7 +141,7 @@ MUTANTS = [
      'net/test_net_shares', NO_TCP),
     ('an address with many in line waits for all others', 'src/base/line.c', 'l->fresh_n < FLI_LINE_FRESH ||', 'true ||', 'net/test_net_shares', NO_TCP),
     ('a turn accepts all clients that come', 'src/net/server.c', 's->accepts < NET_ACCEPTS_TURN_MAX', 's->accepts < 1000000', 'net/test_net_conn', NO_TIME),
-    ('one client may have all places to wait for a signal', 'src/server/signals.c', ' >= SIGNALS_ADDRESS_MAX;', ' >= 1000000 + SIGNALS_ADDRESS_MAX;',
+    ('one client may have all places to wait for a signal', 'src/frontdoor/signals.c', ' >= SIGNALS_ADDRESS_MAX;', ' >= 1000000 + SIGNALS_ADDRESS_MAX;',
      'server/test_server_overload', 'no client of the simulation waits a thousand times'),
     ('a login of his own forgives who guesses passwords', 'src/auth/throttle.c', 'fli_bytes_cmp(e->user, e->user_len, user.data, user.len) == 0', '(fli_bytes_cmp(e->user, e->user_len, user.data, user.len) == 0 || user.len > 0)',
      'auth/test_auth', 'passwords are not guessed in the simulation'),
