@@ -289,4 +289,6 @@ except Enough:
 ''' % (report, task, election, '\n'.join('    ' + line for line in watch.splitlines()))
 
 
-PROBES = {'go': GoProbe(), 'python': PythonProbe('asyncio'), 'python-threads': PythonProbe('threads')}
+from .nodejs import NodeProbe # noqa: E402
+
+PROBES = {'go': GoProbe(), 'python': PythonProbe('asyncio'), 'python-threads': PythonProbe('threads'), 'node': NodeProbe()}
