@@ -90,7 +90,6 @@
  *   consensus/election.c: ROUNDS_MAX
  *   consensus/identity.c: FILE_PATH_MAX
  *   consensus/identity.h: DATA_DIR_PATH_MAX IDENTITY_TEXT_MAX
- *   consensus/membership_private.h: GUESTS_MAX
  *   consensus/message_codec.h: MESSAGE_ENTRIES_MAX MESSAGE_BYTES_MAX MESSAGE_HEAD_MAX
  *       MESSAGE_ENTRY_MAX MESSAGE_BODY_MAX
  *   consensus/node_open.c: RAFT_FRAME_MAX RAFT_OUT_MAX RELAY_FRAME_MAX RELAY_OUT_MAX

@@ -85,17 +85,12 @@ static int choose_entry(struct maker *k, uint64_t index, uint64_t term)
     return 0;
 }
 
-static int fill_configuration(struct maker *k)
+/* The members have to meet before there is a configuration (membership.h). */
+static void fill_configuration(struct maker *k)
 {
     struct configuration c = {0};
-    int rv = 0;
-    for (unsigned i = 0; i < k->b->members->n && rv == 0; i++) {
-        const struct member *m = &k->b->members->list[i];
-        rv = configuration_add(&c, m->id, m->address, CONFIGURATION_VOTER);
-    }
     k->meta.conf_index = k->meta.index;
     k->meta.conf_len = (uint32_t)configuration_encode(&c, k->meta.conf);
-    return rv;
 }
 
 struct sink {
@@ -203,7 +198,6 @@ static int write_identity(struct maker *k)
     id.id = k->b->id;
     id.members = *k->b->members;
     id.bootstrapped = true;
-    id.known_index = k->meta.index;
     id.begun_crc = begun_crc(k);
     while (id.incarnation == 0) {
         fli_random(&id.incarnation, sizeof id.incarnation);
@@ -243,7 +237,7 @@ int beginning_make(const struct beginning *b, struct machine *old, uint64_t inde
     snprintf(errmsg, errmsg_size, "out of memory");
     int rv = choose_entry(&k, index, term);
     rv = rv != 0 ? rv : choose_token(&k);
-    rv = rv != 0 ? rv : fill_configuration(&k);
+    fill_configuration(&k);
     rv = rv != 0 ? rv : data_dir_open(b->data, &k.dir, errmsg, errmsg_size);
     if (rv != 0) {
         return rv;

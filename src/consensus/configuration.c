@@ -5,7 +5,8 @@
 
 #include "base/bytes.h"
 
-#define SERVER_HEAD 11u /* bytes of a server in front of its address */
+#define HEAD 10u        /* bytes in front of the servers */
+#define SERVER_HEAD 19u /* bytes of a server in front of its address */
 
 static unsigned position_of(const struct configuration *c, uint64_t id)
 {
@@ -28,6 +29,17 @@ const struct configuration_server *configuration_find(const struct configuration
     return i == c->n ? NULL : &c->servers[i];
 }
 
+const struct configuration_server *configuration_server(const struct configuration *c,
+                                                        uint64_t incarnation)
+{
+    for (unsigned i = 0; i < c->n && incarnation != 0; i++) {
+        if (c->servers[i].incarnation == incarnation) {
+            return &c->servers[i];
+        }
+    }
+    return NULL;
+}
+
 static bool has_address(const struct configuration *c, const char *address)
 {
     for (unsigned i = 0; i < c->n; i++) {
@@ -38,12 +50,13 @@ static bool has_address(const struct configuration *c, const char *address)
     return false;
 }
 
-int configuration_add(struct configuration *c, uint64_t id, const char *address,
-                      enum configuration_role role)
+int configuration_add(struct configuration *c, uint64_t id, uint64_t incarnation,
+                      const char *address, enum configuration_role role)
 {
     FLI_ASSERT(c->n <= MEMBERS_MAX);
     size_t len = strlen(address);
-    if (id == 0 || len == 0 || len >= MEMBER_ADDRESS_MAX || configuration_find(c, id) != NULL ||
+    if (id == 0 || incarnation == 0 || len == 0 || len >= MEMBER_ADDRESS_MAX ||
+        configuration_find(c, id) != NULL || configuration_server(c, incarnation) != NULL ||
         has_address(c, address)) {
         return FL_EINVAL;
     }
@@ -54,6 +67,7 @@ int configuration_add(struct configuration *c, uint64_t id, const char *address,
     memmove(&c->servers[i + 1], &c->servers[i], (c->n - i) * sizeof c->servers[0]);
     memset(&c->servers[i], 0, sizeof c->servers[i]);
     c->servers[i].id = id;
+    c->servers[i].incarnation = incarnation;
     c->servers[i].role = role;
     memcpy(c->servers[i].address, address, len);
     c->n++;
@@ -110,16 +124,18 @@ unsigned configuration_voters(const struct configuration *c)
 
 size_t configuration_encode(const struct configuration *c, uint8_t out[CONFIGURATION_SIZE_MAX])
 {
-    FLI_ASSERT(c->n > 0 && c->n <= MEMBERS_MAX);
-    size_t len = 2;
+    FLI_ASSERT(c->n <= MEMBERS_MAX);
+    size_t len = HEAD;
     out[0] = CONFIGURATION_FORMAT;
     out[1] = (uint8_t)c->n;
+    fli_put_u64(out + 2, c->cluster_id);
     for (unsigned i = 0; i < c->n; i++) {
         const struct configuration_server *s = &c->servers[i];
         size_t address_len = strlen(s->address);
         fli_put_u64(out + len, s->id);
-        out[len + 8] = (uint8_t)s->role;
-        fli_put_u16(out + len + 9, (uint16_t)address_len);
+        fli_put_u64(out + len + 8, s->incarnation);
+        out[len + 16] = (uint8_t)s->role;
+        fli_put_u16(out + len + 17, (uint16_t)address_len);
         memcpy(out + len + SERVER_HEAD, s->address, address_len);
         len += SERVER_HEAD + address_len;
     }
@@ -136,8 +152,9 @@ static int decode_server(const uint8_t *bytes, size_t len, size_t *at, struct co
     }
     const uint8_t *head = bytes + *at;
     uint64_t id = fli_get_u64(head);
-    uint8_t role = head[8];
-    size_t address_len = fli_get_u16(head + 9);
+    uint64_t incarnation = fli_get_u64(head + 8);
+    uint8_t role = head[16];
+    size_t address_len = fli_get_u16(head + 17);
     *at += SERVER_HEAD;
     if (address_len >= MEMBER_ADDRESS_MAX || len - *at < address_len ||
         memchr(bytes + *at, 0, address_len) != NULL ||
@@ -148,20 +165,22 @@ static int decode_server(const uint8_t *bytes, size_t len, size_t *at, struct co
     memcpy(address, bytes + *at, address_len);
     address[address_len] = '\0';
     *at += address_len;
-    return configuration_add(c, id, address, (enum configuration_role)role) == 0 ? 0 : FL_ECORRUPT;
+    int rv = configuration_add(c, id, incarnation, address, (enum configuration_role)role);
+    return rv == 0 ? 0 : FL_ECORRUPT;
 }
 
 int configuration_decode(const void *bytes, size_t len, struct configuration *ret)
 {
     const uint8_t *b = bytes;
     struct configuration c = {0};
-    size_t at = 2;
-    if (len < 2 || b[1] == 0 || b[1] > MEMBERS_MAX) {
-        return FL_ECORRUPT;
-    }
-    if (b[0] != CONFIGURATION_FORMAT) {
+    size_t at = HEAD;
+    if (len > 0 && b[0] != CONFIGURATION_FORMAT) {
         return FL_EVERSION;
     }
+    if (len < HEAD || b[1] > MEMBERS_MAX) {
+        return FL_ECORRUPT;
+    }
+    c.cluster_id = fli_get_u64(b + 2);
     for (unsigned i = 0; i < b[1]; i++) {
         int rv = decode_server(b, len, &at, &c);
         if (rv != 0) {
@@ -181,7 +200,7 @@ void configuration_to_raft(const struct configuration *c, struct raft_configurat
     for (unsigned i = 0; i < c->n; i++) {
         const struct configuration_server *s = &c->servers[i];
         int role = s->role == CONFIGURATION_VOTER ? RAFT_VOTER : RAFT_STANDBY;
-        if (raft_configuration_add(ret, s->id, s->address, role) != 0) {
+        if (raft_configuration_add(ret, s->incarnation, s->address, role) != 0) {
             fli_fatal("the raft library does not take server %llu (%s): out of memory, or the "
                       "address stands twice",
                       (unsigned long long)s->id, s->address);

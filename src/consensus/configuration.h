@@ -1,11 +1,17 @@
 /* configuration.h: the configuration of the Raft group: its servers and their roles. Pure.
  *
+ * A server is a data directory: its id in the Raft group is the incarnation, a random number that
+ * was made with the directory and is never used again. The number of the node and its address are
+ * labels. So a disk that was lost is not in the configuration, whatever its node is called.
+ *
  * The bytes stand in log entries, in snapshots and in messages:
  *
  *   offset size   little endian
  *   0      1      format, CONFIGURATION_FORMAT
- *   1      1      number of servers, 1 to MEMBERS_MAX
- *   2      ...    for each server: 8 id, 1 role, 2 length of the address, the address
+ *   1      1      number of servers, up to MEMBERS_MAX; 0: the log has no configuration yet
+ *   2      8      id of the cluster
+ *   10     ...    for each server, by id: 8 id (the node's number), 8 incarnation, 1 role,
+ *                 2 length of the address, the address
  *
  * The raft library has an encoding of its own, whose decoder trusts the lengths that it reads. So
  * the library only decodes bytes that this file encoded in memory, from a configuration that was
@@ -17,30 +23,35 @@
 
 #include "peer/members.h"
 
-#define CONFIGURATION_FORMAT 1u
-#define CONFIGURATION_SIZE_MAX (2u + MEMBERS_MAX * (11u + MEMBER_ADDRESS_MAX))
+#define CONFIGURATION_FORMAT 2u
+#define CONFIGURATION_SIZE_MAX (10u + MEMBERS_MAX * (19u + MEMBER_ADDRESS_MAX))
 
 /* Values are written to disk and must not change. */
 enum configuration_role { CONFIGURATION_VOTER = 1, CONFIGURATION_LEARNER = 2 };
 
 struct configuration_server {
-    uint64_t id;
+    uint64_t id;          /* the node's number */
+    uint64_t incarnation; /* the server in the Raft group */
     enum configuration_role role;
     char address[MEMBER_ADDRESS_MAX];
 };
 
 struct configuration {
     unsigned n;
+    uint64_t cluster_id;                              /* the same in all of a log */
     struct configuration_server servers[MEMBERS_MAX]; /* sorted by id */
 };
 
-/* The server with this id; NULL when there is none. */
+/* The server of the node with this number; NULL when there is none. */
 const struct configuration_server *configuration_find(const struct configuration *c, uint64_t id);
+/* The server that is this incarnation; likewise. */
+const struct configuration_server *configuration_server(const struct configuration *c,
+                                                        uint64_t incarnation);
 
-/* 0; FL_EINVAL: the id is 0, the address is empty or too long, or one of the two is in use;
- * FL_ELIMIT: there are MEMBERS_MAX servers already. */
-int configuration_add(struct configuration *c, uint64_t id, const char *address,
-                      enum configuration_role role) FLI_MUST_USE;
+/* 0; FL_EINVAL: the id or the incarnation is 0, the address is empty or too long, or one of the
+ * three is in use; FL_ELIMIT: there are MEMBERS_MAX servers already. */
+int configuration_add(struct configuration *c, uint64_t id, uint64_t incarnation,
+                      const char *address, enum configuration_role role) FLI_MUST_USE;
 int configuration_remove(struct configuration *c, uint64_t id) FLI_MUST_USE; /* 0, FL_ENOTFOUND */
 int configuration_set_role(struct configuration *c, uint64_t id,
                            enum configuration_role role) FLI_MUST_USE; /* 0, FL_ENOTFOUND */

@@ -2,25 +2,24 @@
  *
  * The file is text, so that an operator can read it, in exactly this order, one line each:
  *
- *   fencelock-identity 3       format version
+ *   fencelock-identity 4       format version
  *   id 2
  *   incarnation 1234           decimal, not 0
- *   cluster 0                  0 until the cluster is formed
+ *   cluster 0                  0 until it is known
  *   bootstrapped 1             0 or 1
  *   joins 0                    0 or 1
  *   begun 305419896            checksum of the members and the state that the cluster began with
  *                              (beginning.h), or 0
- *   known-index 17
  *   members 1=a:1,2=b:2        what the directory began with; canonical
- *   known 1 5678               one line per node of the cluster, by id
- *   known 2 1234
+ *   founder 1 5678             a line for each of them with its incarnation, once all are known
+ *   founder 2 1234
  *   crc 0011aabb               CRC-32C, eight hex digits, of everything before this line
  *
- * A new directory goes through three steps: identity with bootstrapped 0; the first entry of the
- * log; identity with bootstrapped 1. A crash in between leaves bootstrapped 0. Such a node has
- * never spoken to another, so whatever is in DIR/log is deleted and made again. With bootstrapped 1
- * the log must be there. If it is missing, somebody has removed it, and the node refuses to start
- * rather than act as if it had promised nothing. */
+ * A new directory goes through three steps: identity with bootstrapped 0; an empty log, or the
+ * first entry of a node alone; identity with bootstrapped 1. A crash in between leaves bootstrapped
+ * 0. Such a node has never spoken to another, so whatever is in DIR/log is deleted and made again.
+ * With bootstrapped 1 the log must be there. If it is missing, somebody has removed it, and the
+ * node refuses to start rather than act as if it had promised nothing. */
 #include "consensus/identity.h"
 
 #include <errno.h>
@@ -41,7 +40,7 @@
 #include "base/part.h"
 #include "base/write.h"
 
-#define IDENTITY_VERSION 3u /* no release wrote an earlier version */
+#define IDENTITY_VERSION 4u /* no release wrote an earlier version */
 #define FILE_PATH_MAX (DATA_DIR_PATH_MAX + 320u)
 #define LOCK_WAIT_MS 5000u
 #define LOCK_AGAIN_NS 10000000
@@ -55,16 +54,16 @@ size_t identity_format(const struct identity *id, char out[IDENTITY_TEXT_MAX])
     int n =
         snprintf(out, IDENTITY_TEXT_MAX,
                  "fencelock-identity %u\nid %llu\nincarnation %llu\ncluster %llu\n"
-                 "bootstrapped %d\njoins %d\nbegun %lu\nknown-index %llu\nmembers %s\n",
+                 "bootstrapped %d\njoins %d\nbegun %lu\nmembers %s\n",
                  IDENTITY_VERSION, (unsigned long long)id->id, (unsigned long long)id->incarnation,
                  (unsigned long long)id->cluster_id, id->bootstrapped ? 1 : 0, id->joins ? 1 : 0,
-                 (unsigned long)id->begun_crc, (unsigned long long)id->known_index, members);
+                 (unsigned long)id->begun_crc, members);
     FLI_ASSERT(n > 0 && (size_t)n < IDENTITY_TEXT_MAX);
     size_t len = (size_t)n;
-    for (unsigned i = 0; i < id->n_known; i++) {
-        n = snprintf(out + len, IDENTITY_TEXT_MAX - len, "known %llu %llu\n",
-                     (unsigned long long)id->known[i].id,
-                     (unsigned long long)id->known[i].incarnation);
+    for (unsigned i = 0; i < id->n_founders; i++) {
+        n = snprintf(out + len, IDENTITY_TEXT_MAX - len, "founder %llu %llu\n",
+                     (unsigned long long)id->founders[i].id,
+                     (unsigned long long)id->founders[i].incarnation);
         FLI_ASSERT(n > 0 && (size_t)n < IDENTITY_TEXT_MAX - len);
         len += (size_t)n;
     }
@@ -132,23 +131,34 @@ static bool begins_with(const struct lines *l, const char *word)
     return (size_t)(l->end - l->p) > len && memcmp(l->p, word, len) == 0;
 }
 
-/* Reads as many lines as there are, by id. */
-static void parse_known(struct lines *l, struct identity *id)
+/* Reads as many lines as there are. */
+static void parse_founders(struct lines *l, struct identity *id)
 {
-    while (!l->bad && begins_with(l, "known ")) {
-        struct fli_slice v = next_value(l, "known");
+    while (!l->bad && begins_with(l, "founder ")) {
+        struct fli_slice v = next_value(l, "founder");
         const uint8_t *blank = v.len == 0 ? NULL : memchr(v.data, ' ', v.len);
-        struct identity_known k = {0, 0};
-        uint64_t before = id->n_known == 0 ? 0 : id->known[id->n_known - 1].id;
+        struct identity_founder f = {0, 0};
         size_t id_len = blank == NULL ? 0 : (size_t)(blank - v.data);
-        l->bad = blank == NULL || id->n_known == KNOWN_MEMBERS_MAX ||
-                 !fli_parse_u64(v.data, id_len, UINT64_MAX, &k.id) ||
-                 !fli_parse_u64(blank + 1, v.len - id_len - 1, UINT64_MAX, &k.incarnation) ||
-                 k.id <= before || k.incarnation == 0;
+        l->bad = blank == NULL || id->n_founders == id->members.n ||
+                 !fli_parse_u64(v.data, id_len, UINT64_MAX, &f.id) ||
+                 !fli_parse_u64(blank + 1, v.len - id_len - 1, UINT64_MAX, &f.incarnation) ||
+                 f.id != id->members.list[id->n_founders].id || f.incarnation == 0;
         if (!l->bad) {
-            id->known[id->n_known++] = k;
+            id->founders[id->n_founders++] = f;
         }
     }
+}
+
+/* All or none, and each incarnation once. */
+static bool founders_fit(const struct identity *id)
+{
+    bool fit = id->n_founders == 0 || (id->n_founders == id->members.n && id->cluster_id != 0);
+    for (unsigned i = 0; i < id->n_founders; i++) {
+        for (unsigned k = 0; k < i; k++) {
+            fit = fit && id->founders[i].incarnation != id->founders[k].incarnation;
+        }
+    }
+    return fit;
 }
 
 int identity_parse(const char *text, size_t len, struct identity *ret)
@@ -166,10 +176,9 @@ int identity_parse(const char *text, size_t len, struct identity *ret)
     id.bootstrapped = next_number(&l, "bootstrapped", 1) == 1;
     id.joins = next_number(&l, "joins", 1) == 1;
     id.begun_crc = (uint32_t)next_number(&l, "begun", UINT32_MAX);
-    id.known_index = next_number(&l, "known-index", UINT64_MAX);
     parse_members(&l, &id);
     if (!l.bad) {
-        parse_known(&l, &id);
+        parse_founders(&l, &id);
     }
     uint32_t crc = l.bad ? 0 : fli_crc32c(0, text, (size_t)(l.p - text));
     char expected[9];
@@ -178,7 +187,8 @@ int identity_parse(const char *text, size_t len, struct identity *ret)
     if (l.bad || l.p != l.end || v.len != 8 || memcmp(v.data, expected, 8) != 0) {
         return FL_ECORRUPT;
     }
-    if (id.id == 0 || id.incarnation == 0 || members_find(&id.members, id.id) == NULL) {
+    if (id.id == 0 || id.incarnation == 0 || members_find(&id.members, id.id) == NULL ||
+        !founders_fit(&id)) {
         return FL_ECORRUPT;
     }
     *ret = id;

@@ -5,16 +5,15 @@
  *   DIR/log/       the log and its snapshots, see src/log
  *
  * The identity says which node and cluster the directory belongs to, and holds the incarnation: a
- * random number made together with the directory. A node that comes back with an empty disk has its
- * old id and another incarnation. So its peers know that it has forgotten its votes and its
- * acknowledgements. For the same reason the file remembers the incarnations of all other members as
- * soon as they are known. The replicated state has them too, but a node that starts must be able to
- * check its peers before its log is replayed. */
+ * random number made together with the directory. That is the server in the Raft group; the node's
+ * id is a label of it (configuration.h). A node that comes back with an empty disk is another
+ * server, which has no vote to give. */
 #ifndef CONSENSUS_IDENTITY_H
 #define CONSENSUS_IDENTITY_H
 
 #include <stdbool.h>
 
+#include "consensus/configuration.h"
 #include "peer/members.h"
 
 #define DATA_DIR_PATH_MAX 512u
@@ -27,21 +26,20 @@ struct data_dir {
     char log_path[DATA_DIR_PATH_MAX + 8];
 };
 
-/* The incarnation of a node, as the machine records it. */
-struct identity_known {
+/* A node that forms the cluster, and its incarnation. */
+struct identity_founder {
     uint64_t id, incarnation;
 };
 
 struct identity {
     uint64_t id;
     uint64_t incarnation;
-    uint64_t cluster_id; /* 0 until the cluster is formed */
-    bool bootstrapped;   /* the log was begun: from now on it must exist */
-    /* The raft index at which the machine said what is in `known`. That entry is in the log on
-     * disk: the file is written after it. */
-    uint64_t known_index;
-    struct identity_known known[KNOWN_MEMBERS_MAX];
-    unsigned n_known;
+    uint64_t cluster_id; /* 0: not known yet */
+    bool bootstrapped;   /* the log was made: from now on it must exist */
+    /* Those that form the cluster with this node, itself included; 0: not all are known yet, or
+     * the node joins. Once written they stay (membership.h, forming). */
+    struct identity_founder founders[MEMBERS_MAX];
+    unsigned n_founders;
     /* The directory was made to join an existing cluster. It has no first entry of its own, and has
      * promised nothing until it is a member. */
     bool joins;
@@ -71,16 +69,11 @@ void data_dir_await_child(const char *path);
 int identity_open(const struct data_dir *d, uint64_t id, const struct members *members, bool joins,
                   struct identity *ret, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 
-/* The incarnation that is known of this node; 0: none. */
-static inline uint64_t identity_known(const struct identity *i, uint64_t id)
-{
-    for (unsigned k = 0; k < i->n_known; k++) {
-        if (i->known[k].id == id) {
-            return i->known[k].incarnation;
-        }
-    }
-    return 0;
-}
+/* Sets the founders: incarnations[i] is that of members.list[i]. They determine the cluster's
+ * id. */
+void identity_found(struct identity *id, const uint64_t *incarnations);
+/* The first configuration of the log, by the founders. */
+void identity_configuration(const struct identity *id, struct configuration *ret);
 
 /* Returns FL_EDENIED, with a sentence that the directory belongs to another cluster. */
 int identity_refuse_members(const struct data_dir *d, const struct members *found,

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 
 #define REFUSED_MS 3000u /* stop after this long: peers refuse this node and none accepts it */
-#define REMOVED_MS 1000u /* the same, when a peer knows that this node was removed */
+#define CALL_MS 500u     /* between calls to a node for its handshake */
 
 static void wake(struct membership *m)
 {
@@ -73,17 +73,29 @@ void membership_log_once(struct membership *m, const char *text)
     }
 }
 
-/* Logs the names of the members that have not done their part yet. */
-static void log_waiting(struct membership *m, const bool missing[MEMBERS_MAX], const char *why)
+uint64_t membership_cluster_id(const struct membership *m)
 {
     const struct configuration *c = replica_configuration(m->replica);
+    return c->n > 0 ? c->cluster_id : m->config.identity->cluster_id;
+}
+
+/* Whether this node is to form a cluster, and has no log yet. */
+static bool is_founding(const struct membership *m)
+{
+    return !m->config.identity->joins && replica_configuration(m->replica)->n == 0;
+}
+
+/* Logs the names of the founders that have not done their part yet. */
+static void log_waiting(struct membership *m, const bool missing[MEMBERS_MAX], const char *why)
+{
+    const struct members *all = &m->config.identity->members;
     char text[sizeof m->last_logged];
     bool any = false;
     size_t len = (size_t)snprintf(text, sizeof text, "the cluster is being formed: waiting for");
-    for (unsigned i = 0; i < c->n && len < sizeof text; i++) {
+    for (unsigned i = 0; i < all->n && len < sizeof text; i++) {
         if (missing[i]) {
             len += (size_t)snprintf(text + len, sizeof text - len, "%s node %" PRIu64 " (%s)",
-                                    any ? "," : "", c->servers[i].id, c->servers[i].address);
+                                    any ? "," : "", all->list[i].id, all->list[i].address);
             any = true;
         }
     }
@@ -93,63 +105,131 @@ static void log_waiting(struct membership *m, const bool missing[MEMBERS_MAX], c
     membership_log_once(m, text);
 }
 
-/* Submits JOIN for the first member that is ready for it. True when one was submitted. */
-static bool join_one(struct membership *m)
+/* The call was made only for its handshake, which has been checked by now. */
+static void called(void *ctx, int status, const struct peer_identity *peer, struct stream *stream)
 {
-    const struct configuration *conf = replica_configuration(m->replica);
-    for (unsigned i = 0; i < conf->n; i++) {
-        uint64_t id = conf->servers[i].id;
-        const struct member_state *p = membership_find(m, id);
-        if (p != NULL && machine_incarnation(membership_machine(m), id) == 0 &&
-            p->incarnation != 0) {
-            struct machine_command c = {
-                .op = MACHINE_OP_JOIN, .number = id, .number2 = p->incarnation};
-            host_log(&m->config.host, 3, "node %" PRIu64 " joins as %016" PRIx64, id,
-                     p->incarnation);
-            return membership_submit(m, &c);
-        }
+    struct member_state *p = ctx;
+    p->calling = false;
+    p->call_at_ms = fli_clock_ms() + CALL_MS;
+    if (status == 0) {
+        stream_close(stream);
     }
-    return false;
 }
 
-static bool is_ready(const struct membership *m, uint64_t id)
+void membership_call(struct membership *m, struct member_state *p)
 {
-    uint64_t index = replica_configuration_index(m->replica);
-    return id == m->config.identity->id
-               ? membership_ready_index(m) >= index
-               : relay_server_ready(m->config.followers, id, identity_known(m->config.identity, id),
-                                    index);
+    if (!p->calling && fli_clock_ms() >= p->call_at_ms) {
+        p->call_at_ms = fli_clock_ms() + CALL_MS;
+        p->calling = transport_dial(m->transport, p->id, STREAM_RELAY, called, p) == 0;
+    }
+}
+
+/* What the node's disk says changes, before this node says so. It happens once, before anybody is
+ * served, so the loop waits. */
+static bool store_identity(struct membership *m, const struct identity *fresh)
+{
+    if (identity_store(m->config.dir, fresh) != 0) {
+        membership_log_once(m, "the identity file cannot be written; this is tried again");
+        return false;
+    }
+    *m->config.identity = *fresh;
+    m->members_due = true;
+    return true;
+}
+
+/* Step 1. A member of a formed cluster founds no other one. */
+static void found(struct membership *m)
+{
+    struct identity fresh = *m->config.identity;
+    uint64_t incarnations[MEMBERS_MAX];
+    bool missing[MEMBERS_MAX] = {false};
+    bool any = false;
+    for (unsigned i = 0; i < fresh.members.n; i++) {
+        const struct member_state *p = membership_find(m, fresh.members.list[i].id);
+        incarnations[i] = p == NULL || p->told_index != 0 ? 0 : p->incarnation;
+        missing[i] = incarnations[i] == 0;
+        any = any || missing[i];
+    }
+    if (any) {
+        log_waiting(m, missing, "the first time all members must be up");
+        return;
+    }
+    identity_found(&fresh, incarnations);
+    for (unsigned i = 0; i < fresh.members.n; i++) {
+        const struct member_state *p = membership_find(m, fresh.members.list[i].id);
+        missing[i] = p->cluster_id != 0 && p->cluster_id != fresh.cluster_id;
+        any = any || missing[i];
+    }
+    if (any) {
+        log_waiting(m, missing, "they began with other data: start all with empty directories");
+        return;
+    }
+    (void)store_identity(m, &fresh);
+}
+
+/* Steps 2 and 3. Once anybody has begun, all have written the founders. */
+static void begin(struct membership *m)
+{
+    const struct identity *id = m->config.identity;
+    struct configuration c;
+    bool missing[MEMBERS_MAX] = {false};
+    bool any = false;
+    bool begun = false;
+    for (unsigned i = 0; i < id->members.n; i++) {
+        struct member_state *p = membership_find(m, id->members.list[i].id);
+        bool same = p != NULL && p->incarnation != 0 && p->cluster_id == id->cluster_id;
+        missing[i] = !same && id->members.list[i].id != id->id;
+        any = any || missing[i];
+        begun = begun || (same && p->told_index != 0);
+        if (missing[i] && p != NULL) {
+            membership_call(m, p); /* it hears at once what this node has written */
+        }
+    }
+    if (any && !begun) {
+        log_waiting(m, missing, "they are to say that they know all members");
+        return;
+    }
+    identity_configuration(id, &c);
+    if (replica_begin(m->replica, fli_clock_ms(), &c) == 0) {
+        membership_log_once(m, "the cluster is being formed: all members are known");
+        m->members_due = true;
+        wake(m);
+    }
 }
 
 static void form(struct membership *m)
 {
-    const struct configuration *conf = replica_configuration(m->replica);
-    bool absent[MEMBERS_MAX] = {false};
-    bool unready[MEMBERS_MAX] = {false};
-    bool any_absent = false;
-    bool any_unready = false;
-    for (unsigned i = 0; i < conf->n; i++) {
-        uint64_t id = conf->servers[i].id;
-        absent[i] = machine_incarnation(membership_machine(m), id) == 0;
-        unready[i] = !is_ready(m, id);
-        any_absent = any_absent || absent[i];
-        any_unready = any_unready || unready[i];
+    if (m->config.identity->n_founders == 0) {
+        found(m);
     }
-    if (any_absent) {
-        log_waiting(m, absent, "the first time all members must be up");
+    if (m->config.identity->n_founders != 0) {
+        begin(m);
+    }
+}
+
+/* A node that has joined notes which cluster it is in. */
+static void note_cluster(struct membership *m)
+{
+    struct identity fresh = *m->config.identity;
+    const struct configuration *c = replica_configuration(m->replica);
+    if (c->n == 0 || fresh.cluster_id == c->cluster_id) {
         return;
     }
-    if (any_unready) {
-        log_waiting(m, unready, "they are to say that they know all members");
+    if (fresh.cluster_id != 0) {
+        host_fail(&m->config.host, FL_ECORRUPT,
+                  "the log is of another cluster than the data directory");
         return;
     }
-    struct machine_command c = {.op = MACHINE_OP_INIT, .limits = *m->config.limits};
-    while (c.number == 0) {
-        fli_random(&c.number, sizeof c.number);
-    }
-    if (membership_submit(m, &c)) {
-        membership_log_once(m, "the cluster is being formed: all members are known");
-    }
+    fresh.cluster_id = c->cluster_id;
+    (void)store_identity(m, &fresh);
+}
+
+/* The first leader's part. */
+static void init(struct membership *m)
+{
+    struct machine_command c = {
+        .op = MACHINE_OP_INIT, .number = membership_cluster_id(m), .limits = *m->config.limits};
+    (void)membership_submit(m, &c);
 }
 
 bool membership_may_change(const struct membership *m)
@@ -270,78 +350,58 @@ static void transfer_turn(struct membership *m)
 
 /* ---- ticks ---- */
 
-/* Whether a member has welcomed this node, or its own disk says that it is one; and the newest
- * state by which that is so. */
-static bool is_welcome(const struct membership *m, uint64_t *ret_index)
-{
-    *ret_index = membership_admitted_index(m->config.identity);
-    bool welcome = *ret_index != 0;
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        const struct member_state *p = &m->peers[i];
-        if (p->verdict == HANDSHAKE_WELCOME) {
-            welcome = true;
-            *ret_index = p->verdict_index > *ret_index ? p->verdict_index : *ret_index;
-        }
-    }
-    return welcome;
-}
-
-/* A wiped or removed node stops when a member refuses it, and none has welcomed it that knew as
- * much of the log. So a welcome of a member that is gone since does not count against the refusal
- * of one that knows more; nor does the refusal of a member that is behind count against the welcome
- * of a leader that cannot be reached just now, or against what this node itself knows. */
+/* A wiped node stops when a member says so, and none has welcomed it. */
 static void check_refused(struct membership *m)
 {
-    uint64_t index;
-    bool welcome = is_welcome(m, &index);
+    bool welcome = replica_member_index(m->replica) != 0;
     bool refused = false;
-    bool removed = false;
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        const struct member_state *p = &m->peers[i];
-        bool newer = !welcome || p->verdict_index > index;
-        refused = refused || (newer && p->verdict == HANDSHAKE_OTHER_INCARNATION);
-        removed = removed || (newer && p->verdict == HANDSHAKE_REMOVED);
+        welcome = welcome || m->peers[i].verdict == HANDSHAKE_WELCOME;
+        refused = refused || m->peers[i].verdict == HANDSHAKE_OTHER_INCARNATION;
     }
-    if (!refused && !removed) {
+    if (welcome || !refused) {
         m->refused_since_ms = 0;
     } else if (m->refused_since_ms == 0) {
         m->refused_since_ms = fli_clock_ms();
-    } else if (fli_clock_since_ms(m->refused_since_ms) >= (removed ? REMOVED_MS : REFUSED_MS)) {
+    } else if (fli_clock_since_ms(m->refused_since_ms) >= REFUSED_MS) {
         host_fail(&m->config.host, FL_EDENIED, "the other members refuse this node: %s",
                   m->refused_why);
+    }
+}
+
+/* This node's own log says that it was removed. */
+static void check_removed(struct membership *m)
+{
+    uint64_t index;
+    uint64_t own = replica_member_index(m->replica);
+    const struct configuration *c = replica_committed_configuration(m->replica, &index);
+    if (c != NULL && own != 0 && own < index &&
+        configuration_server(c, m->config.identity->incarnation) == NULL) {
+        host_fail(&m->config.host, FL_EDENIED,
+                  "this node was removed from the cluster: its data directory is of no more use");
     }
 }
 
 /* The leader's work for its members, at each tick. */
 static void lead(struct membership *m)
 {
-    const struct identity *id = m->config.identity;
-    uint64_t own = machine_incarnation(membership_machine(m), id->id);
-    if (own != 0 && own != id->incarnation) {
-        host_fail(&m->config.host, FL_EDENIED,
-                  "this node is known as %016" PRIx64 ", but its data directory says %016" PRIx64
-                  ": it was replaced, and the directory is of no more use",
-                  own, id->incarnation);
-        return;
-    }
     if (m->admin_busy || m->transfer_id != 0) {
         return;
     }
-    if (membership_formed(m)) {
-        membership_plans(m);
-        if (!m->admin_busy) {
-            membership_versions(m);
-        }
-    } else if (!join_one(m)) {
-        form(m);
+    if (!membership_formed(m)) {
+        init(m);
+        return;
+    }
+    membership_plans(m);
+    if (!m->admin_busy) {
+        membership_versions(m);
     }
 }
 
 void membership_tick(struct membership *m, bool running)
 {
     m->members_due = true;
-    membership_sync(m);
-    m->config.ready(m->config.ctx, membership_ready_index(m));
+    note_cluster(m);
     check_refused(m);
     transfer_turn(m);
     membership_operation_turn(m);
@@ -363,12 +423,13 @@ void membership_turn(struct membership *m, bool running)
 {
     note_leadership(m);
     transport_set_progress(m->transport, replica_term(m->replica), replica_last_index(m->replica));
-    membership_sync(m);
+    check_removed(m);
     membership_members_turn(m);
     transfer_turn(m);
     membership_operation_turn(m);
-    bool forming = !membership_formed(m) || m->config.identity->cluster_id == 0;
-    if (forming && running && proposer_is_open(m->config.proposer)) {
+    if (running && is_founding(m)) {
+        form(m);
+    } else if (running && !membership_formed(m) && proposer_is_open(m->config.proposer)) {
         lead(m);
     }
 }
@@ -390,7 +451,6 @@ int membership_create(const struct membership_config *config, struct membership 
         return FL_ENOMEM;
     }
     m->config = *config;
-    m->begun_crc = config->identity->begun_crc;
     m->members = config->identity->members;
     for (unsigned i = 0; i < m->members.n; i++) {
         struct member_state *p = membership_place(m, m->members.list[i].id);
@@ -415,5 +475,4 @@ void membership_set_transport(struct membership *m, struct transport *t)
 void membership_set_replica(struct membership *m, struct replica *r)
 {
     m->replica = r;
-    membership_report_admitted(m);
 }

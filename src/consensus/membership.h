@@ -1,41 +1,46 @@
-/* membership.h: who the members are: their incarnations; forming the cluster; members that are
- * added, removed, moved and replaced; handing leadership over.
+/* membership.h: who the members are; forming the cluster; members that are added, removed, moved
+ * and replaced; handing leadership over.
+ *
+ * One identity. A server of the Raft group is an incarnation: the number that was made with a data
+ * directory, and is never used again. The configuration of the Raft group, in entries of the log
+ * and in snapshots, is all that says who is a member, under which number, at which address, and
+ * with a vote or without. A wiped disk is not in it. It has no vote to give, confirms nothing that
+ * counts, and cannot be taken for its predecessor. The members given to a node at its start are
+ * only for its beginning, and are not read again.
  *
  * Forming. Raft itself needs only a majority of empty nodes to elect a leader. That is not safe.
  * Two empty nodes out of three may be a new cluster whose third node is late. They may also be an
  * old cluster in which one node never got anything and another was wiped, while the third holds
- * everything that was acknowledged. So nothing is answered before the cluster is formed. Its leader
- * forms it, once in its life, in steps that each wait for the one before:
+ * everything that was acknowledged. So nobody has a log before all of them have met, once in their
+ * lives, in steps that each wait for the one before:
  *
- *   1. JOIN is committed for every member, with the incarnation from its handshake
- *   2. every member has all these incarnations on disk, and says so (READY)
- *   3. INIT is committed: the cluster has an id, and takes commands
+ *   1. each has heard the incarnation of every other, and writes all of them to its disk: these are
+ *      the founders, and the id of the cluster is made of them
+ *   2. each has heard from every other that it has written the same
+ *   3. each writes the same first entry: the configuration with the founders
  *
- * From then on, the incarnation of a node that comes back empty tells any other member, whatever
- * that member's log holds.
+ * Before step 3 nobody votes. After it, every founder has on its disk that a node which comes back
+ * empty is none, so that one never hears from all others that they have written its incarnation.
+ * The first leader commits INIT: the cluster has limits, and takes commands.
  *
- * One source. The configuration of the Raft group, in entries of the log and in snapshots, is all
- * that says who is a member, at which address, and with a vote or without. The machine has the
- * incarnations, and the plans of operators that are not carried out yet (machine/nodes.c). The
- * members given to a node at its start are only for its beginning, and are not read again.
+ * Joining. An empty node has no configuration, and follows any member that calls. The leader calls
+ * it at the address that the operator gave, adds the incarnation that answers as a learner, and
+ * makes it a voter when it is close enough. It takes in only who has never been a member.
  *
- * Joining. A new node has an empty log, and takes any caller for a member of its cluster. The
- * leader calls it at the address that the operator gave, takes its incarnation into the log, sends
- * it the log as to a learner, and makes it a voter when it is close enough and has on disk that it
- * is a member.
+ * Removing. When the configuration without a server is committed, the remaining members close its
+ * streams. When it calls, it says in which configuration of its log it was a member last. Whoever
+ * has committed that one or a later one, without this server, says that it was removed, and it
+ * stops: no server is ever added again.
  *
- * Removing. The remaining members close its streams. When it comes back they refuse it, by what
- * they have applied, and it stops.
+ * Replacing is removing and adding. Of 2m+1 old voters, at least m others (besides the one that
+ * leaves) held each acknowledged entry; any majority of the remaining 2m, which is m+1, meets those
+ * m. The same holds for an even number.
  *
- * Forgetting. A majority of old voters may include the wiped node. Its removal from the
- * configuration commits by a majority of the others, each of which then holds everything before. Of
- * 2m+1 old voters, at least m others (besides the wiped one) held each acknowledged entry; any
- * majority of the remaining 2m, which is m+1, meets those m. The same holds for an even number. The
- * empty node may then be added again, first as a learner. The incarnation is forgotten after the
- * removal, never before. A node that is replaced by another machine is forgotten in the same way,
- * and its former incarnation may not come back.
+ * A member that was away meets members that it has never heard of. One that names a later
+ * configuration than it has is believed, with the address that it tells, until it has as much.
  *
- * The leader's work at each tick depends on state alone (configuration, machine, handshakes), so a
+ * The machine has the plans of operators that are not carried out yet (machine/nodes.c). The
+ * leader's work at each tick depends on state alone (configuration, machine, handshakes), so a
  * new leader goes on where the old one stopped. One thread, the loop's. */
 #ifndef CONSENSUS_MEMBERSHIP_H
 #define CONSENSUS_MEMBERSHIP_H
@@ -64,20 +69,13 @@ struct membership_config {
     bool is_new;                      /* the directory was just made: it has promised nothing */
     unsigned ask_ms; /* how long others may take to answer before this node speaks */
     void *ctx;
-    int (*store_starts)(void *ctx); /* writes them to disk at once: 0 or an error */
-    void (*save_starts)(void *ctx); /* has them written; starts_kept follows */
-    /* Has it written; membership_identity_saved() follows. It stays as it is until then. */
-    void (*save_identity)(void *ctx, const struct identity *identity);
-    void (*hang_up)(void *ctx, uint64_t id);  /* closes the streams of a node's start that is
-                                                  over */
+    int (*store_starts)(void *ctx);           /* writes them to disk at once: 0 or an error */
+    void (*save_starts)(void *ctx);           /* has them written; starts_kept follows */
+    void (*hang_up)(void *ctx, uint64_t id);  /* closes the streams of a node that is not let in
+                                                  any more, or whose start is over */
     bool (*can_lead)(void *ctx, uint64_t id); /* as far as it has told of itself */
     uint64_t (*differs)(void *ctx); /* a node whose state is another than this one's; 0: none */
-    /* From now on the identity on disk names every member, this node among them, as of this entry;
-     * 0: it does not. Told again and again. */
-    void (*ready)(void *ctx, uint64_t index);
     void (*peer_back)(void *ctx, uint64_t id); /* a member has called, or was reached */
-    void (*joined)(void *ctx, uint64_t id);    /* a member has joined, and is accepted from now
-                                                  on */
     /* The set of nodes that this node talks to, itself included, has changed. */
     void (*members)(void *ctx, const struct members *members);
 };
@@ -93,19 +91,15 @@ void membership_set_replica(struct membership *m, struct replica *r);
 
 bool membership_formed(const struct membership *m); /* commands are taken */
 
-/* Whether Raft must not talk to a peer, because the last caller under its id was another
- * incarnation than the valid one. */
-bool membership_is_stranger(const struct membership *m, uint64_t id);
-
-/* The index of the state that names this node's incarnation, as far as the node knows; 0: none
- * does. */
-uint64_t membership_admitted_index(const struct identity *id);
+/* The number of the node that is this server of the Raft group, by the newest configuration or by
+ * what it told when it was let in; 0: nobody knows. */
+uint64_t membership_number_of(const struct membership *m, uint64_t incarnation);
 
 /* For transport_callbacks. ctx: the membership. */
 enum handshake_verdict membership_check_peer(void *ctx, const struct peer_identity *peer,
                                              char reason[HANDSHAKE_REASON_MAX]);
 void membership_answered(void *ctx, uint64_t peer_id, enum handshake_verdict verdict,
-                         uint64_t index, const char *reason);
+                         const char *reason);
 
 /* A dial found that nobody listens at this peer's address. */
 void membership_absent(struct membership *m, uint64_t peer_id);
@@ -129,10 +123,6 @@ const char *membership_client_address(const struct membership *m, uint64_t id); 
 
 void membership_start(struct membership *m); /* all parts exist: reports the members */
 
-/* Has the incarnations that the machine knows written to disk, once the entries that they come from
- * are on disk. Until they are written, this node goes by those from before. */
-void membership_sync(struct membership *m);
-void membership_identity_saved(struct membership *m, int error); /* the write has ended */
 void membership_tick(struct membership *m, bool running);
 void membership_turn(struct membership *m, bool running); /* forms the cluster, as fast as answers
                                                              come */

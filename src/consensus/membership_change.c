@@ -4,10 +4,9 @@
  * carries plans out step by step, and finds each step from the state alone:
  *
  *   remove   hand leadership over, if the node is the leader; the configuration without the node;
- *            FORGET
- *   replace  the same, and then as add
- *   add      call the node until it answers; JOIN; a learner; a voter, once it is close enough;
  *            SETTLED
+ *   replace  the same, and then as add
+ *   add      call the node until it answers; a learner; a voter, once it is close enough; SETTLED
  *
  * MOVE is only a change of the configuration, so it needs no plan. */
 #include "consensus/membership_private.h"
@@ -17,8 +16,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-
-#define CALL_MS 500u /* between calls to a node that is to be added */
 
 /* So long after this node has begun to lead, nobody is known to be down. The others connect to a
  * leader when they hear of it, which takes milliseconds; a busy machine takes longer. */
@@ -42,60 +39,35 @@ static bool change(struct membership *m, const struct configuration *c)
 
 /* ---- adding a node ----- */
 
-/* The call was made only for its handshake, which has been checked by now. */
-static void called(void *ctx, int status, const struct peer_identity *peer, struct stream *stream)
-{
-    struct member_state *p = ctx;
-    p->calling = false;
-    p->call_at_ms = fli_clock_ms() + CALL_MS;
-    if (status == 0) {
-        stream_close(stream);
-    }
-}
-
 /* Whether it is known which incarnation of a node that is to join runs. A handshake of an earlier
- * term does not tell: that incarnation may have joined and have been forgotten since, and a
- * follower that applies many entries at a time notices neither. */
+ * term does not tell: that incarnation may have joined and have been removed since, and a follower
+ * that takes many entries at a time notices neither. */
 static bool has_shaken_hands(const struct membership *m, const struct member_state *p)
 {
-    return p->incarnation != 0 && p->term == replica_term(m->replica);
+    return p != NULL && p->incarnation != 0 && p->term == replica_term(m->replica);
 }
 
 /* The leader calls a node that is to be added; after the handshake that node may join. The node
- * could not call. A new node may know no other. A node that was forgotten while it was cut off does
- * not know about it: its streams to the others are still open, and on them it asks for votes that
- * it will never get. */
+ * could not call: a new node may know no other. */
 static void call(struct membership *m, const struct machine_node *e)
 {
     struct member_state *p = membership_find(m, e->id);
-    if (p == NULL || has_shaken_hands(m, p) || p->calling || fli_clock_ms() < p->call_at_ms) {
-        return;
+    if (p != NULL && !has_shaken_hands(m, p)) {
+        membership_call(m, p);
     }
-    p->call_at_ms = fli_clock_ms() + CALL_MS;
-    p->calling = transport_dial(m->transport, p->id, STREAM_RELAY, called, p) == 0;
 }
 
-static bool join(struct membership *m, const struct machine_node *e)
-{
-    const struct member_state *p = membership_find(m, e->id);
-    if (p == NULL || !has_shaken_hands(m, p) || p->incarnation == e->former) {
-        return false;
-    }
-    struct machine_command c = {.op = MACHINE_OP_JOIN, .number = e->id, .number2 = p->incarnation};
-    host_log(&m->config.host, 3, "node %" PRIu64 " joins as %016" PRIx64, e->id, p->incarnation);
-    return membership_submit(m, &c);
-}
-
-static void add_learner(struct membership *m, const struct machine_node *e)
+static void add_learner(struct membership *m, const struct machine_node *e, uint64_t incarnation)
 {
     struct configuration c = *replica_configuration(m->replica);
-    int rv = configuration_add(&c, e->id, e->address, CONFIGURATION_LEARNER);
+    int rv = configuration_add(&c, e->id, incarnation, e->address, CONFIGURATION_LEARNER);
     if (rv != 0) {
         host_log(&m->config.host, 2, "node %" PRIu64 " at %s cannot be added: %s", e->id,
                  e->address, fl_strerror(rv));
     } else if (change(m, &c)) {
-        host_log(&m->config.host, 3, "node %" PRIu64 " at %s is added to the cluster", e->id,
-                 e->address);
+        host_log(&m->config.host, 3,
+                 "node %" PRIu64 " at %s is added to the cluster, as %016" PRIx64, e->id,
+                 e->address, incarnation);
     }
 }
 
@@ -116,18 +88,13 @@ static bool all_agree(struct membership *m, uint64_t id, const char *without)
     return other == 0;
 }
 
-/* The leader watches a learner until it is close enough, and then gives it a vote. Before that it
- * must have on disk that it is a member, as of the change that made it a learner. Otherwise it
- * could not vote when it is started again and has not heard that it is a voter (raft_edge.h,
- * learners). */
-static void promote(struct membership *m, uint64_t id, uint64_t incarnation)
+/* The leader watches a learner until it is close enough, and then gives it a vote. */
+static void promote(struct membership *m, uint64_t id)
 {
     struct configuration c = *replica_configuration(m->replica);
     switch (replica_catch_up_status(m->replica, id)) {
     case CATCH_UP_FINISHED:
-        if (relay_server_ready(m->config.followers, id, incarnation,
-                               replica_configuration_index(m->replica)) &&
-            all_agree(m, id, "stays a learner") &&
+        if (all_agree(m, id, "stays a learner") &&
             configuration_set_role(&c, id, CONFIGURATION_VOTER) == 0 && change(m, &c)) {
             host_log(&m->config.host, 3, "node %" PRIu64 " is a voter", id);
         }
@@ -155,25 +122,21 @@ static bool bring_in(struct membership *m, const struct machine_node *e)
 {
     const struct member_state *p = membership_find(m, e->id);
     const struct configuration_server *server = server_of(m, e->id);
-    if (e->incarnation == 0) {
-        call(m, e);
-        return join(m, e);
-    }
     if (server != NULL && (server->role == CONFIGURATION_VOTER || e->learner)) {
         struct machine_command c = {.op = MACHINE_OP_NODE_SETTLED, .number = e->id};
         return replica_configuration_committed(m->replica) && membership_submit(m, &c);
     }
-    if (server == NULL && (p == NULL || p->incarnation != e->incarnation)) {
-        call(m, e); /* it must shake hands again before it becomes a learner */
+    if (server == NULL && !has_shaken_hands(m, p)) {
+        call(m, e);
         return false;
     }
     if (!membership_may_change(m) || (server != NULL && !is_up(m, e->id))) {
         return false;
     }
     if (server == NULL) {
-        add_learner(m, e);
+        add_learner(m, e, p->incarnation);
     } else {
-        promote(m, e->id, e->incarnation);
+        promote(m, e->id);
     }
     return true; /* one node at a time */
 }
@@ -248,14 +211,13 @@ static bool may_leave(struct membership *m, const struct machine_node *e)
     return may;
 }
 
-/* Takes the next step for a node that is to be removed or replaced. Its incarnation is forgotten
- * only after it has left the configuration. */
+/* Takes the next step for a node that is to be removed or replaced. */
 static bool take_out(struct membership *m, const struct machine_node *e)
 {
     struct configuration c = *replica_configuration(m->replica);
     if (server_of(m, e->id) == NULL) {
-        struct machine_command forget = {.op = MACHINE_OP_FORGET, .number = e->id};
-        return replica_configuration_committed(m->replica) && membership_submit(m, &forget);
+        struct machine_command left = {.op = MACHINE_OP_NODE_SETTLED, .number = e->id};
+        return replica_configuration_committed(m->replica) && membership_submit(m, &left);
     }
     bool self = e->id == m->config.identity->id;
     /* Whoever leads next checks by its own connections: a member may refuse this node by a removal
@@ -292,41 +254,39 @@ void membership_plans(struct membership *m)
 
 /* ---- versions ---- */
 
-/* The version that the node told in its last handshake; 0: it has made none since it became
- * known. */
-static uint32_t reported_version(const struct membership *m, const struct machine_node *e)
+/* The version that the node told when it was let in; 0: it was not, since this node began. */
+static uint32_t reported_version(const struct membership *m, const struct configuration_server *s)
 {
-    const struct member_state *p = membership_find(m, e->id);
-    if (e->id == m->config.identity->id) {
+    const struct member_state *p = membership_find(m, s->id);
+    if (s->id == m->config.identity->id) {
         return machine_version_max();
     }
-    return p != NULL && p->incarnation == e->incarnation ? p->version : 0;
+    return p != NULL && p->incarnation == s->incarnation ? p->version : 0;
 }
 
-/* The log records the version that each node knows. The cluster's version is raised once all nodes
- * know a higher one and all are connected: an absent node may come back with an older program. */
+/* The log records the version that each node knows. The cluster's version is raised once all
+ * members know a higher one and all are connected: an absent node may come back with an older
+ * program. */
 void membership_versions(struct membership *m)
 {
-    struct machine_node nodes[MACHINE_NODES_MAX];
-    unsigned n = machine_nodes(membership_machine(m), nodes);
+    const struct configuration *c = replica_configuration(m->replica);
     uint32_t least = UINT32_MAX;
-    for (unsigned i = 0; i < n; i++) {
-        const struct machine_node *e = &nodes[i];
-        uint32_t reported = reported_version(m, e);
-        bool here =
-            e->id == m->config.identity->id || relay_server_connected(m->config.followers, e->id);
-        if (e->incarnation != 0 && reported != 0 && reported != e->version) {
-            struct machine_command c = {
-                .op = MACHINE_OP_NODE_VERSION, .number = e->id, .number2 = reported};
-            (void)membership_submit(m, &c);
+    for (unsigned i = 0; i < c->n; i++) {
+        struct machine_node e = {.version = 0};
+        uint32_t reported = reported_version(m, &c->servers[i]);
+        (void)machine_node_find(membership_machine(m), c->servers[i].id, &e);
+        if (reported != 0 && reported != e.version) {
+            struct machine_command note = {
+                .op = MACHINE_OP_NODE_VERSION, .number = c->servers[i].id, .number2 = reported};
+            (void)membership_submit(m, &note);
             return;
         }
-        uint32_t knows = here && reported == e->version ? reported : 0;
+        uint32_t knows = is_up(m, c->servers[i].id) ? reported : 0;
         least = knows < least ? knows : least;
     }
-    if (n > 0 && least > machine_version(membership_machine(m))) {
-        struct machine_command c = {.op = MACHINE_OP_VERSION_RAISE, .number = least};
-        if (membership_submit(m, &c)) {
+    if (least > machine_version(membership_machine(m))) {
+        struct machine_command raise = {.op = MACHINE_OP_VERSION_RAISE, .number = least};
+        if (membership_submit(m, &raise)) {
             host_log(&m->config.host, 3, "all nodes know version %u: the cluster goes to it",
                      (unsigned)least);
         }
@@ -462,22 +422,23 @@ static int check_leave(const struct membership *m, const struct node_change *wha
 
 /* Whether the operator names an incarnation that is replaced already: asked again, the change is
  * done. */
-static bool is_replaced(const struct node_change *what, const struct machine_node *node)
+static bool is_replaced(const struct membership *m, const struct node_change *what)
 {
-    uint64_t replaces = node->incarnation != 0 ? node->incarnation : node->former;
-    return what->incarnation != 0 && what->incarnation != replaces;
+    const struct configuration_server *server = server_of(m, what->id);
+    return what->incarnation != 0 && (server == NULL || server->incarnation != what->incarnation);
 }
 
 static int check(const struct membership *m, const struct node_change *what)
 {
-    struct machine_node node;
+    struct machine_node node = {.plan = MACHINE_PLAN_NONE};
     if (what->kind == NODE_CHANGE_ADD) {
         return check_add(m, what);
     }
-    if (!machine_node_find(membership_machine(m), what->id, &node)) {
+    if (!machine_node_find(membership_machine(m), what->id, &node) &&
+        server_of(m, what->id) == NULL) {
         return FL_ENOTFOUND;
     }
-    if (is_replaced(what, &node)) {
+    if (is_replaced(m, what)) {
         return FL_EEXISTS;
     }
     int rv = what->kind == NODE_CHANGE_MOVE || what->kind == NODE_CHANGE_REPLACE
@@ -631,7 +592,6 @@ static void submit(struct membership *m, struct membership_operation *o)
     if (c.op != MACHINE_OP_NODE_REMOVE) {
         c.value = (struct fli_slice){(const uint8_t *)what->address, strlen(what->address)};
         c.number2 = what->learner ? MACHINE_NODE_LEARNER : 0;
-        c.number2 |= what->kind == NODE_CHANGE_REPLACE ? MACHINE_NODE_BARRED : 0;
     }
     if (what->force && what->kind != NODE_CHANGE_ADD) {
         c.flags = MACHINE_NODE_FORCED;
@@ -679,7 +639,15 @@ static bool is_moved(const struct membership *m, const struct membership_operati
             server->role != CONFIGURATION_VOTER);
 }
 
-/* Answers the operator: FORGET, once the incarnation is forgotten; MOVE, once the others know the
+/* Whether the node of the request has not left yet. */
+static bool is_leaving(const struct membership *m, const struct membership_operation *o)
+{
+    struct machine_node node;
+    return machine_node_find(membership_machine(m), o->change.id, &node) &&
+           node.plan == MACHINE_PLAN_REPLACE;
+}
+
+/* Answers the operator: FORGET, once the node has left; MOVE, once the others know the
  * new address; all others, once the plan is committed. */
 void membership_operation_turn(struct membership *m)
 {
@@ -694,7 +662,7 @@ void membership_operation_turn(struct membership *m)
     if (o->index != 0 && is_moved(m, o)) {
         membership_operation_end(m, 0);
     } else if (o->change.kind == NODE_CHANGE_FORGET && !m->admin_of_operation &&
-               machine_incarnation(membership_machine(m), o->change.id) == 0) {
+               !is_leaving(m, o)) {
         host_log(&m->config.host, 3, "node %" PRIu64 " is forgotten", o->change.id);
         membership_operation_end(m, 0);
     }

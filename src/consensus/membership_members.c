@@ -1,9 +1,10 @@
 /* membership_members.c: the nodes that this node talks to, and their addresses.
  *
  * The list is built again whenever one of its sources has changed. The sources are: the newest
- * configuration in the log; the nodes that are to be added; the members given at the start, as long
- * as the log has no configuration; and guests, which are nodes that called, were accepted, and know
- * more of the log than this node. The list is stored nowhere. */
+ * configuration in the log; the members given at the start, as long as the log has none; on the
+ * leader, the nodes that are to be added; and nodes that called, were let in, and have the
+ * configuration that this node has, or a later one: they know best where they are. The list is
+ * stored nowhere. */
 #include "consensus/membership_private.h"
 
 #include <stdio.h>
@@ -35,53 +36,6 @@ struct member_state *membership_place(struct membership *m, uint64_t id)
     return p;
 }
 
-/* ---- guests ---- */
-
-static struct guest *find_guest(struct membership *m, uint64_t id)
-{
-    for (unsigned i = 0; i < GUESTS_MAX; i++) {
-        if (m->guests[i].id == id) {
-            return &m->guests[i];
-        }
-    }
-    return NULL;
-}
-
-bool membership_record_guest(struct membership *m, const struct peer_identity *peer)
-{
-    char host[256];
-    uint16_t port;
-    struct guest *g = find_guest(m, peer->node_id);
-    uint64_t known_index = m->config.identity->known_index;
-    if (address_split(peer->peer_address, host, &port) != 0) {
-        return membership_find(m, peer->node_id) != NULL;
-    }
-    if (g == NULL) {
-        g = &m->guests[m->guest_next];
-        m->guest_next = (m->guest_next + 1) % GUESTS_MAX;
-    }
-    g->id = peer->node_id;
-    g->index = peer->admitted_index > known_index ? peer->admitted_index : known_index;
-    (void)snprintf(g->address, sizeof g->address, "%s", peer->peer_address);
-    m->members_due = true;
-    membership_members_turn(m);
-    return members_find(&m->members, peer->node_id) != NULL;
-}
-
-/* What counts is the log, which has the addresses. The identity file may be ahead of it, when the
- * log's end was lost in a power cut. */
-static void drop_guests(struct membership *m)
-{
-    uint64_t applied = replica_applied_index(m->replica);
-    for (unsigned i = 0; i < GUESTS_MAX; i++) {
-        struct guest *g = &m->guests[i];
-        if (g->id != 0 && m->config.identity->cluster_id != 0 && g->index <= applied) {
-            g->id = 0;
-            m->members_due = true;
-        }
-    }
-}
-
 /* ---- the list of members ---- */
 
 static void put_configuration(const struct membership *m, struct members *ret)
@@ -92,32 +46,52 @@ static void put_configuration(const struct membership *m, struct members *ret)
     }
 }
 
-/* Only the leader calls a node that is being replaced, at its new address. The others do not list
- * it before it has shaken hands. */
+/* Only the leader calls a node that is to be added. */
 static void put_expected(const struct membership *m, struct members *ret)
 {
     struct machine_node nodes[MACHINE_NODES_MAX];
-    unsigned n = machine_nodes(membership_machine(m), nodes);
+    unsigned n =
+        proposer_is_open(m->config.proposer) ? machine_nodes(membership_machine(m), nodes) : 0;
     for (unsigned i = 0; i < n; i++) {
-        const struct machine_node *e = &nodes[i];
-        bool barred = e->former != 0 && e->incarnation == 0;
-        if (e->plan == MACHINE_PLAN_ADD && members_find(ret, e->id) == NULL &&
-            (!barred || proposer_is_open(m->config.proposer))) {
-            (void)members_put(ret, e->id, e->address);
+        if (nodes[i].plan == MACHINE_PLAN_ADD && members_find(ret, nodes[i].id) == NULL) {
+            (void)members_put(ret, nodes[i].id, nodes[i].address);
         }
     }
 }
 
-static void put_guests(const struct membership *m, struct members *ret)
+/* Where they are, by their own word. */
+static void put_told(const struct membership *m, struct members *ret)
 {
-    for (unsigned i = 0; i < GUESTS_MAX; i++) {
-        if (m->guests[i].id != 0) {
-            (void)members_put(ret, m->guests[i].id, m->guests[i].address);
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        const struct member_state *p = &m->peers[i];
+        if (p->id != 0 && membership_knows_as_much(m, p->told_index) && p->address[0] != '\0') {
+            (void)members_put(ret, p->id, p->address);
         }
     }
 }
 
-static void make_members(const struct membership *m, struct members *ret)
+static bool listens_at(const struct membership *m, const char *address)
+{
+    char host[256];
+    uint16_t port;
+    return address_split(address, host, &port) == 0 && port == transport_port(m->transport);
+}
+
+/* A node that is being moved is at its address of before until it is started again, and tells that
+ * one. */
+static void put_self(struct membership *m, struct members *ret)
+{
+    const struct identity *id = m->config.identity;
+    const struct configuration_server *self =
+        configuration_server(replica_configuration(m->replica), id->incarnation);
+    const struct member *begun = members_find(&id->members, id->id);
+    if (self != NULL && (m->own_address[0] == '\0' || listens_at(m, self->address))) {
+        (void)snprintf(m->own_address, sizeof m->own_address, "%s", self->address);
+    }
+    (void)members_put(ret, id->id, m->own_address[0] != '\0' ? m->own_address : begun->address);
+}
+
+static void make_members(struct membership *m, struct members *ret)
 {
     const struct identity *id = m->config.identity;
     memset(ret, 0, sizeof *ret);
@@ -126,11 +100,8 @@ static void make_members(const struct membership *m, struct members *ret)
         *ret = id->members;
     }
     put_expected(m, ret);
-    put_guests(m, ret);
-    if (members_find(ret, id->id) == NULL) {
-        const struct member *self = members_find(&id->members, id->id);
-        (void)members_put(ret, id->id, self->address);
-    }
+    put_told(m, ret);
+    put_self(m, ret);
 }
 
 static void make_places(struct membership *m)
@@ -147,6 +118,22 @@ static void make_places(struct membership *m)
     struct member_state *self = membership_find(m, m->config.identity->id);
     if (self != NULL) {
         self->incarnation = m->config.identity->incarnation;
+        self->cluster_id = membership_cluster_id(m);
+    }
+}
+
+/* Whoever may not stay is hung up on, and hears why when it calls again. */
+static void drop_strangers(struct membership *m)
+{
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        struct member_state *p = &m->peers[i];
+        bool stays = p->id == 0 || p->incarnation == 0 || p->id == m->config.identity->id ||
+                     membership_is_let_in(m, p);
+        if (!stays) {
+            p->incarnation = 0;
+            p->cluster_id = p->told_index = 0;
+            m->config.hang_up(m->config.ctx, p->id);
+        }
     }
 }
 
@@ -154,12 +141,14 @@ void membership_members_turn(struct membership *m)
 {
     struct members fresh;
     uint64_t index = replica_configuration_index(m->replica);
-    drop_guests(m);
     if (!m->members_due && index == m->members_index) {
         return;
     }
     m->members_due = false;
     m->members_index = index;
+    drop_strangers(m);
+    transport_set_cluster(m->transport, membership_cluster_id(m), replica_member_index(m->replica),
+                          m->config.identity->begun_crc);
     make_members(m, &fresh);
     bool same = members_equal(&fresh, &m->members);
     m->members = fresh;

@@ -2,7 +2,7 @@
  *
  *   membership.c          forming a cluster, leadership handed over, ticks
  *   membership_change.c   members that are added, removed, replaced and moved
- *   membership_known.c    the known incarnations, and which callers are accepted by them
+ *   membership_callers.c  which callers are let in
  *   membership_members.c  the nodes that this node talks to, and their addresses
  *   membership_starts.c   which start of a node counts, and when this node may speak */
 #ifndef CONSENSUS_MEMBERSHIP_PRIVATE_H
@@ -13,30 +13,20 @@
 /* A node of the list of members, and what it has said of itself. */
 struct member_state {
     struct membership *owner;
-    uint64_t id;             /* 0: this place is free */
-    uint64_t incarnation;    /* of the last handshake that was accepted; 0: none since start or
-                              * since it was forgotten */
-    uint64_t term;           /* in which this node accepted it; 0: before the log was loaded */
-    uint64_t admitted_index; /* as told in that handshake */
-    uint16_t version;        /* the highest that it knows, likewise; 0: not told */
-    struct start start;      /* likewise */
-    bool has_answered;       /* since this node was started; or nobody listens at its address */
-    bool other_incarnation;  /* the last caller was not the known incarnation */
-    bool calling;            /* a dial is under way */
+    uint64_t id;          /* 0: this place is free */
+    uint64_t incarnation; /* that was let in; 0: none since start, or not any more */
+    uint64_t cluster_id;  /* as told in that handshake */
+    uint64_t term;        /* in which this node let it in */
+    uint64_t told_index;  /* of the newest configuration in which it is a member, as it told */
+    uint16_t version;     /* the highest that it knows, likewise; 0: not told */
+    struct start start;   /* likewise */
+    bool has_answered;    /* since this node was started; or nobody listens at its address */
+    bool calling;         /* a dial is under way */
     uint64_t call_at_ms;
-    enum handshake_verdict verdict;          /* its last answer to this node's identity */
-    uint64_t verdict_index;                  /* of the state by which it judged */
+    enum handshake_verdict verdict;   /* its last answer to this node's identity */
+    char address[MEMBER_ADDRESS_MAX]; /* as told; counts while it knows as much as this node */
     char client_address[MEMBER_ADDRESS_MAX]; /* "": unknown */
 };
-
-/* A node that tells its own address and knows more of the log than this one. Its address counts
- * until this node has applied as much as that node, and as its own identity file. */
-struct guest {
-    uint64_t id; /* 0: none */
-    uint64_t index;
-    char address[MEMBER_ADDRESS_MAX];
-};
-#define GUESTS_MAX 4u
 
 /* The request of an operator; one at a time. */
 struct membership_operation {
@@ -53,14 +43,9 @@ struct membership {
     struct replica *replica; /* NULL until the log is loaded */
     struct members members;  /* this node among them */
     struct member_state peers[KNOWN_MEMBERS_MAX];
-    struct guest guests[GUESTS_MAX];
-    unsigned guest_next;
-    bool members_due;        /* the list of members must be made anew */
-    uint64_t members_index;  /* of the configuration that the list was made from */
-    uint32_t begun_crc;      /* as other members have told it */
-    struct identity unsaved; /* the identity to be stored once entry unsaved.known_index is on
-                                disk; id 0: none */
-    bool saving;             /* it is being written */
+    char own_address[MEMBER_ADDRESS_MAX]; /* at which this node is; "": not known to be a member */
+    bool members_due;                     /* the list of members must be made anew */
+    uint64_t members_index;               /* of the configuration that the list was made from */
     uint64_t started_ms;
     bool leads; /* the proposer was open in the last turn */
     uint64_t leads_since_ms;
@@ -84,8 +69,6 @@ static inline struct machine *membership_machine(const struct membership *m)
     return fsm_machine(m->config.fsm);
 }
 
-/* Tells the replica from which entry on this node may vote as a learner. */
-void membership_report_admitted(struct membership *m);
 /* Submits one command of the cluster's own. False: not possible now. */
 bool membership_submit(struct membership *m, const struct machine_command *c);
 /* Logs what the cluster waits for, unless that was the last such line. */
@@ -93,11 +76,18 @@ void membership_log_once(struct membership *m, const char *text);
 /* Whether the configuration may be changed now. */
 bool membership_may_change(const struct membership *m);
 
-/* ---- membership_known.c ---- */
+/* The id of the cluster; 0: not known yet. */
+uint64_t membership_cluster_id(const struct membership *m);
+/* Calls a node for its handshake, now and then. */
+void membership_call(struct membership *m, struct member_state *p);
 
-/* The entry as of which the identity on disk names every member, this node among them; 0: it does
- * not. */
-uint64_t membership_ready_index(const struct membership *m);
+/* ---- membership_callers.c ---- */
+
+/* Whether somebody who is a member by that configuration of its log knows as much of the members as
+ * this node. */
+bool membership_knows_as_much(const struct membership *m, uint64_t told_index);
+/* Whether somebody that was let in still may be. */
+bool membership_is_let_in(const struct membership *m, const struct member_state *p);
 
 /* ---- membership_change.c ---- */
 
@@ -115,8 +105,6 @@ void membership_operation_end(struct membership *m, int status); /* fine when th
 struct member_state *membership_find(const struct membership *m, uint64_t id);
 /* The place of an accepted node: its own, or a new one. NULL: there is no room. */
 struct member_state *membership_place(struct membership *m, uint64_t id);
-/* Records the address of a node that knows more of the log. False: it told none. */
-bool membership_record_guest(struct membership *m, const struct peer_identity *peer);
 void membership_members_turn(struct membership *m);
 
 /* ---- membership_starts.c ---- */

@@ -48,7 +48,7 @@ void membership_is_recorded(struct membership *m)
 /* In its own term, a leader knows what each follower has on disk. */
 static bool is_behind_match(const struct membership *m, const struct peer_identity *peer)
 {
-    if (m->replica == NULL || replica_role(m->replica) != REPLICA_LEADER) {
+    if (replica_role(m->replica) != REPLICA_LEADER) {
         return false;
     }
     uint64_t match = replica_match_index(m->replica, peer->node_id);
@@ -122,8 +122,9 @@ bool membership_is_past(const struct membership *m, const struct member_state *p
 static const struct starts_known *starts_of(const struct membership *m, const struct starts *s,
                                             uint64_t id)
 {
-    uint64_t incarnation = identity_known(m->config.identity, id);
-    return incarnation == 0 ? NULL : starts_find(s, id, incarnation);
+    const struct configuration_server *server =
+        configuration_find(replica_configuration(m->replica), id);
+    return server == NULL ? NULL : starts_find(s, id, server->incarnation);
 }
 
 uint64_t membership_start_of(const struct membership *m, uint64_t id)
@@ -160,18 +161,14 @@ static void hear_of_self(struct membership *m, const struct starts_known *sent)
 static void hear_of_other(struct membership *m, const struct starts_known *sent)
 {
     const struct member_state *p = membership_find(m, sent->id);
-    if (identity_known(m->config.identity, sent->id) != sent->incarnation) {
+    if (configuration_server(replica_configuration(m->replica), sent->incarnation) == NULL) {
         return;
     }
     starts_make_room(m->config.starts, &m->members);
     if (starts_record(m->config.starts, sent->id, sent->incarnation, sent->start)) {
         save(m);
     }
-    const struct starts_known *k = starts_find(m->config.starts, sent->id, sent->incarnation);
-    /* Without an incarnation, the streams are of a node that this one has forgotten since: it may
-     * have been forgotten and let in again while this node applied an earlier part of the log. */
-    if (p != NULL && (p->incarnation == sent->incarnation || p->incarnation == 0) &&
-        p->start.number != 0 && k != NULL && start_is_past(p->start, k->start)) {
+    if (p != NULL && membership_is_past(m, p)) {
         m->config.hang_up(m->config.ctx, sent->id);
     }
 }

@@ -308,7 +308,6 @@ static void tick_cb(uv_timer_t *timer)
     }
     relay_client_tick(n->relay);
     relay_server_tick(n->followers);
-    node_identity_tick(n);
     node_snapshot_tick(n);
     node_watch_tick(n);
     node_starts_tick(n);

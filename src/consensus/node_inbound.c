@@ -52,7 +52,7 @@ static void inbound_frame(void *ctx, uint8_t type, struct fli_slice body)
 {
     struct inbound *in = ctx;
     struct node *n = in->node;
-    if (n->phase >= PHASE_CLOSE || n->failed || membership_is_stranger(n->membership, in->from)) {
+    if (n->phase >= PHASE_CLOSE || n->failed) {
         return;
     }
     enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_PEERS);
@@ -61,7 +61,7 @@ static void inbound_frame(void *ctx, uint8_t type, struct fli_slice body)
     int rv = type == NODE_REPORT_TYPE ? node_report_receive(n, from, body)
              : type == STARTS_MESSAGE_TYPE
                  ? membership_receive_starts(n->membership, from, body)
-                 : replica_receive(n->replica, fli_clock_ms(), from, type, body);
+                 : replica_receive(n->replica, fli_clock_ms(), in->incarnation, type, body);
     fli_turn_leave(n->host.turn, part);
     if (rv != 0) {
         host_log(&n->host, 1,
@@ -88,6 +88,7 @@ void node_inbound(struct node *n, const struct peer_identity *peer, struct strea
     struct stream_callbacks cbs = {.ctx = in, .frame = inbound_frame, .lost = inbound_lost};
     in->node = n;
     in->from = peer->node_id;
+    in->incarnation = peer->incarnation;
     in->stream = stream;
     fli_list_init(&in->link);
     fli_list_push(&n->inbounds, &in->link);
@@ -97,7 +98,7 @@ void node_inbound(struct node *n, const struct peer_identity *peer, struct strea
 void node_hang_up(void *ctx, uint64_t id)
 {
     struct node *n = ctx;
-    relay_server_hang_up(n->followers, id, "the node was started anew");
+    relay_server_hang_up(n->followers, id, "it is to call again");
     FLI_LIST_FOREACH_SAFE(pos, next, &n->inbounds)
     {
         struct inbound *in = FLI_CONTAINER_OF(pos, struct inbound, link);

@@ -11,24 +11,24 @@ static enum node_member_plan plan_of(const struct machine_node *e)
     return plans[e->plan];
 }
 
-/* Guests in the list are left out: this node does not know yet whether they are members. */
+/* Nodes that are ahead are left out: this node does not know yet whether they are members. */
 static bool describe_member(struct node *n, const struct member *m, struct node_member *ret)
 {
     const struct configuration_server *server =
         configuration_find(replica_configuration(n->replica), m->id);
     struct machine_node e = {.plan = MACHINE_PLAN_NONE};
     bool planned = machine_node_find(fsm_machine(n->fsm), m->id, &e);
-    if (server == NULL && !planned && n->identity.cluster_id != 0) {
+    if (server == NULL && !planned && replica_configuration(n->replica)->n > 0) {
         return false;
     }
     *ret = (struct node_member){
         .id = m->id,
-        .peer_address = m->address,
+        .peer_address = server != NULL ? server->address : m->address,
         .client_address = membership_client_address(n->membership, m->id),
         .member = server != NULL,
         .plan = plan_of(&e),
         .version = e.version,
-        .incarnation = e.incarnation,
+        .incarnation = server != NULL ? server->incarnation : 0,
         .voter = server != NULL && server->role == CONFIGURATION_VOTER,
         .leader = m->id == n->leader_id,
         .self = m->id == n->id,
@@ -75,6 +75,10 @@ int node_check_members(const struct node *n, const struct node_config *c, char *
     if (n->identity.cluster_id == 0 || c->joins || members_equal(c->members, &now) ||
         members_equal(c->members, &n->identity.members)) {
         return 0;
+    }
+    if (conf->n == 0) {
+        return identity_refuse_members(&n->dir, &n->identity.members, c->members, errmsg,
+                                       errmsg_size);
     }
     if (!members_overlap(c->members, &now) && !members_overlap(c->members, &n->identity.members)) {
         return identity_refuse_members(&n->dir, &now, c->members, errmsg, errmsg_size);

@@ -116,22 +116,10 @@ static bool can_propose_cb(void *ctx)
     return node_can_propose(ctx);
 }
 
-static void ready_cb(void *ctx, uint64_t index)
-{
-    struct node *n = ctx;
-    relay_client_set_ready(n->relay, index);
-}
-
 static void peer_back_cb(void *ctx, uint64_t id)
 {
     struct node *n = ctx;
     election_peer_back(&n->election, id);
-    outbound_redial(n->outbound, id);
-}
-
-static void joined_cb(void *ctx, uint64_t id)
-{
-    struct node *n = ctx;
     outbound_redial(n->outbound, id);
 }
 
@@ -155,11 +143,11 @@ static enum handshake_verdict check_cb(void *ctx, const struct peer_identity *pe
     return membership_check_peer(n->membership, peer, reason);
 }
 
-static void answered_cb(void *ctx, uint64_t peer_id, enum handshake_verdict verdict, uint64_t index,
+static void answered_cb(void *ctx, uint64_t peer_id, enum handshake_verdict verdict,
                         const char *reason)
 {
     struct node *n = ctx;
-    membership_answered(n->membership, peer_id, verdict, index, reason);
+    membership_answered(n->membership, peer_id, verdict, reason);
 }
 
 static void absent_cb(void *ctx, uint64_t peer_id)
@@ -190,11 +178,16 @@ static void accepted_cb(void *ctx, enum stream_kind kind, const struct peer_iden
     }
 }
 
+static uint64_t number_of_cb(void *ctx, uint64_t incarnation)
+{
+    const struct node *n = ctx;
+    return membership_number_of(n->membership, incarnation);
+}
+
 static void send_cb(void *ctx, uint64_t peer_id, const struct message_body *body)
 {
     struct node *n = ctx;
-    if (n->failed || !membership_may_speak(n->membership) ||
-        membership_is_stranger(n->membership, peer_id)) {
+    if (n->failed || !membership_may_speak(n->membership)) {
         return;
     }
     /* A message that cannot be sent is dropped; Raft tolerates lost messages. */
@@ -241,8 +234,8 @@ static int open_log(struct node *n, char *errmsg, size_t errmsg_size)
 static const char *snapshot_advice(int error, const char *why)
 {
     if (error == FL_ECORRUPT) {
-        return "; move the data directory out of the way, run CLUSTER FORGET for this node on the "
-               "leader, and start again with an empty directory";
+        return "; move the data directory out of the way, run fencelock cluster replace for this "
+               "node, and start again with an empty directory";
     }
     return strstr(why, strerror(EIO)) != NULL
                ? "; start it again, and if that fails too, see what the kernel says of the disk "
@@ -299,20 +292,15 @@ static int write_out(struct node *n)
     return n->failed ? FL_EIO : 0;
 }
 
+/* A node alone is all that its cluster begins with. */
 static int append_first_entry(struct node *n)
 {
-    struct configuration c = {0};
+    struct configuration c;
     uint8_t bytes[CONFIGURATION_SIZE_MAX];
     struct log_hard_state hs = {.term = 1};
-    int rv = 0;
-    for (unsigned i = 0; i < n->identity.members.n && rv == 0; i++) {
-        const struct member *m = &n->identity.members.list[i];
-        rv = configuration_add(&c, m->id, m->address, CONFIGURATION_VOTER);
-    }
-    if (rv != 0) {
-        return rv;
-    }
     struct log_entry entry = {.index = 1, .term = 1, .kind = RAFT_CHANGE, .data = bytes};
+    identity_found(&n->identity, &n->identity.incarnation);
+    identity_configuration(&n->identity, &c);
     entry.len = (uint32_t)configuration_encode(&c, bytes);
     bool appended = log_set_hard_state(n->log, &hs) != 0 && log_append(n->log, &entry) != 0;
     return appended ? write_out(n) : FL_ENOMEM;
@@ -320,9 +308,6 @@ static int append_first_entry(struct node *n)
 
 static int bootstrap(struct node *n, char *errmsg, size_t errmsg_size)
 {
-    /* A node that joins has no entry of its own, and may have been stopped before it was sent one.
-     */
-    bool may_be_empty = n->identity.joins;
     if (n->identity.bootstrapped) {
         return node_starts_load(n, errmsg, errmsg_size);
     }
@@ -330,13 +315,13 @@ static int bootstrap(struct node *n, char *errmsg, size_t errmsg_size)
     if (rv != 0) {
         return rv;
     }
-    if (!may_be_empty && append_first_entry(n) != 0) {
+    bool alone = !n->identity.joins && n->identity.members.n == 1;
+    if (alone && append_first_entry(n) != 0) {
         snprintf(errmsg, errmsg_size, "cannot write the first entry of the log in %s",
                  n->dir.log_path);
         return FL_EIO;
     }
     n->identity.bootstrapped = true;
-    n->identity.known_index = may_be_empty ? 0 : 1; /* the first entry names no incarnation */
     if (identity_store(&n->dir, &n->identity) != 0) {
         snprintf(errmsg, errmsg_size, "cannot write the identity file in %s", n->dir.path);
         return FL_EIO;
@@ -351,8 +336,10 @@ static int open_replica(struct node *n, const struct snapshot_meta *meta, char *
     fli_random(&seed, sizeof seed);
     struct replica_config config = {
         .id = n->id,
+        .incarnation = n->identity.incarnation,
         .address = members_find(&n->identity.members, n->id)->address,
-        .may_be_empty = n->identity.joins,
+        /* A node may be stopped before the cluster is formed, or before it is sent an entry. */
+        .may_be_empty = n->identity.joins || n->identity.members.n > 1,
         .log = n->log,
         .fsm = n->fsm,
         .snapshot = meta->index == 0 ? NULL : meta,
@@ -361,6 +348,7 @@ static int open_replica(struct node *n, const struct snapshot_meta *meta, char *
         .in_flight = n->log_kept_entries / 2,
         .seed = seed,
         .ctx = n,
+        .number_of = number_of_cb,
         .send = send_cb,
         .snapshot_wanted = node_snapshot_wanted,
         .sends_snapshot = node_sends_snapshot,
@@ -427,7 +415,6 @@ static void fill_self(struct node *n, const struct node_config *c, struct peer_i
     self->node_id = n->id;
     self->incarnation = n->identity.incarnation;
     self->cluster_id = n->identity.cluster_id;
-    self->admitted_index = membership_admitted_index(&n->identity);
     self->version = (uint16_t)machine_version_max();
     self->members_crc = n->identity.begun_crc;
     self->start = n->starts.starts.own;
@@ -503,13 +490,10 @@ static int make_membership(struct node *n, const struct node_config *c)
                                    .ctx = n,
                                    .store_starts = node_starts_store,
                                    .save_starts = node_starts_save,
-                                   .save_identity = node_identity_save,
                                    .hang_up = node_hang_up,
                                    .can_lead = node_report_can_lead,
                                    .differs = node_report_differs,
-                                   .ready = ready_cb,
                                    .peer_back = peer_back_cb,
-                                   .joined = joined_cb,
                                    .members = members_cb};
     int rv = membership_create(&mc, &n->membership);
     if (rv == 0) {

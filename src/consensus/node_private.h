@@ -3,7 +3,6 @@
  *
  *   node.c           the turn of the loop, submitting commands, status
  *   node_backup.c    a backup that a client reads
- *   node_identity.c  the identity file, written
  *   node_inbound.c   streams of Raft's messages from other nodes
  *   node_members.c   the members as a node reports them
  *   node_open.c      making a node
@@ -80,7 +79,7 @@ struct node_known_report {
 struct inbound {
     struct fli_list link;
     struct node *node;
-    uint64_t from;
+    uint64_t from, incarnation;
     struct stream *stream;
 };
 
@@ -138,16 +137,6 @@ struct node_starts {
     struct node_witness_save save_witness;
 };
 
-/* The identity that another thread writes while `busy`. */
-struct node_identity_save {
-    uv_work_t req;
-    struct node *node;
-    bool busy;
-    bool again; /* there was no room: it is written again at the next tick */
-    struct identity identity;
-    int error;
-};
-
 struct node {
     uv_loop_t *loop;
     struct node_callbacks cbs;
@@ -170,7 +159,6 @@ struct node {
     struct data_dir dir;
     struct identity identity;
     struct node_starts starts;
-    struct node_identity_save identity_save;
     uint64_t hash_seed[2];
 
     /* parts, in the order in which they are made */
@@ -327,10 +315,6 @@ uint64_t node_starts_index(const struct node *n); /* the last entry that is comm
                                                      disk */
 void node_starts_end(struct node *n);
 size_t node_starts_message(struct node *n, uint8_t out[STARTS_MESSAGE_MAX]);
-
-/* node_identity.c: the callback of membership.h */
-void node_identity_save(void *ctx, const struct identity *identity);
-void node_identity_tick(struct node *n);
 
 /* node_members.c */
 int node_check_members(const struct node *n, const struct node_config *c, char *errmsg,

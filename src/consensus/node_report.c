@@ -162,8 +162,7 @@ void node_report_tick(struct node *n)
     const struct fli_slice starts = {bytes, node_starts_message(n, bytes)};
     for (unsigned i = 0; i < n->members->n; i++) {
         uint64_t id = n->members->list[i].id;
-        if (id == n->id || !outbound_is_up(n->outbound, id) ||
-            membership_is_stranger(n->membership, id)) {
+        if (id == n->id || !outbound_is_up(n->outbound, id)) {
             continue;
         }
         if (outbound_send(n->outbound, id, NODE_REPORT_TYPE, &part, 1) != 0) {

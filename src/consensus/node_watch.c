@@ -115,12 +115,13 @@ static void log_missing(struct node *n)
             len += more > 0 ? (size_t)more : 0;
         }
     }
-    if (n->identity.cluster_id == 0 && n->identity.joins) {
+    bool forming = replica_configuration(n->replica)->n == 0;
+    if (forming && n->identity.joins) {
         host_log(&n->host, 3,
                  "waiting to be taken in: run fencelock cluster add %" PRIu64
                  " with the address of --peer, unless that was done",
                  n->id);
-    } else if (n->identity.cluster_id == 0 && len > 0) {
+    } else if (forming && len > 0) {
         host_log(&n->host, 3,
                  "waiting for %s: the first time all nodes must be up connected=%u of=%u", missing,
                  count_here(n), n->members->n);

@@ -49,6 +49,16 @@ uint64_t raft_edge_silence_ms(const struct raft_edge *e, uint64_t now_ms)
     return heard ? now_ms - e->heard_ms : 0;
 }
 
+void raft_edge_forget_leader(struct raft_edge *e)
+{
+    if (raft_state(e->raft) == RAFT_FOLLOWER) {
+        raft_free(e->raft->follower_state.current_leader.address);
+        e->raft->follower_state.current_leader.address = NULL;
+        e->raft->follower_state.current_leader.id = 0;
+        e->heard_id = 0;
+    }
+}
+
 void raft_edge_set_paused(struct raft_edge *e, bool paused)
 {
     e->paused = paused;
@@ -148,17 +158,11 @@ static void yield(struct raft_edge *e, struct raft_message *m)
 
 /* ---- votes of learners ---- */
 
-void raft_edge_set_admitted(struct raft_edge *e, uint64_t index)
-{
-    e->admitted_index = index;
-}
-
-/* This server in the newest configuration of its log, if it is a learner there and may vote. */
+/* This server in the newest configuration of its log, if it is a learner there. */
 static struct raft_server *learner(const struct raft_edge *e)
 {
     const struct raft_configuration *c = &e->raft->configuration;
-    bool admitted = e->admitted_index != 0 && raft_last_index(e->raft) >= e->admitted_index;
-    for (unsigned i = 0; admitted && i < c->n; i++) {
+    for (unsigned i = 0; i < c->n; i++) {
         if (c->servers[i].id == e->id && c->servers[i].role != RAFT_VOTER) {
             return &c->servers[i];
         }

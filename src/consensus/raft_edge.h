@@ -45,9 +45,8 @@
  *                   leader has been silent for an election time (dissertation, section 9.6).
  *   learners        A server that is a learner by its own log gives no vote, also when the change
  *                   that makes it a voter is committed and has not reached it. A majority may then
- *                   be up that elects nobody. So a learner votes, once its log has the entry that
- *                   admitted it: whoever gets its vote then has that entry too, and counts it as
- *                   what it is (dissertation, section 4.2.2).
+ *                   be up that elects nobody. So a learner votes: whoever asks for its vote counts
+ *                   it as what it is (dissertation, section 4.2.2).
  *   impossible      An APPEND of another leader of our own term, or one that contradicts committed
  *                   entries, corrupts the core's state or makes it ask for a shutdown. So may a
  *                   vote request in another node's name, and a term that leaves no next one.
@@ -103,13 +102,12 @@ struct raft_edge {
     uint64_t change_index; /* entries up to this one are committed, since a change follows them */
     uint64_t heard_id;     /* the leader that was heard last, and when */
     uint64_t heard_ms;
-    uint64_t gone_id;        /* a peer that has surely ended; 0: none */
-    uint64_t sent_ms;        /* the last APPEND to any peer */
-    uint64_t admitted_index; /* from this entry on it may vote as a learner; 0: not yet */
-    bool paused;             /* the process was stopped a moment ago */
-    bool muted;              /* vote requests are not sent */
-    bool refused;            /* the last answer to a vote request */
-    bool outdated;           /* the message at hand is of an old leader */
+    uint64_t gone_id; /* a peer that has surely ended; 0: none */
+    uint64_t sent_ms; /* the last APPEND to any peer */
+    bool paused;      /* the process was stopped a moment ago */
+    bool muted;       /* vote requests are not sent */
+    bool refused;     /* the last answer to a vote request */
+    bool outdated;    /* the message at hand is of an old leader */
     struct {
         uint64_t id;                      /* 0: free */
         uint64_t asked_term, asked_index; /* the last snapshot that the core wanted sent to it */
@@ -137,6 +135,9 @@ void raft_edge_unsent(struct raft_edge *e, uint64_t to);
 void raft_edge_timeout(struct raft_edge *e, uint64_t now_ms);
 uint64_t raft_edge_timeout_ms(const struct raft_edge *e);
 
+/* A follower knows of no leader any more, and may vote. */
+void raft_edge_forget_leader(struct raft_edge *e);
+
 /* Tells whether the process was stopped a moment ago, so that messages may still wait in its
  * sockets. Meanwhile no leader is given up. */
 void raft_edge_set_paused(struct raft_edge *e, bool paused);
@@ -144,11 +145,6 @@ void raft_edge_set_paused(struct raft_edge *e, bool paused);
 /* Names a peer whose process has surely ended; 0: none. Its followers need not wait for their
  * timers. */
 void raft_edge_set_gone(struct raft_edge *e, uint64_t id);
-
-/* Names a committed entry, the one that admitted this server with the disk that it has or a later
- * one; 0: none. A learner whose log does not reach it gives no vote: the disk has lost what was
- * synced (membership_sync()). */
-void raft_edge_set_admitted(struct raft_edge *e, uint64_t index);
 
 /* The time since this follower last heard its leader; 0 when it has none or has never heard it. */
 uint64_t raft_edge_silence_ms(const struct raft_edge *e, uint64_t now_ms);

@@ -33,7 +33,6 @@ struct relay_stream {
     uint64_t pinged_ms;
     uint64_t probe_ms; /* not 0: the leader returned a command. Then it gets one command at a time,
                           from this time on, until it answers one */
-    uint64_t ready;    /* the last one that was told */
     struct held *slots[WINDOW];
 };
 
@@ -53,7 +52,6 @@ struct relay_client {
     uint64_t leader_id; /* the leader that this node follows; 0: none */
     uint64_t relayed;
     struct metrics_histogram times;
-    uint64_t ready; /* see relay_client_set_ready() */
     bool closed;
 };
 
@@ -273,17 +271,6 @@ static void lost_cb(void *ctx, enum channel_end how, const char *why)
 
 /* ---- streams ---- */
 
-static void send_ready(struct relay_stream *o)
-{
-    uint64_t ready = o->leader->client->ready;
-    uint8_t body[8];
-    fli_put_u64(body, ready);
-    struct fli_slice part = slice(body, sizeof body);
-    if (o->ready != ready && stream_send(o->stream, RELAY_READY, &part, 1) == 0) {
-        o->ready = ready;
-    }
-}
-
 /* The number of a stream's first command: random, so that answers that were recorded on another
  * stream have numbers that are unknown here, and never reach this stream's clients. */
 static uint64_t first_sequence(void)
@@ -309,7 +296,6 @@ static void open_stream(struct leader *leader, struct stream *stream)
     o->pinged_ms = fli_clock_ms();
     leader->out = o;
     if (stream_start(stream, &cbs)) {
-        send_ready(o);
         c->config.host.wake(c->config.host.ctx);
     }
 }
@@ -378,10 +364,8 @@ static void tick_stream(struct relay_stream *o)
         o->pinged_ms = fli_clock_ms();
         if (stream_send(o->stream, RELAY_PING, NULL, 0) != 0) {
             give_up(o, "too much is waiting to be sent");
-            return;
         }
     }
-    send_ready(o);
 }
 
 void relay_client_follow(struct relay_client *c, uint64_t leader_id)
@@ -396,16 +380,6 @@ void relay_client_follow(struct relay_client *c, uint64_t leader_id)
         }
     }
     connect_leader(c);
-}
-
-void relay_client_set_ready(struct relay_client *c, uint64_t index)
-{
-    c->ready = index;
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        if (c->leaders[i].out != NULL) {
-            send_ready(c->leaders[i].out);
-        }
-    }
 }
 
 uint64_t relay_client_next_ms(const struct relay_client *c)

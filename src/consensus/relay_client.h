@@ -41,10 +41,6 @@ void relay_client_destroy(struct relay_client *c); /* closed; NULL is fine */
  * silent. */
 void relay_client_follow(struct relay_client *c, uint64_t leader_id);
 
-/* Tells leaders that the incarnations of all members are on this node's disk, as of this entry;
- * 0: they are not. */
-void relay_client_set_ready(struct relay_client *c, uint64_t index);
-
 /* Sends one command to the leader, and takes over `h`, which is on no list. False: there is no
  * stream, or it has no room now. */
 bool relay_client_send(struct relay_client *c, struct held *h) FLI_MUST_USE;

@@ -8,7 +8,6 @@
  *              8 deadline, 8 clock, 16 each, then the payload; when the status is an error, all
  *              but it and the sequence are zero
  *   RETURNED   8 sequence
- *   READY      8 entry
  *   PUSH       1 type, 1 reason, 1 explicit, 1 zero, 2 name length, 2 owner length, 8 token,
  *              8 wait, 8 deadline, 8 clock, name, owner
  *   PING, PONG  nothing
@@ -26,8 +25,6 @@ enum relay_frame {
     RELAY_RETURNED = 3, /* from the leader: sequence; the command was not done and never will be,
                            send it to the next leader */
     RELAY_PUSH = 4,     /* from the leader: an event of a wait */
-    RELAY_READY = 5,    /* to the leader: the incarnations of all members are on this node's disk,
-                           as of this entry; 0: they are not any more */
     RELAY_PING = 6,     /* to the leader */
     RELAY_PONG = 7      /* from the leader */
 };
@@ -55,7 +52,7 @@ int relay_event_decode(struct fli_slice body, struct machine_event *ret) FLI_MUS
 int relay_command_decode(struct fli_slice body, uint64_t *ret_sequence, uint64_t *ret_source,
                          struct fli_slice *ret_command) FLI_MUST_USE;
 
-/* RETURNED, and READY for its entry. */
+/* RETURNED. */
 int relay_sequence_decode(struct fli_slice body, uint64_t *ret,
                           struct fli_slice *ret_rest) FLI_MUST_USE;
 

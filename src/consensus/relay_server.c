@@ -21,10 +21,9 @@
 struct follower {
     struct fli_list link;
     struct relay_server *server;
-    uint64_t id, incarnation;
+    uint64_t id;
     struct stream *stream; /* NULL once closed */
     uint32_t count;        /* tickets in the proposer */
-    uint64_t ready;        /* as of this entry its disk has all incarnations; 0: it has not */
     bool returns;          /* what it sends goes back, until it has heard that one did */
     uint64_t next;         /* sequence that says that it has not heard of that */
 };
@@ -395,15 +394,9 @@ static void on_command(struct follower *f, struct fli_slice body)
 
 static void on_frame(struct follower *f, uint8_t type, struct fli_slice body)
 {
-    struct fli_slice rest;
     switch (type) {
     case RELAY_COMMAND:
         on_command(f, body);
-        break;
-    case RELAY_READY:
-        if (relay_sequence_decode(body, &f->ready, &rest) != 0 || rest.len != 0) {
-            close_follower(f, "a READY that is not understood");
-        }
         break;
     case RELAY_PING:
         if (stream_send(f->stream, RELAY_PONG, NULL, 0) != 0) {
@@ -441,7 +434,6 @@ void relay_server_accept(struct relay_server *s, const struct peer_identity *pee
     struct stream_callbacks cbs = {.ctx = f, .frame = frame_cb, .lost = lost_cb};
     f->server = s;
     f->id = peer->node_id;
-    f->incarnation = peer->incarnation;
     f->stream = stream;
     fli_list_init(&f->link);
     /* Each follower has one stream to the leader. A second one means that the follower has given up
@@ -458,14 +450,6 @@ bool relay_server_connected(const struct relay_server *s, uint64_t peer_id)
 {
     const struct follower *f = find_follower(s, peer_id);
     return f != NULL && fli_clock_since_ms(stream_heard_ms(f->stream)) <= UNHEARD_MS;
-}
-
-bool relay_server_ready(const struct relay_server *s, uint64_t peer_id, uint64_t incarnation,
-                        uint64_t index)
-{
-    const struct follower *f = find_follower(s, peer_id);
-    FLI_ASSERT(index > 0);
-    return f != NULL && f->ready >= index && f->incarnation == incarnation;
 }
 
 void relay_server_hang_up(struct relay_server *s, uint64_t peer_id, const char *why)

@@ -45,10 +45,6 @@ void relay_server_restored(struct relay_server *s); /* a snapshot came in place 
 
 /* Whether the peer has a stream to this node, and was heard on it within the last three seconds. */
 bool relay_server_connected(const struct relay_server *s, uint64_t peer_id);
-/* Whether this incarnation of a follower has told that its disk names all members, as of this entry
- * or a later one. */
-bool relay_server_ready(const struct relay_server *s, uint64_t peer_id, uint64_t incarnation,
-                        uint64_t index);
 
 /* Closes the peer's stream: it must shake hands again. */
 void relay_server_hang_up(struct relay_server *s, uint64_t peer_id, const char *why);

@@ -43,6 +43,19 @@ static void must_have(uint64_t position)
 
 /* ---- configurations ---- */
 
+uint64_t replica_number_of(const struct replica *r, uint64_t incarnation)
+{
+    const struct configuration_server *server =
+        configuration_server(replica_configuration(r), incarnation);
+    return server != NULL ? server->id : r->config.number_of(r->config.ctx, incarnation);
+}
+
+uint64_t replica_server_of(const struct replica *r, uint64_t id)
+{
+    const struct configuration_server *server = configuration_find(replica_configuration(r), id);
+    return server == NULL ? 0 : server->incarnation;
+}
+
 /* Tells the core that each change is committed, before it gets the next one. */
 static void report_changes(struct replica *r, uint64_t last)
 {
@@ -254,7 +267,8 @@ void replica_step(struct replica *r, struct raft_event *event)
 static bool has_all(const struct replica *r, uint64_t id)
 {
     raft_index match = 0;
-    return raft_match_index(&r->raft, id, &match) == 0 && match == replica_last_index(r);
+    return raft_match_index(&r->raft, replica_server_of(r, id), &match) == 0 &&
+           match == replica_last_index(r);
 }
 
 /* The core tells a follower to take over once, as soon as it has confirmed any entry. A follower
@@ -267,7 +281,7 @@ static void hand_over(struct replica *r)
         return;
     }
     struct raft_event event = {.type = RAFT_TRANSFER};
-    event.transfer.server_id = r->transferee;
+    event.transfer.server_id = replica_server_of(r, r->transferee);
     bool ready = leads && has_all(r, r->transferee);
     if (ready || !leads || r->now_ms >= r->transferee_until_ms) {
         r->transferee = 0;
@@ -303,7 +317,8 @@ static int take_entries(struct replica *r, const struct raft_append_entries *m)
         struct configuration conf;
         r->as_stored[i] = (struct fli_slice){e->buf.base, e->buf.len};
         bytes += e->buf.len + 64;
-        if (e->type == RAFT_CHANGE && configuration_decode(e->buf.base, e->buf.len, &conf) != 0) {
+        if (e->type == RAFT_CHANGE &&
+            (configuration_decode(e->buf.base, e->buf.len, &conf) != 0 || conf.n == 0)) {
             return FL_EPROTO;
         }
     }
@@ -348,8 +363,8 @@ int replica_receive(struct replica *r, uint64_t now_ms, uint64_t from, uint8_t t
     }
     /* A copy, since the message's entries may change the list of configurations. */
     const struct configuration_server *server =
-        configuration_find(&changes_last(&r->changes)->conf, from);
-    struct configuration_server sender = {.id = from};
+        configuration_server(&changes_last(&r->changes)->conf, from);
+    struct configuration_server sender = {.address = ""};
     sender = server == NULL ? sender : *server;
     m.server_address = sender.address;
     unsigned n = m.type == RAFT_APPEND_ENTRIES ? m.append_entries.n_entries : 0;
@@ -545,6 +560,36 @@ int replica_change(struct replica *r, uint64_t now_ms, const struct configuratio
     return rv;
 }
 
+/* It comes as from a leader that nobody is, and that is gone at once. */
+int replica_begin(struct replica *r, uint64_t now_ms, const struct configuration *c)
+{
+    uint8_t bytes[CONFIGURATION_SIZE_MAX];
+    struct raft_message m = {
+        .type = RAFT_APPEND_ENTRIES, .server_id = UINT64_MAX, .server_address = ""};
+    struct raft_append_entries *a = &m.append_entries;
+    uint64_t term = r->snapshot_index == 0 ? 1 : r->snapshot_term;
+    uint64_t current = raft_current_term(&r->raft);
+    FLI_ASSERT(c->n > 0 && replica_configuration(r)->n == 0);
+    FLI_ASSERT(replica_last_index(r) == r->snapshot_index);
+    set_now(r, now_ms);
+    r->entries[0] = (struct raft_entry){.term = term, .type = RAFT_CHANGE};
+    r->entries[0].buf = (struct raft_buffer){bytes, configuration_encode(c, bytes)};
+    a->term = current > term ? current : term;
+    a->prev_log_index = r->snapshot_index;
+    a->prev_log_term = r->snapshot_term;
+    a->leader_commit = r->snapshot_index;
+    a->entries = r->entries;
+    a->n_entries = 1;
+    int rv = take_entries(r, a);
+    if (rv == 0) {
+        rv = raft_edge_receive(&r->edge, r->now_ms, &m);
+        raft_edge_forget_leader(&r->edge);
+        drop_entries(r, 1);
+        after_event(r);
+    }
+    return rv;
+}
+
 int replica_catch_up(struct replica *r, uint64_t now_ms, uint64_t id)
 {
     set_now(r, now_ms);
@@ -561,7 +606,7 @@ int replica_catch_up(struct replica *r, uint64_t now_ms, uint64_t id)
         return 0; /* the core would wait for progress that cannot come */
     }
     struct raft_event event = {.type = RAFT_CATCH_UP};
-    event.catch_up.server_id = id;
+    event.catch_up.server_id = replica_server_of(r, id);
     replica_step(r, &event);
     return 0;
 }
@@ -569,7 +614,7 @@ int replica_catch_up(struct replica *r, uint64_t now_ms, uint64_t id)
 enum replica_catch_up replica_catch_up_status(const struct replica *r, uint64_t id)
 {
     int status = RAFT_CATCH_UP_NONE;
-    if (raft_catch_up(&r->raft, id, &status) != 0) {
+    if (raft_catch_up(&r->raft, replica_server_of(r, id), &status) != 0) {
         return CATCH_UP_NONE;
     }
     switch (status) {
@@ -605,7 +650,8 @@ int replica_transfer(struct replica *r, uint64_t now_ms, uint64_t id)
 
 uint64_t replica_transferee(const struct replica *r)
 {
-    return r->transferee != 0 ? r->transferee : raft_transferee(&r->raft);
+    raft_id of_core = raft_transferee(&r->raft);
+    return r->transferee != 0 ? r->transferee : of_core == 0 ? 0 : replica_number_of(r, of_core);
 }
 
 /* ---- elections out of turn ---- */
@@ -616,14 +662,12 @@ bool replica_campaign(struct replica *r, uint64_t now_ms)
     return !r->failed && raft_edge_campaign(&r->edge, r->now_ms);
 }
 
+/* It is the leader that was followed, who may be in no configuration that is known here. */
 void replica_set_gone(struct replica *r, uint64_t id)
 {
-    raft_edge_set_gone(&r->edge, id);
-}
-
-void replica_set_admitted(struct replica *r, uint64_t index)
-{
-    raft_edge_set_admitted(&r->edge, index);
+    uint64_t heard = r->edge.heard_id;
+    bool is_heard = id != 0 && heard != 0 && replica_number_of(r, heard) == id;
+    raft_edge_set_gone(&r->edge, is_heard ? heard : replica_server_of(r, id));
 }
 
 uint64_t replica_silence_ms(const struct replica *r, uint64_t now_ms)

@@ -20,6 +20,9 @@
  * taken snapshot once it is complete, and of a received one once it is complete and decoded. Until
  * then this server goes on with its old state.
  *
+ * Numbers. A server of the Raft group is an incarnation (configuration.h), and the core knows no
+ * other name. All functions here name a server by the number of its node, but replica_receive().
+ *
  * No libuv: time comes in as an argument, and the owner flushes the log and the streams once a
  * turn. Callbacks must not call functions of this file, except those that say so. One thread. */
 #ifndef CONSENSUS_REPLICA_H
@@ -37,7 +40,8 @@ struct replica;
 #define REPLICA_IN_FLIGHT_DEFAULT 128u
 
 struct replica_config {
-    uint64_t id;
+    uint64_t id;                          /* the node's number */
+    uint64_t incarnation;                 /* the server in the Raft group */
     const char *address;                  /* this server's, for the core; the string is copied */
     struct log *log;                      /* recovered; the owner's, which calls
                                              replica_durable() and
@@ -52,6 +56,8 @@ struct replica_config {
     unsigned in_flight; /* 0: REPLICA_IN_FLIGHT_DEFAULT */
     unsigned seed;      /* of election times: must differ between servers */
     void *ctx;
+    /* The number of the node that is this server of the Raft group; 0: nobody knows. */
+    uint64_t (*number_of)(void *ctx, uint64_t incarnation);
     /* Sends one message; its parts are valid during the call only. */
     void (*send)(void *ctx, uint64_t peer_id, const struct message_body *body);
     /* A follower of this leader lacks entries that are compacted. Repeated until it has them. */
@@ -70,7 +76,8 @@ void replica_destroy(struct replica *r); /* NULL is fine */
 
 /* ---- events ---- */
 
-/* Takes a frame from a stream of Raft messages. 0; FL_EPROTO: no correct peer sends this. */
+/* Takes a frame from a stream of Raft messages of that incarnation. 0; FL_EPROTO: no correct peer
+ * sends this. */
 int replica_receive(struct replica *r, uint64_t now_ms, uint64_t from, uint8_t type,
                     struct fli_slice body) FLI_MUST_USE;
 
@@ -106,6 +113,10 @@ int replica_barrier(struct replica *r, uint64_t now_ms) FLI_MUST_USE;
  * this leader's term is committed yet (replica_barrier()), or the disk is behind. */
 int replica_change(struct replica *r, uint64_t now_ms, const struct configuration *c) FLI_MUST_USE;
 
+/* Appends the first configuration of a group to a log that has none. Each founder does so by
+ * itself, and all append the same bytes. 0; FL_EBUSY: the disk is behind. */
+int replica_begin(struct replica *r, uint64_t now_ms, const struct configuration *c) FLI_MUST_USE;
+
 /* Watches a learner catch up, until it is close enough to vote; one at a time. 0; FL_ENOLEADER;
  * FL_ENOTFOUND: not a member, or this server; FL_EBUSY: one catches up already. */
 enum replica_catch_up { CATCH_UP_NONE, CATCH_UP_RUNNING, CATCH_UP_ABORTED, CATCH_UP_FINISHED };
@@ -129,7 +140,6 @@ bool replica_hash_at(const struct replica *r, uint64_t index, uint64_t *ret);
 
 bool replica_campaign(struct replica *r, uint64_t now_ms);
 void replica_set_gone(struct replica *r, uint64_t id);
-void replica_set_admitted(struct replica *r, uint64_t index);
 uint64_t replica_silence_ms(const struct replica *r, uint64_t now_ms);
 
 /* ---- snapshots ---- */
@@ -174,5 +184,10 @@ uint64_t replica_match_index(const struct replica *r, uint64_t id); /* leader on
 const struct configuration *replica_configuration(const struct replica *r);
 uint64_t replica_configuration_index(const struct replica *r);
 bool replica_configuration_committed(const struct replica *r);
+/* The newest one that is surely committed, and its index; NULL and 0: none is known to be. */
+const struct configuration *replica_committed_configuration(const struct replica *r,
+                                                            uint64_t *ret_index);
+/* The index of the newest configuration of the log in which this server is; 0: of none. */
+uint64_t replica_member_index(const struct replica *r);
 
 #endif

@@ -23,7 +23,7 @@ static uint64_t edge_term_of(void *ctx, uint64_t index)
 static bool edge_sends_snapshot(void *ctx, uint64_t peer_id)
 {
     struct replica *r = ctx;
-    return r->config.sends_snapshot(r->config.ctx, peer_id);
+    return r->config.sends_snapshot(r->config.ctx, replica_number_of(r, peer_id));
 }
 
 static int note_entry(struct replica *r, const struct log_entry *e, struct raft_entry *ret)
@@ -66,7 +66,7 @@ static int load_entries(struct replica *r, uint64_t first, size_t n, struct raft
 static bool is_only_voter(const struct replica *r)
 {
     const struct configuration *c = &r->changes.list[r->changes.n - 1].conf;
-    const struct configuration_server *self = configuration_find(c, r->config.id);
+    const struct configuration_server *self = configuration_server(c, r->config.incarnation);
     return self != NULL && self->role == CONFIGURATION_VOTER && configuration_voters(c) == 1;
 }
 
@@ -76,7 +76,7 @@ static bool is_only_voter(const struct replica *r)
 static void begin_term(struct replica *r, struct log_hard_state *hs)
 {
     hs->term++;
-    hs->vote = r->config.id;
+    hs->vote = r->config.incarnation;
     replica_set_hard_state(r, hs);
 }
 
@@ -185,7 +185,7 @@ static void init_edge(struct replica *r)
                                  .term_of = edge_term_of,
                                  .sends_snapshot = edge_sends_snapshot,
                                  .changes_committed = replica_changes_committed,
-                                 .id = r->config.id,
+                                 .id = r->config.incarnation,
                                  .election_ms = r->config.election_ms,
                                  .heartbeat_ms = r->config.heartbeat_ms,
                                  .now_ms = r->now_ms};
@@ -201,7 +201,7 @@ void replica_set_times(struct replica *r, unsigned election_ms, unsigned heartbe
 
 static int init_core(struct replica *r)
 {
-    if (raft_init(&r->raft, NULL, NULL, r->config.id, r->config.address) != 0) {
+    if (raft_init(&r->raft, NULL, NULL, r->config.incarnation, r->config.address) != 0) {
         return FL_ENOMEM;
     }
     r->raft.tracer = NULL; /* its texts cost a tenth of the time of an entry, and nobody reads

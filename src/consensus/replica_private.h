@@ -70,6 +70,11 @@ struct replica {
 /* The replica goes on no more; the owner is told. */
 void replica_fail(struct replica *r, int error, const char *fmt, ...) FLI_PRINTF(3, 4);
 
+/* The number of the node that is this server; 0: nobody knows. And the server that a node is by the
+ * newest configuration; 0: none. */
+uint64_t replica_number_of(const struct replica *r, uint64_t incarnation);
+uint64_t replica_server_of(const struct replica *r, uint64_t id);
+
 /* replica_send.c */
 /* Term and vote must be on disk before a message that depends on them leaves; until then it is
  * held. */

@@ -33,11 +33,19 @@ static void encode_append(struct replica *r, const struct replica_rest *rest)
     FLI_ASSERT(rv == 0);
 }
 
+static void send(struct replica *r, uint64_t to)
+{
+    uint64_t id = replica_number_of(r, to);
+    if (id != 0) {
+        r->config.send(r->config.ctx, id, &r->body);
+    }
+}
+
 static void send_nothing(struct replica *r, struct replica_rest *rest)
 {
     encode_append(r, rest);
     rest->sent_ms = r->now_ms;
-    r->config.send(r->config.ctx, rest->to, &r->body);
+    send(r, rest->to);
 }
 
 static unsigned add_entries(struct replica *r, const struct log_entry *entries, unsigned n)
@@ -85,7 +93,7 @@ static bool send_part(struct replica *r, struct replica_rest *rest)
     rest->prev_term = entries[sent - 1].term;
     rest->left -= sent;
     r->rest_bytes += r->body.bytes;
-    r->config.send(r->config.ctx, rest->to, &r->body);
+    send(r, rest->to);
     log_read_done(r->log);
     return true;
 }
@@ -215,13 +223,13 @@ static void send_now(struct replica *r, const struct raft_message *m)
 {
     if (m->type == RAFT_INSTALL_SNAPSHOT) {
         rest_of(r, m->server_id)->left = 0;
-        r->config.snapshot_wanted(r->config.ctx, m->server_id);
+        r->config.snapshot_wanted(r->config.ctx, replica_number_of(r, m->server_id));
     } else if (m->type == RAFT_APPEND_ENTRIES) {
         send_append(r, m);
     } else {
         int rv = message_encode(m, &r->body);
         FLI_ASSERT(rv == 0);
-        r->config.send(r->config.ctx, m->server_id, &r->body);
+        send(r, m->server_id);
     }
 }
 

@@ -28,7 +28,7 @@ uint64_t replica_leader(const struct replica *r)
     raft_id id = 0;
     const char *address;
     raft_leader(core(r), &id, &address);
-    return id;
+    return id == 0 ? 0 : replica_number_of(r, id);
 }
 
 uint64_t replica_term_on_disk(const struct replica *r)
@@ -64,7 +64,7 @@ uint64_t replica_snapshot_index(const struct replica *r)
 uint64_t replica_match_index(const struct replica *r, uint64_t id)
 {
     raft_index match = 0;
-    return raft_match_index(&r->raft, id, &match) == 0 ? match : 0;
+    return raft_match_index(&r->raft, replica_server_of(r, id), &match) == 0 ? match : 0;
 }
 
 const struct configuration *replica_configuration(const struct replica *r)
@@ -80,4 +80,28 @@ uint64_t replica_configuration_index(const struct replica *r)
 bool replica_configuration_committed(const struct replica *r)
 {
     return changes_last(&r->changes)->index <= raft_commit_index(&r->raft);
+}
+
+/* A change is committed as well when another one follows it. */
+const struct configuration *replica_committed_configuration(const struct replica *r,
+                                                            uint64_t *ret_index)
+{
+    uint64_t committed = raft_commit_index(&r->raft);
+    committed = r->reported_committed > committed ? r->reported_committed : committed;
+    unsigned i = r->changes.n;
+    while (i > 0 && r->changes.list[i - 1].index > committed) {
+        i--;
+    }
+    *ret_index = i == 0 ? 0 : r->changes.list[i - 1].index;
+    return i == 0 ? NULL : &r->changes.list[i - 1].conf;
+}
+
+uint64_t replica_member_index(const struct replica *r)
+{
+    unsigned i = r->changes.n;
+    while (i > 0 &&
+           configuration_server(&r->changes.list[i - 1].conf, r->config.incarnation) == NULL) {
+        i--;
+    }
+    return i == 0 ? 0 : r->changes.list[i - 1].index;
 }

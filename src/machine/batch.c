@@ -2,8 +2,6 @@
  * fields of a command, after its 4 bytes of op, flags and length:
  *
  *   INIT           number 8 (cluster id), limits
- *   JOIN           number 8 (node), number2 8 (incarnation)
- *   FORGET         number 8
  *   LIMITS         limits
  *   ACQUIRE        mode 1, n_names 1, permits 4, n_names names, owner, ttl 4, wait 4, value; with
  *                  its flag, attempt 8
@@ -84,8 +82,6 @@ struct layout {
 
 static const struct layout layouts_log[] = {
     [MACHINE_OP_INIT] = {0, {FIELD_NUMBER, FIELD_LIMITS}},
-    [MACHINE_OP_JOIN] = {0, {FIELD_NUMBER, FIELD_NUMBER2}},
-    [MACHINE_OP_FORGET] = {0, {FIELD_NUMBER}},
     [MACHINE_OP_LIMITS] = {0, {FIELD_LIMITS}},
     [MACHINE_OP_ACQUIRE] = {MACHINE_ACQUIRE_EXPLICIT | MACHINE_ACQUIRE_WAIT |
                                 MACHINE_ACQUIRE_ATTEMPT,
@@ -194,8 +190,6 @@ static bool number_ok(const struct machine_command *c)
     case MACHINE_OP_RAISE:
         return c->number >= 1 && c->number <= MACHINE_RAISE_STEP_MAX;
     case MACHINE_OP_INIT:
-    case MACHINE_OP_JOIN:
-    case MACHINE_OP_FORGET:
     case MACHINE_OP_NODE_ADD:
     case MACHINE_OP_NODE_REPLACE:
     case MACHINE_OP_NODE_REMOVE:
@@ -218,8 +212,6 @@ static bool number_ok(const struct machine_command *c)
 static bool number2_ok(const struct machine_command *c)
 {
     switch (c->op) {
-    case MACHINE_OP_JOIN:
-        return c->number2 >= 1;
     case MACHINE_OP_NODE_ADD:
     case MACHINE_OP_NODE_REPLACE:
         return c->number2 <= MACHINE_NODE_FLAGS;

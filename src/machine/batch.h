@@ -40,17 +40,15 @@
 #define MACHINE_BATCH_TERM_MARK 1u
 
 enum machine_op {
-    MACHINE_OP_INIT = 1, /* cluster id (number) and limits; only the first one counts */
-    MACHINE_OP_JOIN,   /* node id (number) and its incarnation (number2): first wins until FORGET */
-    MACHINE_OP_FORGET, /* node id (number): its next JOIN is accepted */
-    MACHINE_OP_LIMITS, /* replace the replicated limits */
-    MACHINE_OP_ACQUIRE, /* name, also, owner, ttl_ms, wait_ms, value; number = attempt */
-    MACHINE_OP_CANCEL,  /* number = wait id, number2 = its request count: leaves the queue unless
+    MACHINE_OP_INIT = 1,   /* cluster id (number) and limits; only the first one counts */
+    MACHINE_OP_LIMITS = 4, /* replace the replicated limits */
+    MACHINE_OP_ACQUIRE,    /* name, also, owner, ttl_ms, wait_ms, value; number = attempt */
+    MACHINE_OP_CANCEL,     /* number = wait id, number2 = its request count: leaves the queue unless
                            the request was repeated since */
-    MACHINE_OP_RENEW,   /* name, token, ttl_ms (0 = unchanged) */
-    MACHINE_OP_RELEASE, /* name, token */
-    MACHINE_OP_BREAK,   /* name */
-    MACHINE_OP_TOKEN,   /* name (only for the record) */
+    MACHINE_OP_RENEW,      /* name, token, ttl_ms (0 = unchanged) */
+    MACHINE_OP_RELEASE,    /* name, token */
+    MACHINE_OP_BREAK,      /* name */
+    MACHINE_OP_TOKEN,      /* name (only for the record) */
     MACHINE_OP_SESSION_OPEN,  /* owner, ttl_ms, lockdelay_ms, label */
     MACHINE_OP_SESSION_RENEW, /* owner */
     MACHINE_OP_SESSION_CLOSE, /* owner */
@@ -68,7 +66,7 @@ enum machine_op {
     MACHINE_OP_NODE_ADD = 32,
     MACHINE_OP_NODE_REPLACE,
     MACHINE_OP_NODE_REMOVE,
-    MACHINE_OP_NODE_SETTLED,   /* the plan for the node is carried out */
+    MACHINE_OP_NODE_SETTLED,   /* the node has joined, or left, as planned */
     MACHINE_OP_NODE_VERSION,   /* number2 = the highest version that the node knows */
     MACHINE_OP_VERSION_RAISE,  /* number = the cluster's version from here on */
     MACHINE_OP_LIMIT_SET = 40, /* number = enum machine_limit of machine.h, number2 = its value */
@@ -120,11 +118,8 @@ enum machine_op {
 #define MACHINE_USER_INITIAL 1u
 
 /* Bits of number2 in NODE_ADD and NODE_REPLACE. */
-enum machine_node_flag {
-    MACHINE_NODE_LEARNER = 1, /* the node stays a learner */
-    MACHINE_NODE_BARRED = 2   /* REPLACE: the present incarnation may not come back */
-};
-#define MACHINE_NODE_FLAGS 3u
+enum machine_node_flag { MACHINE_NODE_LEARNER = 1 /* the node stays a learner */ };
+#define MACHINE_NODE_FLAGS 1u
 
 /* Flag of NODE_REMOVE and NODE_REPLACE: the plan is carried out even when the voters that are left
  * have no majority that is up. */

@@ -157,7 +157,7 @@ uint64_t machine_hash(const struct machine *m)
     h = mix(h, m->version, m->n_nodes);
     for (unsigned i = 0; i < m->n_nodes; i++) {
         const struct node *n = &m->nodes[i];
-        h = mix(mix(h, n->id, n->incarnation), n->former,
+        h = mix(h, n->id,
                 (uint64_t)n->plan << 40 | (uint64_t)n->forced << 33 | (uint64_t)n->learner << 32 |
                     n->version);
         h = mix(h, n->address_len, fli_crc32c(0, n->address, n->address_len));

@@ -320,9 +320,7 @@ static void check_scalars(const struct machine *m)
     FLI_ASSERT(m->last_token <= FL_TOKEN_MAX);
     FLI_ASSERT(m->n_nodes <= MACHINE_NODES_MAX);
     for (unsigned i = 0; i < m->n_nodes; i++) {
-        FLI_ASSERT(m->nodes[i].incarnation != 0 || m->nodes[i].plan == MACHINE_PLAN_ADD);
-        FLI_ASSERT(m->nodes[i].plan == MACHINE_PLAN_NONE || m->nodes[i].incarnation == 0 ||
-                   m->nodes[i].plan <= MACHINE_PLAN_REPLACE);
+        FLI_ASSERT(m->nodes[i].plan <= MACHINE_PLAN_REPLACE);
         FLI_ASSERT(!m->nodes[i].forced || m->nodes[i].plan == MACHINE_PLAN_REMOVE ||
                    m->nodes[i].plan == MACHINE_PLAN_REPLACE);
         FLI_ASSERT(m->nodes[i].id > (i == 0 ? 0 : m->nodes[i - 1].id));

@@ -419,8 +419,6 @@ static void apply_one(struct machine *m, const struct machine_command *c, struct
     case MACHINE_OP_INIT:
         init(m, c, r);
         break;
-    case MACHINE_OP_JOIN:
-    case MACHINE_OP_FORGET:
     case MACHINE_OP_NODE_ADD:
     case MACHINE_OP_NODE_REPLACE:
     case MACHINE_OP_NODE_REMOVE:

@@ -252,19 +252,17 @@ fl_token machine_min_live_token(
     const struct machine *m); /* smallest token still held; last_token + 1 when none */
 bool machine_is_waiting(struct machine *m, uint64_t wait); /* whether this wait goes on */
 uint64_t machine_cluster_id(const struct machine *m);      /* 0 before INIT */
-uint64_t machine_incarnation(const struct machine *m,
-                             uint64_t node_id); /* 0 when it never joined */
 
 /* The plan for a node, which the leader carries out (nodes.c). */
 enum machine_plan {
     MACHINE_PLAN_NONE = 0,
     MACHINE_PLAN_ADD, /* the leader waits for it, and then adds it */
     MACHINE_PLAN_REMOVE,
-    MACHINE_PLAN_REPLACE, /* removed, then added again with another incarnation */
+    MACHINE_PLAN_REPLACE, /* removed, then added again, with an empty directory */
 };
 
 struct machine_node {
-    uint64_t id, incarnation, former;
+    uint64_t id;
     uint32_t version;
     enum machine_plan plan;
     bool learner;        /* of a plan: whether it is to be a learner */
@@ -340,7 +338,7 @@ int machine_snapshot_decode(const void *data, size_t len, const uint64_t hash_se
 /* A 64-bit hash of the state, equal on replicas that applied the same log. It is updated with each
  * change (digest.c), so reading it costs next to nothing. Nodes compare theirs, also while they are
  * upgraded one by one: the version is raised when equal states get another hash. */
-#define MACHINE_HASH_VERSION 1u
+#define MACHINE_HASH_VERSION 2u
 uint64_t machine_hash(const struct machine *m);
 
 /* Checks every invariant listed at the top of invariants.c; aborts with a message when one is

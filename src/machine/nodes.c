@@ -1,19 +1,15 @@
-/* nodes.c: the nodes of the cluster: their incarnations, the plan for each, and the version of the
+/* nodes.c: the plan for each node of the cluster, the version that it knows, and the version of the
  * cluster.
  *
- *              NODE_ADD                 JOIN, NODE_SETTLED
- *   (nothing) ----------> adding ------------------------------> a member
- *                         ^    \ NODE_REMOVE                      |     |
- *                  FORGET |     `----------> removing <-----------'     |
- *                         |                      | FORGET  NODE_REMOVE  |
- *                         |                      v                      |
- *                     replacing <-----------  (nothing)   NODE_REPLACE  |
- *                         ^---------------------------------------------'
+ *   plan       becomes, by NODE_SETTLED
+ *   add        none: the node has joined
+ *   remove     (nothing): it has left, and is forgotten
+ *   replace    add: it has left, and another one with its number is to come
  *
- * The configuration of the Raft group says who votes; it has entries of its own. A plan says what
- * the leader has to do to it, so a new leader goes on where the last one stopped. At most one node
- * at a time is being removed or replaced; several may be being added. A plan to take one out that
- * waits is withdrawn by one for another node: the leader asks for that only while the first is
+ * The configuration of the Raft group says who is a member; it has entries of its own. A plan says
+ * what the leader has to do to it, so a new leader goes on where the last one stopped. At most one
+ * node at a time is being removed or replaced; several may be being added. A plan to take one out
+ * that waits is withdrawn by one for another node: the leader asks for that only while the first is
  * still in the configuration. */
 #include <string.h>
 
@@ -57,41 +53,6 @@ static void drop(struct machine *m, struct node *n)
     memmove(&m->nodes[i], &m->nodes[i + 1], (m->n_nodes - i) * sizeof m->nodes[0]);
 }
 
-static void join(struct machine *m, const struct machine_command *c, struct machine_result *r)
-{
-    struct node *n = find(m, c->number);
-    if (n != NULL && n->incarnation != 0) {
-        r->code = n->incarnation == c->number2 ? MACHINE_DONE : MACHINE_EXISTS;
-        return;
-    }
-    if (n != NULL && n->former == c->number2) {
-        r->code = MACHINE_EXISTS;
-        return;
-    }
-    n = n != NULL ? n : insert(m, c->number, r);
-    if (n != NULL) {
-        n->incarnation = c->number2;
-        r->code = MACHINE_DONE;
-    }
-}
-
-static void forget(struct machine *m, const struct machine_command *c, struct machine_result *r)
-{
-    struct node *n = find(m, c->number);
-    r->code = n == NULL ? MACHINE_NOTFOUND : MACHINE_DONE;
-    if (n == NULL) {
-        return;
-    }
-    if (n->plan == MACHINE_PLAN_REPLACE) {
-        n->plan = MACHINE_PLAN_ADD;
-        n->forced = 0;
-        n->incarnation = 0;
-        n->version = 0;
-    } else {
-        drop(m, n);
-    }
-}
-
 static void plan(struct node *n, enum machine_plan what, const struct machine_command *c)
 {
     FLI_ASSERT(c->value.len <= MACHINE_NODE_ADDRESS_MAX);
@@ -119,7 +80,6 @@ static void add(struct machine *m, const struct machine_command *c, struct machi
 static void drop_plan(struct node *n)
 {
     n->plan = MACHINE_PLAN_NONE;
-    n->former = 0;
     n->learner = 0;
     n->forced = 0;
     n->address_len = 0;
@@ -142,50 +102,55 @@ static bool is_forced(const struct machine_command *c)
     return (c->flags & MACHINE_NODE_FORCED) != 0;
 }
 
+/* The node, or a new record of it: of a member that was there from the beginning there is none
+ * before it has told its version. NULL when there is no room; r then holds the answer. */
+static struct node *find_or_insert(struct machine *m, uint64_t id, struct machine_result *r)
+{
+    struct node *n = find(m, id);
+    n = n != NULL ? n : insert(m, id, r);
+    if (n != NULL) {
+        r->code = MACHINE_DONE;
+    }
+    return n;
+}
+
 static void remove_node(struct machine *m, const struct machine_command *c,
                         struct machine_result *r)
 {
-    struct node *n = find(m, c->number);
-    if (n == NULL) {
-        r->code = MACHINE_NOTFOUND;
-    } else if (n->incarnation == 0) { /* it was to be added, and has not joined yet */
-        drop(m, n);
-        r->code = MACHINE_DONE;
-    } else {
+    struct node *n = find_or_insert(m, c->number, r);
+    if (n != NULL) {
         withdraw_others(m, c->number);
+        drop_plan(n);
         n->plan = MACHINE_PLAN_REMOVE;
         n->forced = is_forced(c);
-        r->code = MACHINE_DONE;
     }
 }
 
-/* A node that has not joined yet only gets a new address. */
 static void replace(struct machine *m, const struct machine_command *c, struct machine_result *r)
 {
-    struct node *n = find(m, c->number);
-    if (n == NULL) {
-        r->code = MACHINE_NOTFOUND;
-    } else if (n->plan == MACHINE_PLAN_REMOVE) {
+    struct node *n = find_or_insert(m, c->number, r);
+    if (n != NULL && n->plan == MACHINE_PLAN_REMOVE) {
         r->code = MACHINE_EXISTS;
-    } else {
-        if (n->incarnation != 0) {
-            withdraw_others(m, c->number);
-        }
-        bool barred = (c->number2 & MACHINE_NODE_BARRED) != 0 && n->incarnation != 0;
-        n->former = barred ? n->incarnation : n->former;
-        plan(n, n->incarnation == 0 ? MACHINE_PLAN_ADD : MACHINE_PLAN_REPLACE, c);
-        n->forced = n->plan == MACHINE_PLAN_REPLACE && is_forced(c);
-        r->code = MACHINE_DONE;
+    } else if (n != NULL) {
+        withdraw_others(m, c->number);
+        plan(n, MACHINE_PLAN_REPLACE, c);
+        n->forced = is_forced(c);
     }
 }
 
 static void settle(struct machine *m, const struct machine_command *c, struct machine_result *r)
 {
     struct node *n = find(m, c->number);
-    r->code = n != NULL && n->plan == MACHINE_PLAN_ADD && n->incarnation != 0 ? MACHINE_DONE
-                                                                              : MACHINE_NOTFOUND;
-    if (r->code == MACHINE_DONE) {
+    enum machine_plan was = n == NULL ? MACHINE_PLAN_NONE : (enum machine_plan)n->plan;
+    r->code = was == MACHINE_PLAN_NONE ? MACHINE_NOTFOUND : MACHINE_DONE;
+    if (was == MACHINE_PLAN_ADD) {
         drop_plan(n);
+    } else if (was == MACHINE_PLAN_REMOVE) {
+        drop(m, n);
+    } else if (was == MACHINE_PLAN_REPLACE) {
+        n->plan = MACHINE_PLAN_ADD;
+        n->forced = 0;
+        n->version = 0;
     }
 }
 
@@ -194,14 +159,13 @@ static void settle(struct machine *m, const struct machine_command *c, struct ma
 static void note_version(struct machine *m, const struct machine_command *c,
                          struct machine_result *r)
 {
-    struct node *n = find(m, c->number);
-    r->code = n == NULL || n->incarnation == 0 ? MACHINE_NOTFOUND : MACHINE_DONE;
-    if (r->code == MACHINE_DONE) {
+    struct node *n = find_or_insert(m, c->number, r);
+    if (n != NULL) {
         n->version = (uint32_t)c->number2;
     }
 }
 
-/* The highest version that all members and all nodes with a plan to become one know. */
+/* The highest version that all nodes know that are known here. The leader looks at the members. */
 static uint32_t known_to_all(const struct machine *m)
 {
     uint32_t least = m->n_nodes == 0 ? m->version : UINT32_MAX;
@@ -227,12 +191,6 @@ void machine_nodes_apply(struct machine *m, const struct machine_command *c,
                          struct machine_result *r)
 {
     switch (c->op) {
-    case MACHINE_OP_JOIN:
-        join(m, c, r);
-        break;
-    case MACHINE_OP_FORGET:
-        forget(m, c, r);
-        break;
     case MACHINE_OP_NODE_ADD:
         add(m, c, r);
         break;
@@ -257,12 +215,6 @@ void machine_nodes_apply(struct machine *m, const struct machine_command *c,
 
 /* ---- what is asked ---- */
 
-uint64_t machine_incarnation(const struct machine *m, uint64_t node_id)
-{
-    unsigned i = place_of(m, node_id);
-    return i < m->n_nodes && m->nodes[i].id == node_id ? m->nodes[i].incarnation : 0;
-}
-
 uint32_t machine_version(const struct machine *m)
 {
     return m->version;
@@ -273,8 +225,6 @@ unsigned machine_nodes(const struct machine *m, struct machine_node ret[MACHINE_
     for (unsigned i = 0; i < m->n_nodes; i++) {
         const struct node *n = &m->nodes[i];
         ret[i] = (struct machine_node){.id = n->id,
-                                       .incarnation = n->incarnation,
-                                       .former = n->former,
                                        .version = n->version,
                                        .plan = (enum machine_plan)n->plan,
                                        .learner = n->learner != 0,

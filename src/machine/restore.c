@@ -131,21 +131,17 @@ static bool load_head(struct loader *l)
            m->version <= machine_version_max();
 }
 
-/* A node without an incarnation must have the plan to be added. What is forced is a plan to remove
- * or to replace one. */
+/* What is forced is a plan to remove a node or to replace one. */
 static bool plan_ok(const struct node *n)
 {
     bool leaves = n->plan == MACHINE_PLAN_REMOVE || n->plan == MACHINE_PLAN_REPLACE;
-    return n->plan <= MACHINE_PLAN_REPLACE &&
-           (n->incarnation != 0 || n->plan == MACHINE_PLAN_ADD) && (leaves || !n->forced);
+    return n->plan <= MACHINE_PLAN_REPLACE && (leaves || !n->forced);
 }
 
 static bool load_node(struct loader *l)
 {
     struct machine *m = l->m;
     struct node n = {.id = fli_read_u64(&l->r)};
-    n.incarnation = fli_read_u64(&l->r);
-    n.former = fli_read_u64(&l->r);
     n.version = fli_read_u32(&l->r);
     n.plan = fli_read_u8(&l->r);
     uint8_t flags = fli_read_u8(&l->r);

@@ -10,7 +10,7 @@
  *   users sealed 1, the last one's number 4
  *   numbers of nodes, users, sessions, grants, idle locks, work, waits and outcomes, 8 each
  *   version of the cluster 4
- *   nodes, by id:                 id 8, incarnation 8, former 8, version 4, plan 1, learner 1
+ *   nodes, by id:                 id 8, version 4, plan 1, learner 1
  *                                 and forced 2 in one byte, address (as a value)
  *   users, by number:             number 4, login 4, then as acl.h says
  *   explicit sessions, by serial: serial 8, deadline 8, ttl 4, lockdelay 4, end of the pause of
@@ -303,8 +303,6 @@ static void put_nodes(struct writer *w, const struct machine *m)
     for (unsigned i = 0; i < m->n_nodes; i++) {
         const struct node *n = &m->nodes[i];
         put_u64(w, n->id);
-        put_u64(w, n->incarnation);
-        put_u64(w, n->former);
         put_u32(w, n->version);
         put_u8(w, n->plan);
         put_u8(w, (uint8_t)(n->learner | n->forced << 1));

@@ -254,12 +254,10 @@ struct wait {
 
 struct node {
     uint64_t id;
-    uint64_t incarnation; /* 0: it has not joined yet */
-    uint64_t former;      /* the incarnation that it replaces, which may not join; 0: none */
-    uint32_t version;     /* the highest version that it knows; 0: not yet told */
-    uint8_t plan;         /* enum machine_plan */
-    uint8_t learner;      /* of a plan to add or replace: whether it is to be a learner */
-    uint8_t forced;       /* of a plan to remove or replace: see MACHINE_NODE_FORCED */
+    uint32_t version; /* the highest version that it knows; 0: not yet told */
+    uint8_t plan;     /* enum machine_plan */
+    uint8_t learner;  /* of a plan to add or replace: whether it is to be a learner */
+    uint8_t forced;   /* of a plan to remove or replace: see MACHINE_NODE_FORCED */
     uint16_t address_len;
     char address[MACHINE_NODE_ADDRESS_MAX + 1];
 };

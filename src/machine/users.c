@@ -237,8 +237,6 @@ static bool is_of_clients(unsigned op)
 {
     switch (op) {
     case MACHINE_OP_INIT:
-    case MACHINE_OP_JOIN:
-    case MACHINE_OP_FORGET:
     case MACHINE_OP_LIMITS:
     case MACHINE_OP_NODE_ADD:
     case MACHINE_OP_NODE_REPLACE:

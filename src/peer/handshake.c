@@ -37,12 +37,6 @@ static bool is_zero(const uint8_t *p, size_t len)
     return true;
 }
 
-bool handshake_is_dated(enum handshake_verdict verdict)
-{
-    return verdict == HANDSHAKE_WELCOME || verdict == HANDSHAKE_OTHER_INCARNATION ||
-           verdict == HANDSHAKE_REMOVED;
-}
-
 void handshake_encode(const struct handshake *h, const struct handshake_formats *formats,
                       uint8_t out[HANDSHAKE_SIZE])
 {
@@ -64,7 +58,7 @@ void handshake_encode(const struct handshake *h, const struct handshake_formats 
     fli_put_u64(out + 32, from->node_id);
     fli_put_u64(out + 40, from->incarnation);
     fli_put_u64(out + 48, h->target);
-    fli_put_u64(out + 56, from->admitted_index);
+    fli_put_u64(out + 56, from->member_index);
     fli_put_u16(out + 64, (uint16_t)address_len);
     fli_put_u16(out + 66, (uint16_t)reason_len);
     fli_put_u16(out + 68, (uint16_t)peer_len);
@@ -103,8 +97,7 @@ static bool identity_fits(const struct handshake *h)
         return from->node_id != 0 && from->incarnation != 0 && from->start.number != 0;
     }
     return from->node_id == 0 && from->incarnation == 0 && from->cluster_id == 0 &&
-           from->members_crc == 0 && from->client_address[0] == '\0' &&
-           (from->admitted_index == 0 || handshake_is_dated((enum handshake_verdict)h->verdict)) &&
+           from->members_crc == 0 && from->client_address[0] == '\0' && from->member_index == 0 &&
            from->peer_address[0] == '\0' && from->start.number == 0 && from->start.nonce == 0 &&
            from->term == 0 && from->last_index == 0;
 }
@@ -135,7 +128,7 @@ int handshake_decode(const uint8_t in[HANDSHAKE_SIZE], const struct handshake_fo
     h.from.node_id = fli_get_u64(in + 32);
     h.from.incarnation = fli_get_u64(in + 40);
     h.target = fli_get_u64(in + 48);
-    h.from.admitted_index = fli_get_u64(in + 56);
+    h.from.member_index = fli_get_u64(in + 56);
     h.from.start.number = fli_get_u64(in + START_OFFSET);
     h.from.start.nonce = fli_get_u64(in + START_OFFSET + 8);
     h.from.term = fli_get_u64(in + LOG_OFFSET);
@@ -184,7 +177,7 @@ const char *handshake_verdict_text(enum handshake_verdict verdict)
         return "its cluster began with other members: give all nodes the same, or join with "
                "--join";
     case HANDSHAKE_OTHER_INCARNATION:
-        return "it knows this node with other data: run CLUSTER FORGET on the leader";
+        return "it knows this node with other data: run fencelock cluster replace";
     case HANDSHAKE_REMOVED:
         return "this node was removed from the cluster";
     case HANDSHAKE_WENT_BACK:

@@ -11,10 +11,10 @@
  *   20     4      checksum of the members that the cluster began with; 0: this node does not know
  *   24     8      cluster id, 0 when not known yet
  *   32     8      sender's node id
- *   40     8      sender's incarnation
+ *   40     8      sender's incarnation: the server that it is in the Raft group
  *   48     8      node id of the one that is meant
- *   56     8      index of the state by which the sender judges who is a member, and in which it
- *                 is one itself; 0: none
+ *   56     8      index of the newest configuration in the sender's log in which it is a member;
+ *                 0: it never was one, as far as it knows
  *   64     2      length of the client address
  *   66     2      length of the reason
  *   68     2      length of the peer address
@@ -30,9 +30,7 @@
  * lead and write entries that the other does not know.
  *
  * A refusal says who is refused and why, and tells nothing about the refusing node: the members'
- * checksum, cluster id, node id, incarnation, addresses and all fields behind them are 0. So is the
- * index, unless the verdict is about who is a member (handshake_is_dated()): a node that is refused
- * by one member and was welcomed by another believes the one that knows more of the log.
+ * checksum, cluster id, node id, incarnation, index, addresses and all fields behind them are 0.
  * The three version numbers are in every handshake. */
 #ifndef PEER_HANDSHAKE_H
 #define PEER_HANDSHAKE_H
@@ -43,7 +41,7 @@
 /* The version of what streams carry. It also rises when log entries get a new command, flag or
  * field, since a node stops at an entry that it does not know. Numbers from 256 up stand for older
  * layouts of the handshake. */
-#define HANDSHAKE_PROTOCOL 6u
+#define HANDSHAKE_PROTOCOL 7u
 #define HANDSHAKE_REASON_MAX 176u /* bytes of a reason, NUL included */
 
 /* The values are sent and must not change. */
@@ -62,7 +60,7 @@ enum handshake_verdict {
                                called */
     HANDSHAKE_OTHER_CLUSTER = 3,     /* another cluster id */
     HANDSHAKE_OTHER_MEMBERS = 4,     /* configured with other members */
-    HANDSHAKE_OTHER_INCARNATION = 5, /* another incarnation than the one that joined */
+    HANDSHAKE_OTHER_INCARNATION = 5, /* an empty one, while the node is a member with its data */
     HANDSHAKE_OTHER_VERSION = 6,     /* of the protocol or of a format */
     HANDSHAKE_REMOVED = 7,           /* it was a member, and is none any more */
     HANDSHAKE_WENT_BACK = 8          /* its data directory is an older copy */
@@ -80,8 +78,8 @@ struct peer_identity {
      * of the log, so nodes with different ones must not meet. 0: the node has begun no cluster, and
      * joins. */
     uint32_t members_crc;
-    /* the index of a state that the node has applied and that has its incarnation; 0: none */
-    uint64_t admitted_index;
+    /* of the newest configuration in its log in which it is a member; 0: none */
+    uint64_t member_index;
     uint16_t version;                        /* the highest that it knows; sent with the
                                                 formats */
     char client_address[MEMBER_ADDRESS_MAX]; /* printable ASCII; may be "" */
@@ -105,12 +103,9 @@ struct handshake {
     enum stream_kind kind;
     uint8_t verdict; /* 0 or enum handshake_verdict */
     uint64_t target;
-    struct peer_identity from; /* all 0 in a refusal, but for the index of a dated one */
+    struct peer_identity from; /* all 0 in a refusal */
     char reason[HANDSHAKE_REASON_MAX];
 };
-
-/* Whether the verdict says at which index of the log it was right. */
-bool handshake_is_dated(enum handshake_verdict verdict);
 
 void handshake_encode(const struct handshake *h, const struct handshake_formats *formats,
                       uint8_t out[HANDSHAKE_SIZE]);

@@ -379,12 +379,12 @@ int transport_start(struct transport *t, char *errmsg, size_t errmsg_size)
     return accept_start(t, errmsg, errmsg_size);
 }
 
-void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t admitted_index,
+void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t member_index,
                            uint32_t members_crc)
 {
     t->self.members_crc = members_crc;
     t->self.cluster_id = cluster_id;
-    t->self.admitted_index = admitted_index;
+    t->self.member_index = member_index;
 }
 
 void transport_set_progress(struct transport *t, uint64_t term, uint64_t last_index)

@@ -90,10 +90,9 @@ struct transport_callbacks {
     /* Hands on a stream from another node: the owner calls stream_start() or stream_close(). */
     void (*accepted)(void *ctx, enum stream_kind kind, const struct peer_identity *peer,
                      struct stream *s);
-    /* A peer answered a call of this node: it welcomed or refused it. index: of the state by which
-     * it judged, see handshake.h. The reason is the peer's, or the meaning of the verdict. May be
-     * NULL. */
-    void (*answered)(void *ctx, uint64_t peer_id, enum handshake_verdict verdict, uint64_t index,
+    /* A peer answered a call of this node: it welcomed or refused it. The reason is the peer's, or
+     * the meaning of the verdict. May be NULL. */
+    void (*answered)(void *ctx, uint64_t peer_id, enum handshake_verdict verdict,
                      const char *reason);
     /* No process listens at a peer: each of its addresses was reached and refused. May be NULL. */
     void (*absent)(void *ctx, uint64_t peer_id);
@@ -121,9 +120,9 @@ uint16_t transport_port(const struct transport *t); /* the port that was bound *
 /* Accepts and dials from now on. 0 or FL_ESYSTEM, with a sentence in errmsg. */
 int transport_start(struct transport *t, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 
-/* Sets the cluster id, once it is known, the node's place in it, and what the cluster began with;
- * they go into all later handshakes. */
-void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t admitted_index,
+/* Sets the cluster id, once it is known, the index of the configuration in which the node is a
+ * member, and what the cluster began with; they go into all later handshakes. */
+void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t member_index,
                            uint32_t members_crc);
 
 /* Checks again the handshakes that wait for a decision. From the loop, not within a callback. */

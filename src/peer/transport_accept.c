@@ -175,7 +175,6 @@ static void answer_refusal(struct pending *p, enum stream_kind kind, uint64_t ta
     answer.kind = kind;
     answer.verdict = (uint8_t)verdict;
     answer.target = target;
-    answer.from.admitted_index = handshake_is_dated(verdict) ? p->t->self.admitted_index : 0;
     snprintf(answer.reason, sizeof answer.reason, "%s", reason);
     p->t->refused++;
     if (send_answer(p, &answer)) {

@@ -82,8 +82,7 @@ static void dial_next(struct dial *d);
 
 /* ---- the answer ---- */
 
-static void dial_refused(struct dial *d, enum handshake_verdict verdict, uint64_t index,
-                         const char *reason)
+static void dial_refused(struct dial *d, enum handshake_verdict verdict, const char *reason)
 {
     struct transport *t = d->t;
     uint64_t id = d->member.id;
@@ -92,7 +91,7 @@ static void dial_refused(struct dial *d, enum handshake_verdict verdict, uint64_
     dial_hang_up(d);
     dial_finish(d, FL_EDENIED, NULL, NULL);
     if (t->cbs.answered != NULL) {
-        t->cbs.answered(t->cbs.ctx, id, verdict, index, reason);
+        t->cbs.answered(t->cbs.ctx, id, verdict, reason);
     }
 }
 
@@ -100,7 +99,6 @@ static void dial_welcome(struct dial *d, const struct handshake *h, struct fli_s
 {
     struct transport *t = d->t;
     uint64_t id = d->member.id;
-    uint64_t index = h->from.admitted_index;
     struct stream *s;
     struct channel *c = d->channel;
     d->channel = NULL;
@@ -111,7 +109,7 @@ static void dial_welcome(struct dial *d, const struct handshake *h, struct fli_s
     }
     dial_finish(d, 0, &h->from, s);
     if (t->cbs.answered != NULL) {
-        t->cbs.answered(t->cbs.ctx, id, HANDSHAKE_WELCOME, index, "");
+        t->cbs.answered(t->cbs.ctx, id, HANDSHAKE_WELCOME, "");
     }
 }
 
@@ -146,7 +144,7 @@ static void dial_check(struct dial *d, struct fli_slice leftover)
     int rv = handshake_decode(d->buf, &t->formats, &h);
     if (rv == FL_EVERSION) {
         handshake_explain_version(d->buf, &t->formats, reason, sizeof reason);
-        dial_refused(d, HANDSHAKE_OTHER_VERSION, 0, reason);
+        dial_refused(d, HANDSHAKE_OTHER_VERSION, reason);
         return;
     }
     if (rv != 0 || h.verdict == 0) {
@@ -155,8 +153,7 @@ static void dial_check(struct dial *d, struct fli_slice leftover)
     }
     enum handshake_verdict verdict = (enum handshake_verdict)h.verdict;
     if (verdict != HANDSHAKE_WELCOME) {
-        dial_refused(d, verdict, h.from.admitted_index,
-                     h.reason[0] != '\0' ? h.reason : handshake_verdict_text(verdict));
+        dial_refused(d, verdict, h.reason[0] != '\0' ? h.reason : handshake_verdict_text(verdict));
         return;
     }
     if (h.from.node_id != d->member.id || h.kind != d->kind) {

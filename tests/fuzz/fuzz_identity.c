@@ -25,16 +25,17 @@ static void check_same(const struct identity *a, const struct identity *b)
 {
     FLI_ASSERT(a->id == b->id && a->incarnation == b->incarnation);
     FLI_ASSERT(a->cluster_id == b->cluster_id && a->bootstrapped == b->bootstrapped);
-    FLI_ASSERT(a->known_index == b->known_index && a->members.n == b->members.n);
+    FLI_ASSERT(a->members.n == b->members.n);
     for (unsigned i = 0; i < a->members.n; i++) {
         FLI_ASSERT(a->members.list[i].id == b->members.list[i].id);
         FLI_ASSERT(strcmp(a->members.list[i].address, b->members.list[i].address) == 0);
     }
-    FLI_ASSERT(a->n_known == b->n_known && a->n_known <= KNOWN_MEMBERS_MAX);
+    FLI_ASSERT(a->n_founders == b->n_founders);
+    FLI_ASSERT(a->n_founders == 0 || a->n_founders == a->members.n);
     FLI_ASSERT(a->joins == b->joins && a->begun_crc == b->begun_crc);
-    for (unsigned i = 0; i < a->n_known; i++) {
-        FLI_ASSERT(a->known[i].id == b->known[i].id);
-        FLI_ASSERT(a->known[i].incarnation == b->known[i].incarnation);
+    for (unsigned i = 0; i < a->n_founders; i++) {
+        FLI_ASSERT(a->founders[i].id == b->founders[i].id);
+        FLI_ASSERT(a->founders[i].incarnation == b->founders[i].incarnation);
     }
 }
 

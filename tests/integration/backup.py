@@ -321,7 +321,7 @@ class Backups(Case):
             for member in new.nodes:
                 with self.assertRaises(RespError):
                     member.call('TOKEN', 'x')
-                self.assertNotIn('joins as', member.process.output())
+                self.assertNotIn('is added to the cluster', member.process.output())
 
     def test_recover_what_a_lost_majority_has_left(self):
         old = Cluster(self.lab, 3).start()

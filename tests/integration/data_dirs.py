@@ -175,9 +175,10 @@ class DataDirs(Case):
         path = os.path.join(node.data, 'identity')
         with open(path, 'rb') as f:
             good = f.read()
-        with open(path, 'wb') as f:
-            f.write(good.replace(b'fencelock-identity 3', b'fencelock-identity 1'))
-        self.refused(node, says=[path, '0.1.0', 'use an empty directory'])
+        for before in (b'1', b'3'):
+            with open(path, 'wb') as f:
+                f.write(good.replace(b'fencelock-identity 4', b'fencelock-identity ' + before))
+            self.refused(node, says=[path, '0.1.0', 'use an empty directory'])
         with open(path, 'wb') as f:
             f.write(good)
         for name in ('metadata1', 'open-1', '0000000000000001-0000000000000009'):

@@ -132,27 +132,19 @@ class DiskFull(Case):
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         self.assertIn(small.address + ' waits for its disk, which is full or slow', done.stderr)
 
-    def test_a_change_of_members_waits_for_room(self):
-        """The identity file is replaced by a new one, for which there is no room. The node goes on as one that has not heard of the
-        change, also when it is started again: of the two that are left both are needed."""
+    def test_a_change_of_members_needs_no_room(self):
+        """Members are in the log, which has room, and in no other file. A node whose disk is full takes part in the change, and is started
+        again with it: of the two that are left both are needed."""
         small, other, gone = self.cluster.nodes
-        def known():
-            with open(os.path.join(small.data, 'identity')) as f:
-                return [line.split()[1] for line in f if line.startswith('known ')]
-        self.assertEqual(known(), ['1', '2', '3'])
         wait_until(lambda: small.info()['log_segments'] >= 3, 'segments that are ready')
         filler = use_up_bytes(small.data)
         gone.kill()
         wait_until(lambda: self.cluster.leader(among=[small, other]).call('CLUSTER', 'REMOVE', gone.id), 'the removal')
-        small.process.wait_output('a change of members waits here')
         token = ask_again(other, 'TOKEN', 'x')
         small.kill()
         small.start()
         self.assertGreater(ask_again(other, 'TOKEN', 'x'), token)
-        small.process.wait_output('a change of members waits here')
-        self.assertEqual(known(), ['1', '2', '3'])
         os.unlink(filler)
-        wait_until(lambda: known() == ['1', '2'], 'the identity file')
         self.assertTrue(small.running())
 
     def tool(self, *args, nodes):

@@ -134,9 +134,8 @@ class Members(MembersCase):
             node = self.joiner(number)
             node.launch()
             self.ask('CLUSTER', 'ADD', number, node.peer)
-            leader.process.wait_output('node %d joins as' % number) # the next step is at the leader's next tick
+            leader.process.wait_output('node %d at %s is added to the cluster' % (number, node.peer)) # the next step is at the leader's next tick
             node.process.pause()
-            leader.process.wait_output('node %d at %s is added to the cluster' % (number, node.peer))
             if 'node %d is a voter' % number not in leader.process.output():
                 return node
             node.kill()

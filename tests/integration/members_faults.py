@@ -15,7 +15,7 @@ from harness import PATIENCE_S, RespError, free_ports, main, wait_until
 from members_lab import ChangingCluster, MembersCase
 
 # What whoever leads says of each step, in their order.
-ADDED = ('joins as', 'is added to the cluster', 'is a voter')
+ADDED = ('is added to the cluster', 'is a voter')
 REMOVED = ('is being removed from the cluster',)
 
 

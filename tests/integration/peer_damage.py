@@ -17,6 +17,7 @@ from faultlab.fault_run import ProxiedCluster
 from harness import ANSWER_S, PATIENCE_S, Case, Deadline, Load, main, seed, wait_until
 
 RAFT_STREAM = 1
+INCARNATION_AT = 40 # in a handshake, src/peer/handshake.h
 APPEND, APPEND_RESULT, VOTE, VOTE_RESULT, TIMEOUT_NOW = 1, 2, 3, 4, 6 # src/consensus/message_codec.h
 TERM_STEP_MAX = 1 << 32                                              # src/consensus/raft_edge.h
 WELCOME_AT, WELCOME = 19, 1                                          # src/peer/handshake.h
@@ -182,7 +183,8 @@ class PeerDamage(PeerCase):
         target = self.cluster.leader()
         sender = self.random.choice([n for n in self.cluster.nodes if n is not target])
         with self.dial(sender, target) as s:
-            s.sendall(frame(kind, struct.pack('<Q', term) + (more or struct.pack('<3QB', sender.id, 0, 0, 1))))
+            candidate, = struct.unpack_from('<Q', self.peers.hellos[sender.id, target.id, RAFT_STREAM], INCARNATION_AT)
+            s.sendall(frame(kind, struct.pack('<Q', term) + (more or struct.pack('<3QB', candidate, 0, 0, 1))))
             deadline = Deadline(5)
             while not deadline.passed():
                 if self.cluster.leader().info()['term'] >= term:

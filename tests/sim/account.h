@@ -113,7 +113,8 @@ struct sim_client_call {
 struct sim_oracle {
     struct sim_joined *joined;
     size_t joined_cap, joined_len;
-    uint64_t seq; /* grows with everything that happens */
+    uint64_t joined_index; /* of the newest configuration that anybody knows to be committed */
+    uint64_t seq;          /* grows with everything that happens */
     raft_index max_index;
     struct sim_applied *applied; /* by index */
     size_t applied_cap;

@@ -440,6 +440,16 @@ static void vote_fire(struct sim *s, struct sim_event *e)
     }
 }
 
+/* The node whose disk is this server of the Raft group; the number of nodes: none. */
+static unsigned node_of(const struct sim *s, uint64_t incarnation)
+{
+    unsigned i = 0;
+    while (i < s->n && s->nodes[i].disk.identity.incarnation != incarnation) {
+        i++;
+    }
+    return i;
+}
+
 uint64_t __real_log_set_hard_state(struct log *l, const struct log_hard_state *hs);
 uint64_t __wrap_log_set_hard_state(struct log *l, const struct log_hard_state *hs);
 
@@ -447,14 +457,15 @@ uint64_t __wrap_log_set_hard_state(struct log *l, const struct log_hard_state *h
 {
     struct sim *s = sim_running;
     struct sim_node *n = s->current;
-    if (!n->ghost && s->vote_until > s->now && hs->vote != 0 && hs->vote != n->index + 1) {
+    unsigned voted = node_of(s, hs->vote);
+    if (!n->ghost && s->vote_until > s->now && hs->vote != 0 && voted < s->n && voted != n->index) {
         s->vote_until = 0;
         uint64_t ms = 20 + sim_below(s, 100);
         n->disk.stalled_until = s->now + ms + 1;
         struct sim_event *e = sim_after(s, ms, vote_fire);
         e->node = n;
         e->life = n->life;
-        e->a = hs->vote - 1;
+        e->a = voted;
     }
     return __real_log_set_hard_state(l, hs);
 }
@@ -491,7 +502,6 @@ static void do_node_fault(struct sim *s, const struct sim_fault *f)
             crash(n, f->ms, false);
             sim_disk_wipe(n);
             n->wiped = true;
-            n->whole = false;
             s->marks->disks_lost++;
         }
         break;
@@ -631,12 +641,10 @@ static void tend_wiped(struct sim_node *n)
         return;
     }
     struct machine *m = fsm_machine(leader->node->fsm);
-    uint64_t known = machine_incarnation(m, n->index + 1);
-    if (known != 0 && known == n->disk.identity.incarnation) {
-        const struct replica *r = leader->node->replica;
-        const struct configuration_server *server =
-            configuration_find(replica_configuration(r), n->index + 1);
-        /* A node that was away for a moment joins again before it loses its vote for a while. */
+    const struct replica *r = leader->node->replica;
+    const struct configuration_server *server =
+        configuration_find(replica_configuration(r), n->index + 1);
+    if (server != NULL && server->incarnation == n->disk.identity.incarnation) {
         struct machine_node node;
         bool planned = machine_node_find(m, n->index + 1, &node) && node.plan != MACHINE_PLAN_NONE;
         bool votes = server != NULL && server->role == CONFIGURATION_VOTER && !planned &&
@@ -648,7 +656,7 @@ static void tend_wiped(struct sim_node *n)
         }
         return;
     }
-    if (known != 0 && leader != n) {
+    if (server != NULL && leader != n) {
         s->current = leader;
         int rv = node_forget(leader->node, n->index + 1, forgotten, n);
         n->forgetting = rv == 0;
@@ -674,7 +682,6 @@ static void tend_dismissed(struct sim_node *n)
                   leader->index + 1);
         n->forgetting = true;
         n->wiped = true;
-        n->whole = true;
         s->marks->nodes_dismissed++;
     }
     s->current = NULL;
@@ -688,6 +695,9 @@ static void tend_fire(struct sim *s, struct sim_event *e)
         struct sim_node *n = &s->nodes[i];
         if (n->power == SIM_DOWN && n->restart_at <= s->now) {
             n->restart_at = SIM_NEVER;
+            if (strstr(n->failed_why, "of no more use") != NULL && !sim_older_is_back(n)) {
+                sim_exchange_disk(n); /* its operator has read that */
+            }
             sim_node_start(n);
         }
         sim_older_tend(n);

@@ -371,7 +371,7 @@ static void on_fatal(void *ctx, int error, const char *message)
     if (n->ghost) {
         return;
     }
-    bool refused = error == FL_EDENIED && n->wiped && !n->whole;
+    bool refused = error == FL_EDENIED && n->wiped;
     bool disk = error == FL_EIO && (n->disk.error_now || n->disk.troubled);
     bool rot = (error == FL_EIO || error == FL_ECORRUPT) && n->rotten;
     SIM_CHECK(s, refused || disk || rot, "node %u halts: %s (%s)", n->index + 1, message,
@@ -397,14 +397,13 @@ static void on_log(void *ctx, int level, const char *part, const char *message)
 
 /* A node that cannot use its disk any more gets an empty one, and is forgotten, as by an
  * operator. */
-static void exchange_disk(struct sim_node *n)
+void sim_exchange_disk(struct sim_node *n)
 {
     struct sim *s = n->sim;
     SIM_TRACE(s, "node %u is given an empty disk", n->index + 1);
     sim_disk_wipe(n);
     n->rotten = false;
     n->wiped = true;
-    n->whole = false;
     n->restart_at = s->now + 200 + sim_below(s, 800);
     s->marks->rot_found++;
 }
@@ -427,7 +426,7 @@ static void not_started(struct sim_node *n, int rv, const char *errmsg)
     SIM_TRACE(s, "node %u does not start: %s", n->index + 1, errmsg);
     n->power = SIM_DOWN;
     if (rot) {
-        exchange_disk(n);
+        sim_exchange_disk(n);
     } else {
         n->restart_at = s->now + 200 + sim_below(s, 800);
     }
@@ -454,16 +453,6 @@ static struct node_config config_of(const struct sim_node *n, const char *dir,
                                 .log_cache_bytes = o->cache_bytes};
 }
 
-/* What a node has put down of the members is from its log, or from a snapshot, and a power cut took
- * neither (oracle.c, 21). */
-static void check_identity(const struct sim_node *n)
-{
-    uint64_t known_index = n->node->identity.known_index;
-    SIM_CHECK(n->sim, known_index <= replica_last_index(n->node->replica),
-              "node %u knows the members as of entry %llu, which is not in its log", n->index + 1,
-              (unsigned long long)known_index);
-}
-
 void sim_node_start(struct sim_node *n)
 {
     struct sim *s = n->sim;
@@ -481,11 +470,11 @@ void sim_node_start(struct sim_node *n)
     n->life++;
     n->paused = false;
     n->failed = 0;
+    n->failed_why[0] = '\0';
     n->turn_at = SIM_NEVER;
     n->lost_ms = 0;
     n->disk.error_now = n->disk.troubled = false;
     n->kill_child = false;
-    n->member_as = 0;
     n->labelled = n->labelled_change = 0;
     s->marks->snapshots_started_from += sim_disk_has_snapshot(n);
     s->current = n;
@@ -513,7 +502,6 @@ void sim_node_start(struct sim_node *n)
     SIM_TRACE(s, "node %u starts, with entries %llu to %llu on disk", n->index + 1,
               (unsigned long long)log_first_index(n->node->log),
               (unsigned long long)log_last_index(n->node->log));
-    check_identity(n);
     sim_promises_started(n);
     n->rotten = false; /* it begins with undamaged bytes, or overwrites them before it reads
                           them */
@@ -542,7 +530,7 @@ static void end_of_life(struct sim_node *n)
         sim_drop(s, e);
     }
     if (n->disk.unseen) {
-        exchange_disk(n);
+        sim_exchange_disk(n);
     }
 }
 
@@ -704,7 +692,7 @@ bool sim_converged(struct sim *s)
 
 static const char *away(const struct sim_node *n)
 {
-    return !n->wiped ? "" : n->whole ? " (had been forgotten)" : " (had lost its disk)";
+    return n->wiped ? " (had lost its disk)" : "";
 }
 
 void sim_nodes_describe(struct sim *s, FILE *out)

@@ -171,9 +171,7 @@
     X(member_left)                                                                                 \
     X(member_giving_way)                                                                           \
     X(member_gone)                                                                                 \
-    X(member_successor)                                                                            \
     X(member_awaited)                                                                              \
-    X(member_joined)                                                                               \
     X(member_learner)                                                                              \
     X(member_settling)                                                                             \
     X(member_voter)                                                                                \

@@ -112,7 +112,6 @@ void sim_member_begin(struct sim_node *n, const struct sim_fault *f)
     n->goes = 0;
     stays_until[n->index] = 0;
     n->wiped = true;
-    n->whole = false;
     n->port = n->change == SIM_CHANGE_REMOVE ? n->port : 2 + (n->port + 1) % 5;
 }
 
@@ -136,10 +135,10 @@ static bool is_whole(const struct sim_node *n, const struct sim_node *leader)
     const struct replica *r = leader->node->replica;
     const struct configuration_server *server =
         configuration_find(replica_configuration(r), n->index + 1);
-    uint64_t known = machine_incarnation(fsm_machine(leader->node->fsm), n->index + 1);
-    return n->power == SIM_UP && known != 0 && known == n->disk.identity.incarnation &&
-           server != NULL && server->role == CONFIGURATION_VOTER &&
-           replica_configuration_committed(r) && sim_knows_all(n, r);
+    return n->power == SIM_UP && server != NULL &&
+           server->incarnation == n->disk.identity.incarnation &&
+           server->role == CONFIGURATION_VOTER && replica_configuration_committed(r) &&
+           sim_knows_all(n, r);
 }
 
 static void end(struct sim_node *n)
@@ -156,12 +155,20 @@ static bool is_moved(const struct sim_node *n, const struct sim_node *leader)
     return is_moved_here(n, r) && replica_configuration_committed(r);
 }
 
+/* The one that OF of CLUSTER REPLACE names. */
+static uint64_t incarnation_of(const struct sim_node *n, const struct sim_node *leader)
+{
+    const struct configuration_server *server =
+        configuration_find(replica_configuration(leader->node->replica), n->index + 1);
+    return server == NULL ? 0 : server->incarnation;
+}
+
 /* Whether the node loses its disk once more, after it has joined and before its operator is done.
  * Then it has to be replaced again. */
 static bool wipe_again(struct sim_node *n, const struct sim_node *leader)
 {
     struct sim *s = n->sim;
-    uint64_t known = machine_incarnation(fsm_machine(leader->node->fsm), n->index + 1);
+    uint64_t known = incarnation_of(n, leader);
     if (s->healed || known == 0 || known != n->disk.identity.incarnation || !sim_node_runs(n) ||
         sim_below(s, 8) != 0) {
         return false;
@@ -171,12 +178,6 @@ static bool wipe_again(struct sim_node *n, const struct sim_node *leader)
     n->goes = known;
     come_back(n, true);
     return true;
-}
-
-/* The one that OF of CLUSTER REPLACE names. */
-static uint64_t incarnation_of(const struct machine_node *node)
-{
-    return node->incarnation != 0 ? node->incarnation : node->former;
 }
 
 void sim_member_tend(struct sim_node *n)
@@ -199,7 +200,7 @@ void sim_member_tend(struct sim_node *n)
         }
         break;
     case SIM_CHANGE_REPLACE:
-        n->goes = n->goes != 0 ? n->goes : incarnation_of(&node);
+        n->goes = n->goes != 0 ? n->goes : incarnation_of(n, leader);
         /* Another plan says nothing: it may still be the one by which the node was added. A disk
          * that was emptied before may have been taken in meanwhile: it stays. */
         if (n->granted || node.plan == MACHINE_PLAN_REPLACE) {

@@ -13,6 +13,8 @@ void sim_members_check_welcome(struct sim_node *by, const struct peer_identity *
 void sim_members_node(struct sim_node *n);
 void sim_members_welcomed(const struct sim_node *n);
 void sim_members_note_answer(struct sim *s, int status);
+/* Somebody is added to the configuration. */
+void sim_members_check_added(const struct sim_node *by, const struct configuration_server *added);
 void sim_members_look(const struct sim_node *by);
 /* operations.c: what operators are told */
 void sim_operations_init(void);

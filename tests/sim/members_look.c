@@ -1,8 +1,10 @@
 /* members_look.c: what must hold of members, whatever an operator asks for; and what a run with
  * many changes of members has reached (--members-heavy).
  *
- *   - A follower of a formed cluster lets in only who has joined. Whoever is only waited for may be
- *     the second one of its name, so the leader alone decides.
+ *   - A node that has a configuration lets in only members; and whoever names a later configuration
+ *     in which it is one. Whoever is only waited for may be the second one of its name, so the
+ *     leader alone decides.
+ *   - No incarnation is added that was a member before; no member is told that it is none.
  *   - What a node knows of the present incarnation of another is never forgotten for an older one.
  *   - A node tells of no entry that is not committed, since the others would miss it later.
  *   - A node that was welcomed notes that its start is known. */
@@ -50,8 +52,9 @@ size_t __wrap_node_starts_message(struct node *n, uint8_t out[STARTS_MESSAGE_MAX
 void sim_members_check_starts(const struct membership *m, const struct starts *before)
 {
     const struct identity *id = m->config.identity;
-    for (unsigned i = 0; i < id->n_known; i++) {
-        const struct identity_known *k = &id->known[i];
+    const struct configuration *c = replica_configuration(m->replica);
+    for (unsigned i = 0; i < c->n; i++) {
+        const struct configuration_server *k = &c->servers[i];
         const struct starts_known *was = starts_find(before, k->id, k->incarnation);
         const struct starts_known *is = starts_find(m->config.starts, k->id, k->incarnation);
         SIM_CHECK(sim_running,
@@ -79,6 +82,20 @@ static void note_incarnation(struct sim *s, uint64_t index, uint64_t id, uint64_
     o->joined[o->joined_len++] = (struct sim_joined){index, id, incarnation};
 }
 
+/* The first node that knows that a configuration is committed tells the judge. */
+static void note_committed(const struct sim_node *by)
+{
+    uint64_t index;
+    const struct configuration *c = replica_committed_configuration(by->node->replica, &index);
+    for (unsigned i = 0; c != NULL && index > by->sim->oracle.joined_index && i < by->sim->n; i++) {
+        const struct configuration_server *server = configuration_find(c, i + 1);
+        note_incarnation(by->sim, index, i + 1, server == NULL ? 0 : server->incarnation);
+    }
+    if (index > by->sim->oracle.joined_index) {
+        by->sim->oracle.joined_index = index;
+    }
+}
+
 /* As of that entry, as the log says; 0: none. */
 static uint64_t incarnation_at(const struct sim *s, uint64_t id, uint64_t index)
 {
@@ -102,66 +119,45 @@ static bool was_ever(const struct sim *s, uint64_t id, uint64_t incarnation)
     return false;
 }
 
-/* What a node goes by is what the log says at the entry that it names. */
-static void check_known(const struct sim_node *n)
-{
-    const struct identity *id = &n->node->identity;
-    for (unsigned i = 0; i < n->sim->n && id->cluster_id != 0; i++) {
-        uint64_t is = identity_known(id, i + 1);
-        uint64_t was = incarnation_at(n->sim, i + 1, id->known_index);
-        SIM_CHECK(n->sim, is == was,
-                  "node %u knows %016llx as node %u at entry %llu, where the log says %016llx",
-                  n->index + 1, (unsigned long long)is, i + 1, (unsigned long long)id->known_index,
-                  (unsigned long long)was);
-    }
-}
-
-/* Nobody who is a member by all that the judge knows is told that it is none; nor who has become
- * one later than that. */
+/* Nobody who is a member by all that the judge knows is told that it is none; nor that it has lost
+ * its data, by whoever knows what the log says. */
 static void check_refused(const struct sim_node *by, const struct peer_identity *peer,
                           enum handshake_verdict verdict)
 {
-    const struct identity *id = &by->node->identity;
     bool none = verdict == HANDSHAKE_REMOVED || verdict == HANDSHAKE_OTHER_INCARNATION;
-    uint64_t at = incarnation_at(by->sim, peer->node_id, id->known_index);
-    uint64_t now = incarnation_at(by->sim, peer->node_id, UINT64_MAX);
-    SIM_CHECK(by->sim, !none || id->cluster_id == 0 || at != peer->incarnation,
+    uint64_t index;
+    note_committed(by);
+    (void)replica_committed_configuration(by->node->replica, &index);
+    index = verdict == HANDSHAKE_REMOVED ? UINT64_MAX : index;
+    SIM_CHECK(by->sim, !none || incarnation_at(by->sim, peer->node_id, index) != peer->incarnation,
               "node %u tells member %llu that it is none", by->index + 1,
               (unsigned long long)peer->node_id);
-    SIM_CHECK(by->sim,
-              verdict != HANDSHAKE_REMOVED || now != peer->incarnation ||
-                  peer->admitted_index <= id->known_index,
-              "node %u tells node %llu that it was removed, and has not heard that it joined",
-              by->index + 1, (unsigned long long)peer->node_id);
 }
 
-/* An incarnation that was forgotten joins again only if it is on that node's disk. */
-static void check_joins(const struct sim_node *by, const struct machine_command *c)
+void sim_members_check_added(const struct sim_node *by, const struct configuration_server *added)
 {
-    const struct sim *s = by->sim;
-    uint64_t is = s->nodes[c->number - 1].disk.identity.incarnation;
-    SIM_CHECK(by->sim,
-              is == c->number2 || !was_ever(s, c->number, c->number2) ||
-                  incarnation_at(s, c->number, UINT64_MAX) == c->number2,
-              "node %u lets an incarnation of node %llu join that was forgotten", by->index + 1,
-              (unsigned long long)c->number);
+    sim_operations_joins(by, added->id, added->incarnation);
+    SIM_CHECK(by->sim, !was_ever(by->sim, added->id, added->incarnation),
+              "node %u adds an incarnation of node %llu that was a member before", by->index + 1,
+              (unsigned long long)added->id);
 }
 
 /* Whether this node may speak with that incarnation, by the log that it knows. */
 static bool may_be_let_in(const struct sim_node *by, const struct peer_identity *peer)
 {
-    const struct identity *id = &by->node->identity;
-    uint64_t known = identity_known(id, peer->node_id);
+    uint64_t index;
+    const struct configuration *now = replica_configuration(by->node->replica);
+    const struct configuration *then = replica_committed_configuration(by->node->replica, &index);
     struct machine_node e;
-    if (id->cluster_id == 0 || known == peer->incarnation) {
+    if (now->n == 0 || configuration_server(now, peer->incarnation) != NULL ||
+        (then != NULL && configuration_server(then, peer->incarnation) != NULL) ||
+        peer->member_index > replica_configuration_index(by->node->replica)) {
         return true;
     }
-    if (peer->admitted_index > id->known_index) {
-        return incarnation_at(by->sim, peer->node_id, peer->admitted_index) == peer->incarnation;
-    }
-    return known == 0 && proposer_is_open(by->node->proposer) &&
+    return peer->member_index == 0 && configuration_find(now, peer->node_id) == NULL &&
+           proposer_is_open(by->node->proposer) &&
            machine_node_find(fsm_machine(by->node->fsm), peer->node_id, &e) &&
-           e.plan == MACHINE_PLAN_ADD && e.former != peer->incarnation;
+           e.plan == MACHINE_PLAN_ADD;
 }
 
 void sim_members_check_welcome(struct sim_node *by, const struct peer_identity *peer,
@@ -196,18 +192,18 @@ void sim_members_welcomed(const struct sim_node *n)
               "node %u was welcomed, and has not noted that its start is known", n->index + 1);
 }
 
-/* A node whose log says that it was removed ends. One that is to come back as it is goes on. */
+/* A node whose log says that it was removed ends. */
 void sim_members_node(struct sim_node *n)
 {
-    const struct identity *id = &n->node->identity;
-    struct machine_node e;
-    bool is = id->cluster_id != 0 && identity_known(id, id->id) == id->incarnation;
-    check_known(n);
-    bool comes_back =
-        machine_node_find(fsm_machine(n->node->fsm), id->id, &e) && e.former != id->incarnation;
-    SIM_CHECK(n->sim, is || comes_back || n->member_as != id->incarnation,
+    uint64_t index;
+    const struct replica *r = n->node->replica;
+    const struct configuration *c = replica_committed_configuration(r, &index);
+    uint64_t was = replica_member_index(r);
+    note_committed(n);
+    SIM_CHECK(n->sim,
+              c == NULL || was == 0 || was >= index ||
+                  configuration_server(c, n->disk.identity.incarnation) != NULL,
               "node %u was removed, knows it, and goes on", n->index + 1);
-    n->member_as = is ? id->incarnation : n->member_as;
 }
 
 /* ---- plans ---- */
@@ -234,16 +230,10 @@ static void check_end(const struct sim_node *n, const struct machine_command *c)
     struct machine_node e = {.plan = MACHINE_PLAN_NONE};
     bool committed = replica_configuration_index(r) <= raft_commit_index(n->raft);
     (void)machine_node_find(fsm_machine(n->node->fsm), c->number, &e);
-    SIM_CHECK(n->sim, c->op != MACHINE_OP_FORGET || (committed && server == NULL),
-              "node %llu is to be forgotten, and has not left", (unsigned long long)c->number);
-    SIM_CHECK(
-        n->sim,
-        c->op != MACHINE_OP_NODE_SETTLED ||
-            (committed && server != NULL && (server->role == CONFIGURATION_VOTER || e.learner)),
-        "the plan for node %llu is to end, and it is not carried out",
-        (unsigned long long)c->number);
-    SIM_CHECK(n->sim, c->op != MACHINE_OP_JOIN || e.incarnation == 0,
-              "node %llu is to join, and has joined", (unsigned long long)c->number);
+    bool is_there = server != NULL && (server->role == CONFIGURATION_VOTER || e.learner);
+    SIM_CHECK(n->sim, committed && (e.plan == MACHINE_PLAN_ADD ? is_there : server == NULL),
+              "the plan for node %llu is to end, and it is not carried out",
+              (unsigned long long)c->number);
 }
 
 int __real_proposer_add(struct proposer *p, struct node_ticket *t, const void *command, size_t len,
@@ -265,11 +255,7 @@ int __wrap_proposer_add(struct proposer *p, struct node_ticket *t, const void *c
         sim_operations_submitted(sim_running->current, &c);
     } else if (c.op == MACHINE_OP_NODE_ADD) {
         sim_operations_submitted(sim_running->current, &c);
-    } else if (c.op == MACHINE_OP_JOIN) {
-        check_joins(sim_running->current, &c);
-        sim_operations_joins(sim_running->current, c.number, c.number2);
-        check_end(sim_running->current, &c);
-    } else if (c.op == MACHINE_OP_FORGET || c.op == MACHINE_OP_NODE_SETTLED) {
+    } else if (c.op == MACHINE_OP_NODE_SETTLED) {
         check_end(sim_running->current, &c);
     }
     return rv;
@@ -297,9 +283,7 @@ enum sim_member_state {
     SIM_MEMBER_LEFT,       /* and none any more */
     SIM_MEMBER_GIVING_WAY, /* to be replaced, and a member */
     SIM_MEMBER_GONE,       /* and none any more */
-    SIM_MEMBER_SUCCESSOR,  /* awaited, and the one before may not come back */
     SIM_MEMBER_AWAITED,
-    SIM_MEMBER_JOINED, /* and no member yet */
     SIM_MEMBER_LEARNER,
     SIM_MEMBER_SETTLING, /* a voter, and the plan stands yet */
     SIM_MEMBER_VOTER,
@@ -312,7 +296,7 @@ static enum sim_member_state state_of(const struct sim_node *by, uint64_t id)
         configuration_find(replica_configuration(by->node->replica), id);
     struct machine_node e;
     if (!machine_node_find(fsm_machine(by->node->fsm), id, &e)) {
-        return SIM_MEMBER_NONE;
+        return server == NULL ? SIM_MEMBER_NONE : SIM_MEMBER_VOTER;
     }
     switch (e.plan) {
     case MACHINE_PLAN_REMOVE:
@@ -320,8 +304,7 @@ static enum sim_member_state state_of(const struct sim_node *by, uint64_t id)
     case MACHINE_PLAN_REPLACE:
         return server != NULL ? SIM_MEMBER_GIVING_WAY : SIM_MEMBER_GONE;
     case MACHINE_PLAN_ADD:
-        return e.incarnation == 0 ? (e.former != 0 ? SIM_MEMBER_SUCCESSOR : SIM_MEMBER_AWAITED)
-               : server == NULL   ? SIM_MEMBER_JOINED
+        return server == NULL                          ? SIM_MEMBER_AWAITED
                : server->role == CONFIGURATION_LEARNER ? SIM_MEMBER_LEARNER
                                                        : SIM_MEMBER_SETTLING;
     default:
@@ -337,9 +320,7 @@ static void note_state(struct sim_marks *marks, enum sim_member_state state)
         [SIM_MEMBER_LEFT] = &marks->member_left,
         [SIM_MEMBER_GIVING_WAY] = &marks->member_giving_way,
         [SIM_MEMBER_GONE] = &marks->member_gone,
-        [SIM_MEMBER_SUCCESSOR] = &marks->member_successor,
         [SIM_MEMBER_AWAITED] = &marks->member_awaited,
-        [SIM_MEMBER_JOINED] = &marks->member_joined,
         [SIM_MEMBER_LEARNER] = &marks->member_learner,
         [SIM_MEMBER_SETTLING] = &marks->member_settling,
         [SIM_MEMBER_VOTER] = &marks->member_voter,
@@ -354,8 +335,6 @@ void sim_members_look(const struct sim_node *by)
     for (unsigned i = 0; i < by->sim->n; i++) {
         struct sim_node *n = &by->sim->nodes[i];
         enum sim_member_state state = state_of(by, i + 1);
-        note_incarnation(by->sim, by->applying, i + 1,
-                         machine_incarnation(fsm_machine(by->node->fsm), i + 1));
         if (state != n->seen) {
             n->seen = state;
             note_state(by->sim->marks, state);
@@ -475,7 +454,7 @@ void sim_members_mistake(struct sim *s)
         break;
     default:
         what.kind = NODE_CHANGE_REPLACE;
-        what.incarnation = e.incarnation + 1;
+        what.incarnation = 1; /* nobody's */
         break;
     }
     s->current = leader;

@@ -28,6 +28,11 @@ int transport_create(uv_loop_t *loop, const struct transport_config *config,
     return 0;
 }
 
+uint16_t transport_port(const struct transport *t)
+{
+    return (uint16_t)t->node->listens;
+}
+
 void transport_log(struct transport *t, int level, const char *fmt, ...)
 {
     char text[256];
@@ -53,12 +58,12 @@ void transport_destroy(struct transport *t)
     }
 }
 
-void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t admitted_index,
+void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t member_index,
                            uint32_t members_crc)
 {
     t->self.members_crc = members_crc;
     t->self.cluster_id = cluster_id;
-    t->self.admitted_index = admitted_index;
+    t->self.member_index = member_index;
 }
 
 void transport_set_progress(struct transport *t, uint64_t term, uint64_t last_index)
@@ -238,8 +243,7 @@ static void check_answer(struct sim_dial *d, struct transport *t)
         return;
     }
     dial_ended(d, d->verdict == HANDSHAKE_WELCOME ? 0 : FL_EDENIED);
-    t->cbs.answered(t->cbs.ctx, d->to->index + 1, d->verdict,
-                    handshake_is_dated(d->verdict) ? d->answer.admitted_index : 0, d->reason);
+    t->cbs.answered(t->cbs.ctx, d->to->index + 1, d->verdict, d->reason);
     if (d->verdict == HANDSHAKE_WELCOME) {
         sim_members_welcomed(t->node);
     }

@@ -115,7 +115,6 @@ static void put_back(struct sim_node *n)
     n->older.device = NULL;
     n->older.phase = SIM_OLDER_BACK;
     n->wiped = true;
-    n->whole = false;
     n->restart_at = s->now + BACK_MS;
     s->marks->older_copies++;
 }

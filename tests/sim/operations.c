@@ -62,6 +62,7 @@ static void check_answer(const struct operation *o, int status)
     struct sim *s = o->of->sim;
     struct submitted *p = submitted_by(o);
     bool move = o->kind == NODE_CHANGE_MOVE;
+    struct machine_node e;
     bool refused = status == FL_EBUSY || status == FL_ENOTFOUND || status == FL_ELIMIT;
     SIM_CHECK(s, !o->over, "a change of node %llu has two answers", (unsigned long long)o->id);
     SIM_CHECK(s, status != 0 || move || (p != NULL && p->done),
@@ -69,8 +70,9 @@ static void check_answer(const struct operation *o, int status)
               (unsigned long long)o->id);
     SIM_CHECK(s,
               status != 0 || o->kind != NODE_CHANGE_FORGET ||
-                  machine_incarnation(fsm_machine(o->of->node->fsm), o->id) == 0,
-              "node %llu is said to be forgotten, and is known", (unsigned long long)o->id);
+                  !machine_node_find(fsm_machine(o->of->node->fsm), o->id, &e) ||
+                  e.plan != MACHINE_PLAN_REPLACE,
+              "node %llu is said to be forgotten, and has not left", (unsigned long long)o->id);
     SIM_CHECK(s, !refused || p == NULL || !p->done,
               "a change of node %llu is answered %s, and is made", (unsigned long long)o->id,
               fl_err_name(status));
@@ -138,10 +140,11 @@ void sim_operations_submitted(const struct sim_node *by, const struct machine_co
 /* One that leaves withdraws the plans by which others were to leave. */
 static void note_leaves(const struct sim *s, const struct submitted *p)
 {
-    const struct machine *m = fsm_machine(s->current->node->fsm);
+    const struct configuration *c = replica_configuration(s->current->node->replica);
     memset(giving_way, 0, sizeof giving_way);
     if (p->id <= SIM_NODES_MAX && p->bars) {
-        giving_way[p->id] = machine_incarnation(m, p->id);
+        const struct configuration_server *server = configuration_find(c, p->id);
+        giving_way[p->id] = server == NULL ? 0 : server->incarnation;
     }
 }
 
@@ -171,7 +174,7 @@ void sim_operations_applied(const struct sim *s, const struct machine_command *c
     }
     if (found != NULL && found->done && c->op != MACHINE_OP_NODE_ADD) {
         note_leaves(s, found);
-    } else if (c->op == MACHINE_OP_FORGET && r->code == MACHINE_DONE &&
+    } else if (c->op == MACHINE_OP_NODE_SETTLED && r->code == MACHINE_DONE &&
                c->number <= SIM_NODES_MAX) {
         barred[c->number] = giving_way[c->number] != 0 ? giving_way[c->number] : barred[c->number];
         giving_way[c->number] = 0;

@@ -14,7 +14,7 @@
 #include <string.h>
 
 struct vote {
-    uint64_t node, incarnation, term, candidate;
+    uint64_t incarnation, term, candidate; /* both are servers of the Raft group */
 };
 
 /* What one node has confirmed to another in a term. */
@@ -99,7 +99,7 @@ static void note_vote(const struct sim_node *n, uint64_t term, uint64_t candidat
         }
     }
     k->votes = sim_grow(k->votes, &k->votes_cap, k->votes_len + 1, sizeof *k->votes);
-    k->votes[k->votes_len++] = (struct vote){n->index + 1, incarnation, term, candidate};
+    k->votes[k->votes_len++] = (struct vote){incarnation, term, candidate};
 }
 
 static void note_confirmed(const struct sim_node *n, uint64_t to, uint64_t term, uint64_t index)
@@ -169,9 +169,9 @@ void sim_promises_said(const struct sim_node *n, uint64_t to, uint8_t type,
         check_hands_over(n, to);
     }
     if (votes) {
-        note_vote(n, m->request_vote_result.term, to);
+        note_vote(n, m->request_vote_result.term, log_get_hard_state(n->node->log).vote);
     } else if (stands) {
-        note_vote(n, m->request_vote.term, n->index + 1);
+        note_vote(n, m->request_vote.term, n->disk.identity.incarnation);
     } else if (confirms) {
         note_confirmed(n, to, m->append_entries_result.term,
                        m->append_entries_result.last_log_index);
@@ -252,11 +252,12 @@ void sim_promises_started(const struct sim_node *n)
 
 /* ---- what a leader counts ---- */
 
-static bool has_voted(const struct sim_promises *k, uint64_t id, uint64_t term, uint64_t candidate)
+static bool has_voted(const struct sim_promises *k, uint64_t incarnation, uint64_t term,
+                      uint64_t candidate)
 {
     for (size_t i = k->votes_len; i > 0; i--) {
         const struct vote *v = &k->votes[i - 1];
-        if (v->node == id && v->term == term && v->candidate == candidate) {
+        if (v->incarnation == incarnation && v->term == term && v->candidate == candidate) {
             return true;
         }
     }
@@ -269,7 +270,8 @@ static void check_elected(const struct sim_node *n, uint64_t term)
     unsigned votes = 0;
     for (unsigned i = 0; i < c->n; i++) {
         votes += c->servers[i].role == CONFIGURATION_VOTER &&
-                 has_voted(promises_of(n), c->servers[i].id, term, n->index + 1);
+                 has_voted(promises_of(n), c->servers[i].incarnation, term,
+                           n->disk.identity.incarnation);
     }
     SIM_CHECK(n->sim, configuration_voters(c) <= 1 || votes > configuration_voters(c) / 2,
               "node %u leads term %llu with %u votes of %u", n->index + 1, ull(term), votes,
@@ -341,7 +343,7 @@ static void check_configuration(const struct sim_node *n)
     bool same = core->n == c->n;
     for (unsigned i = 0; i < c->n && same; i++) {
         int role = c->servers[i].role == CONFIGURATION_VOTER ? RAFT_VOTER : RAFT_STANDBY;
-        same = core->servers[i].id == c->servers[i].id && core->servers[i].role == role &&
+        same = core->servers[i].id == c->servers[i].incarnation && core->servers[i].role == role &&
                strcmp(core->servers[i].address, c->servers[i].address) == 0;
     }
     SIM_CHECK(n->sim, same, "the core of node %u has another configuration than its log",

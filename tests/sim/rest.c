@@ -60,13 +60,13 @@ static bool knows(const struct sim_node *n, const struct sim_node *of)
     const struct starts_known *k =
         starts_find(&n->disk.starts, of->index + 1, of->disk.identity.incarnation);
     return k != NULL && start_is(k->start, of->node->starts.starts.own) && k->index >= rested &&
-           identity_known(&n->disk.identity, of->index + 1) == of->disk.identity.incarnation;
+           configuration_server(replica_configuration(n->node->replica),
+                                of->disk.identity.incarnation) != NULL;
 }
 
 static bool has_noted(const struct sim_node *n)
 {
-    bool all = n->disk.starts.next.number >= STARTS_RECORDED &&
-               n->disk.identity.known_index >= replica_configuration_index(n->node->replica);
+    bool all = n->disk.starts.next.number >= STARTS_RECORDED;
     for (unsigned i = 0; i < n->sim->n; i++) {
         all = all && (i == n->index || knows(n, &n->sim->nodes[i]));
     }

@@ -106,17 +106,17 @@ static void change(struct sim *s, const struct node_change *what)
 static bool is_no_member(const struct sim_node *n)
 {
     const struct sim_node *leader = sim_leader(n->sim);
+    struct machine_node node;
     return leader != NULL && leader != n &&
            configuration_find(replica_configuration(leader->node->replica), n->index + 1) == NULL &&
            replica_configuration_committed(leader->node->replica) &&
-           machine_incarnation(fsm_machine(leader->node->fsm), n->index + 1) == 0;
+           !machine_node_find(fsm_machine(leader->node->fsm), n->index + 1, &node);
 }
 
 /* The operator of faults.c brings it back, in the end. */
 static void leave_to_operator(struct sim_node *n)
 {
     n->wiped = true;
-    n->whole = false;
     n->change = SIM_CHANGE_REMOVE;
     n->keeps_disk = false;
 }

@@ -206,11 +206,11 @@ struct sim_node {
     uint64_t failed;                    /* told to end itself: error, else 0 */
     char failed_why[200];
     uint64_t restart_at;
-    bool wiped;             /* since its disk was lost it has not been a voter that is up to date */
-    bool granted;           /* the change that was asked for last */
-    uint64_t goes;          /* the incarnation that its operator replaces */
-    bool whole, forgetting; /* whole: with wiped: it was forgotten and has lost nothing */
-    bool rotten;            /* its disk is, and nobody has noticed yet */
+    bool wiped;    /* since its disk was lost it has not been a voter that is up to date */
+    bool granted;  /* the change that was asked for last */
+    uint64_t goes; /* the incarnation that its operator replaces */
+    bool forgetting;
+    bool rotten; /* its disk is, and nobody has noticed yet */
     struct sim_older older;
     enum sim_change {
         SIM_CHANGE_NONE,
@@ -224,7 +224,6 @@ struct sim_node {
     uint64_t asked_life;    /* of that one */
     unsigned seen;          /* its state as a member, see members_look.c */
     bool joins;             /* its directory was begun to join */
-    uint64_t member_as;     /* the incarnation as which it has been one */
     unsigned port, listens; /* that its operator has given it; at which it is to be reached */
     uint64_t late_until[SIM_LATE_KINDS];
     uint64_t dismiss_until; /* it is cut off, and an operator tries to have it forgotten */
@@ -592,7 +591,8 @@ void sim_nodes_init(struct sim *s);
 void sim_nodes_fini(struct sim *s);
 void sim_node_start(struct sim_node *n);
 void sim_node_crash(struct sim_node *n, bool power); /* power: of the machine, not the process */
-void sim_node_stop(struct sim_node *n);              /* gracefully */
+void sim_node_stop(struct sim_node *n);
+void sim_exchange_disk(struct sim_node *n); /* for an empty one */ /* gracefully */
 void sim_node_pause(struct sim_node *n);
 void sim_node_resume(struct sim_node *n);
 bool sim_node_runs(const struct sim_node *n); /* up, paused or not */

@@ -154,15 +154,6 @@ static void check_moves(const struct sim_node *leader, const struct configuratio
               "node %llu moves while %u of the %u others are connected", ull(is->id), up, others);
 }
 
-/* Else it could not vote when it is started again, and has not heard that it is a voter. */
-static void check_promoted(const struct sim_node *leader, uint64_t id)
-{
-    const struct identity *of = &leader->sim->nodes[id - 1].disk.identity;
-    uint64_t incarnation = machine_incarnation(fsm_machine(leader->node->fsm), id);
-    SIM_CHECK(leader->sim, of->incarnation != incarnation || identity_known(of, id) == incarnation,
-              "node %llu gets a vote, and has not on its disk that it is a member", ull(id));
-}
-
 static unsigned compare(const struct sim_node *leader, const struct configuration *was,
                         const struct configuration *is)
 {
@@ -179,8 +170,8 @@ static unsigned compare(const struct sim_node *leader, const struct configuratio
         bool votes = now->role == CONFIGURATION_VOTER &&
                      (before == NULL || before->role != CONFIGURATION_VOTER);
         bool moves = before != NULL && strcmp(before->address, now->address) != 0;
-        if (votes && before != NULL) {
-            check_promoted(leader, now->id);
+        if (before == NULL || before->incarnation != now->incarnation) {
+            sim_members_check_added(leader, now);
         }
         if (moves) {
             check_moves(leader, now, is);
@@ -190,8 +181,8 @@ static unsigned compare(const struct sim_node *leader, const struct configuratio
     return differ;
 }
 
-/* Whoever gets a vote has on disk that it is a member, as of the change that made it a learner.
- * Otherwise it could give none after a start that finds no more than its disk has (adr 37). */
+/* Whoever gets a vote has the change that made it a learner on its disk. Otherwise it could give
+ * none after a start that finds no more than its disk has. */
 static void check_knows_itself(const struct sim_node *leader, const struct configuration *was,
                                const struct configuration *now, uint64_t index)
 {
@@ -199,14 +190,10 @@ static void check_knows_itself(const struct sim_node *leader, const struct confi
         uint64_t id = now->servers[i].id;
         const struct configuration_server *before = configuration_find(was, id);
         const struct sim_node *n = &leader->sim->nodes[id - 1];
-        const struct identity *disk = &n->disk.identity;
         bool raised = now->servers[i].role == CONFIGURATION_VOTER && before != NULL &&
                       before->role == CONFIGURATION_LEARNER;
-        bool lost = !n->disk.has_identity ||
-                    disk->incarnation != identity_known(&leader->node->identity, id);
-        SIM_CHECK(leader->sim,
-                  !raised || lost ||
-                      (membership_admitted_index(disk) != 0 && disk->known_index >= index),
+        bool lost = n->node == NULL || n->disk.identity.incarnation != now->servers[i].incarnation;
+        SIM_CHECK(leader->sim, !raised || lost || replica_is_on_disk(n->node->replica, index),
                   "node %llu gets a vote, and has not on disk that it is a member", ull(id));
     }
 }

@@ -1,7 +1,8 @@
 /* tables.c: whom a node knows, talks to and sends to, after every step.
  *
- *   - It lists the members of its configuration at their addresses, but for those who know more
- *     than it does. Its transport has the same list. When all is well again, it lists nobody else.
+ *   - It lists the members of its configuration at their addresses, but for those who know as much
+ *     as it does and say where they are. Its transport has the same list. When all is well again,
+ *     it lists nobody else.
  *   - It has streams of one incarnation, and one start, of another node at a time. One on which a
  *     snapshot comes may outlast its start.
  *   - Who does not lead sends no snapshot. */
@@ -11,13 +12,12 @@
 
 #include <string.h>
 
-static bool is_guest(const struct membership *m, uint64_t id)
+/* Its own word counts; of this node what it listens at. */
+static bool tells_address(const struct membership *m, uint64_t id)
 {
-    unsigned i = 0;
-    while (i < GUESTS_MAX && m->guests[i].id != id) {
-        i++;
-    }
-    return i < GUESTS_MAX;
+    const struct member_state *p = membership_find(m, id);
+    return id == m->config.identity->id ||
+           (p != NULL && p->address[0] != '\0' && membership_knows_as_much(m, p->told_index));
 }
 
 static bool is_awaited(const struct sim_node *n, uint64_t id)
@@ -35,7 +35,7 @@ static void check_members(const struct sim_node *n)
         const struct member *listed = members_find(&m->members, is->id);
         SIM_CHECK(n->sim, listed != NULL, "node %u does not list member %llu", n->index + 1,
                   ull(is->id));
-        SIM_CHECK(n->sim, strcmp(listed->address, is->address) == 0 || is_guest(m, is->id),
+        SIM_CHECK(n->sim, strcmp(listed->address, is->address) == 0 || tells_address(m, is->id),
                   "node %u lists member %llu at %s, and it is at %s", n->index + 1, ull(is->id),
                   listed->address, is->address);
     }

@@ -302,7 +302,6 @@ void sim_wire_took(struct sim_node *n, unsigned from, uint8_t type, struct fli_s
 {
     struct starts_message told;
     if (type != STARTS_MESSAGE_TYPE || n->failed != 0 || n->node->phase >= PHASE_CLOSE ||
-        membership_is_stranger(n->node->membership, from) ||
         n->sim->orders.sabotage == SIM_SABOTAGE_OLDER_COPIES ||
         starts_message_decode(body, &told) != 0) {
         return;
@@ -312,7 +311,8 @@ void sim_wire_took(struct sim_node *n, unsigned from, uint8_t type, struct fli_s
         if (k->id == n->node->id && k->incarnation == n->node->identity.incarnation) {
             SIM_CHECK(n->sim, !start_is_past(n->node->starts.starts.own, k->start),
                       "node %u hears that its start is over, and goes on", n->index + 1);
-        } else if (identity_known(&n->node->identity, k->id) == k->incarnation) {
+        } else if (configuration_server(replica_configuration(n->node->replica), k->incarnation) !=
+                   NULL) {
             check_hung_up(n, k);
         }
     }

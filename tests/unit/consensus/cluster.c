@@ -202,11 +202,15 @@ void cluster_run_ms(struct cluster *c, unsigned ms)
     (void)run_until(c, never, NULL, ms);
 }
 
-/* Each node has a stream of messages to each other. */
+/* Each node has the first entry on its disk, and a stream of messages to each other. */
 static bool has_streams(void *ctx)
 {
     struct cluster *c = ctx;
     for (unsigned i = 0; i < c->n; i++) {
+        const struct replica *r = c->nodes[i].node->replica;
+        if (replica_last_index(r) == 0 || !replica_is_on_disk(r, replica_last_index(r))) {
+            return false;
+        }
         for (unsigned j = 0; j < c->n; j++) {
             if (i != j && !outbound_is_up(c->nodes[i].node->outbound, j + 1)) {
                 return false;

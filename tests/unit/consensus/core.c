@@ -9,7 +9,7 @@ struct configuration core_servers(unsigned n)
     for (unsigned i = 1; i <= n; i++) {
         char address[8];
         snprintf(address, sizeof address, "s%u:1", i);
-        assert_int_equal(configuration_add(&c, i, address, CONFIGURATION_VOTER), 0);
+        assert_int_equal(configuration_add(&c, i, i, address, CONFIGURATION_VOTER), 0);
     }
     return c;
 }

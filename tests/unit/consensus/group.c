@@ -122,6 +122,12 @@ static void deliver_due(struct group *g)
 
 /* ---- what a replica calls back ---- */
 
+/* A server that is in no configuration here has the number that it was given. */
+static uint64_t number_of_cb(void *ctx, uint64_t incarnation)
+{
+    return incarnation == UINT64_MAX ? 0 : incarnation;
+}
+
 static void send_cb(void *ctx, uint64_t peer_id, const struct message_body *body)
 {
     struct group_server *s = ctx;
@@ -197,7 +203,8 @@ void group_init(struct group *g, unsigned n)
         s->id = i + 1;
         s->sim = sim_device_create(i + 1);
         fli_buf_init(&s->state, (size_t)64 << 20);
-        assert_int_equal(configuration_add(&g->conf, s->id, address, CONFIGURATION_VOTER), 0);
+        assert_int_equal(configuration_add(&g->conf, s->id, s->id, address, CONFIGURATION_VOTER),
+                         0);
     }
 }
 
@@ -283,6 +290,7 @@ int group_try_up(struct group *g, unsigned i)
     struct machine *m = s->meta.index == 0 ? NULL : decode(&s->state);
     assert_int_equal(fsm_create(&fc, m, &s->fsm), 0);
     struct replica_config rc = {.id = s->id,
+                                .incarnation = s->id,
                                 .address = "me",
                                 .log = s->log,
                                 .fsm = s->fsm,
@@ -292,6 +300,7 @@ int group_try_up(struct group *g, unsigned i)
                                 .in_flight = g->in_flight,
                                 .seed = (unsigned)(g->seed * 1000 + s->id),
                                 .ctx = s,
+                                .number_of = number_of_cb,
                                 .send = send_cb,
                                 .snapshot_wanted = wanted_cb,
                                 .sends_snapshot = sends_cb,

@@ -7,7 +7,7 @@
 static void add(struct configuration *c, uint64_t id, const char *address,
                 enum configuration_role role)
 {
-    assert_int_equal(configuration_add(c, id, address, role), 0);
+    assert_int_equal(configuration_add(c, id, id, address, role), 0);
 }
 
 static struct configuration sample(void)
@@ -31,6 +31,33 @@ static struct configuration largest(void)
         add(&c, UINT64_MAX - i, address, CONFIGURATION_VOTER);
     }
     return c;
+}
+
+/* A log that began with a restored state has none before its members have met. */
+TEST(there_may_be_no_server)
+{
+    struct configuration none = {0};
+    struct configuration back = {.n = 7};
+    uint8_t bytes[CONFIGURATION_SIZE_MAX];
+    size_t len = configuration_encode(&none, bytes);
+    assert_int_equal(configuration_decode(bytes, len, &back), 0);
+    assert_memory_equal(&back, &none, sizeof back);
+}
+
+TEST(a_server_is_an_incarnation)
+{
+    struct configuration c = {.cluster_id = 5};
+    assert_int_equal(configuration_add(&c, 2, 77, "b:1", CONFIGURATION_VOTER), 0);
+    assert_int_equal(configuration_add(&c, 1, UINT64_MAX, "a:1", CONFIGURATION_LEARNER), 0);
+    assert_int_equal(configuration_server(&c, 77)->id, 2);
+    assert_int_equal(configuration_server(&c, UINT64_MAX)->id, 1);
+    assert_null(configuration_server(&c, 2));
+    assert_null(configuration_server(&c, 0));
+    struct raft_configuration core;
+    configuration_to_raft(&c, &core);
+    assert_int_equal(core.n, 2);
+    assert_true(core.servers[0].id == UINT64_MAX && core.servers[1].id == 77);
+    raft_configuration_close(&core);
 }
 
 TEST(servers_stand_in_order)
@@ -59,16 +86,18 @@ TEST(what_does_not_fit_is_refused)
     char longest[MEMBER_ADDRESS_MAX + 1];
     memset(longest, 'x', sizeof longest);
     longest[MEMBER_ADDRESS_MAX] = '\0';
-    assert_int_equal(configuration_add(&c, 0, "a", CONFIGURATION_VOTER), FL_EINVAL);
-    assert_int_equal(configuration_add(&c, 2, "", CONFIGURATION_VOTER), FL_EINVAL);
-    assert_int_equal(configuration_add(&c, 30, "a", CONFIGURATION_VOTER), FL_EINVAL);
-    assert_int_equal(configuration_add(&c, 2, "third:3", CONFIGURATION_VOTER), FL_EINVAL);
-    assert_int_equal(configuration_add(&c, 2, longest, CONFIGURATION_VOTER), FL_EINVAL);
+    assert_int_equal(configuration_add(&c, 0, 2, "a", CONFIGURATION_VOTER), FL_EINVAL);
+    assert_int_equal(configuration_add(&c, 2, 0, "a", CONFIGURATION_VOTER), FL_EINVAL);
+    assert_int_equal(configuration_add(&c, 2, 2, "", CONFIGURATION_VOTER), FL_EINVAL);
+    assert_int_equal(configuration_add(&c, 30, 2, "a", CONFIGURATION_VOTER), FL_EINVAL);
+    assert_int_equal(configuration_add(&c, 2, 30, "a", CONFIGURATION_VOTER), FL_EINVAL);
+    assert_int_equal(configuration_add(&c, 2, 2, "third:3", CONFIGURATION_VOTER), FL_EINVAL);
+    assert_int_equal(configuration_add(&c, 2, 2, longest, CONFIGURATION_VOTER), FL_EINVAL);
     assert_memory_equal(&c, &before, sizeof c);
     longest[MEMBER_ADDRESS_MAX - 1] = '\0';
     add(&c, 2, longest, CONFIGURATION_VOTER);
     c = largest();
-    assert_int_equal(configuration_add(&c, 1, "one more", CONFIGURATION_VOTER), FL_ELIMIT);
+    assert_int_equal(configuration_add(&c, 1, 1, "one more", CONFIGURATION_VOTER), FL_ELIMIT);
     assert_int_equal(c.n, MEMBERS_MAX);
 }
 
@@ -109,13 +138,21 @@ TEST(fields_have_ranges)
         uint8_t value;
         int error;
     } ROWS[] = {
-        {0, 0, FL_EVERSION},    {0, 2, FL_EVERSION},
-        {1, 0, FL_ECORRUPT},    {1, MEMBERS_MAX + 1, FL_ECORRUPT},
-        {2, 0, FL_ECORRUPT},    {2, 30, FL_ECORRUPT}, /* an id of 0; one that stands twice */
-        {2, 31, FL_ECORRUPT},   {10, 0, FL_ECORRUPT}, /* ids that fall; a role of 0 */
-        {10, 3, FL_ECORRUPT},   {11, 0, FL_ECORRUPT}, /* a role of 3; an address of no bytes */
-        {11, 255, FL_ECORRUPT}, {12, 255, FL_ECORRUPT},
-        {13, 0, FL_ECORRUPT},
+        {0, 1, FL_EVERSION},
+        {0, 3, FL_EVERSION},
+        {1, 0, FL_ECORRUPT},
+        {1, MEMBERS_MAX + 1, FL_ECORRUPT},
+        {10, 0, FL_ECORRUPT},
+        {10, 30, FL_ECORRUPT}, /* an id of 0; one that stands twice */
+        {10, 31, FL_ECORRUPT},
+        {26, 0, FL_ECORRUPT}, /* ids that fall; a role of 0 */
+        {18, 0, FL_ECORRUPT},
+        {18, 30, FL_ECORRUPT}, /* an incarnation of 0; one that stands twice */
+        {26, 3, FL_ECORRUPT},
+        {27, 0, FL_ECORRUPT}, /* a role of 3; an address of no bytes */
+        {27, 255, FL_ECORRUPT},
+        {28, 255, FL_ECORRUPT},
+        {29, 0, FL_ECORRUPT},
     };
     for (size_t i = 0; i < sizeof ROWS / sizeof ROWS[0]; i++) {
         struct configuration c = sample();

@@ -133,11 +133,10 @@ TEST_WITH(test_everything_survives, set_up, tear_down)
     struct identity again;
     make_bootstrapped(f, &id);
     id.cluster_id = UINT64_MAX;
-    id.known_index = 17;
-    id.known[0] = (struct identity_known){1, 1};
-    id.known[1] = (struct identity_known){2, id.incarnation};
-    id.known[2] = (struct identity_known){3, UINT64_MAX};
-    id.n_known = 3;
+    id.founders[0] = (struct identity_founder){1, 1};
+    id.founders[1] = (struct identity_founder){2, id.incarnation};
+    id.founders[2] = (struct identity_founder){3, UINT64_MAX};
+    id.n_founders = 3;
     assert_int_equal(identity_store(&f->dir, &id), 0);
     assert_int_equal(open_identity(f, 2, &again), 0);
     assert_memory_equal(&again, &id, sizeof id);
@@ -366,14 +365,13 @@ TEST(test_largest)
         memset(m->address, 'x', 255);
         snprintf(m->address + 255, sizeof m->address - 255, ":6553%u", i > 5 ? 5 : i);
         m->address[0] = (char)('a' + i);
-        id.known[i] = (struct identity_known){m->id, UINT64_MAX};
+        id.founders[i] = (struct identity_founder){m->id, UINT64_MAX - i};
     }
     id.id = id.members.list[3].id;
     id.incarnation = UINT64_MAX;
     id.cluster_id = UINT64_MAX;
-    id.known_index = UINT64_MAX;
     id.bootstrapped = true;
-    id.n_known = MEMBERS_MAX;
+    id.n_founders = MEMBERS_MAX;
     id.joins = true;
     id.begun_crc = UINT32_MAX;
     size_t len = identity_format(&id, text);

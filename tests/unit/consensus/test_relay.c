@@ -308,8 +308,8 @@ TEST_WITH(test_forbidden_commands, set_up, tear_down)
         {.op = MACHINE_OP_INIT, .number = 7, .limits = MACHINE_LIMITS_DEFAULT},
         {.op = MACHINE_OP_LIMITS, .limits = MACHINE_LIMITS_DEFAULT},
         {.op = MACHINE_OP_RAISE, .number = 1000000},
-        {.op = MACHINE_OP_JOIN, .number = 3, .number2 = 77},
-        {.op = MACHINE_OP_FORGET, .number = f->leader + 1},
+        {.op = MACHINE_OP_NODE_REMOVE, .number = f->leader + 1},
+        {.op = MACHINE_OP_NODE_SETTLED, .number = f->leader + 1},
     };
     op_run(&f->c, f->leader, &token, &before);
     for (size_t i = 0; i < sizeof FORBIDDEN / sizeof FORBIDDEN[0]; i++) {

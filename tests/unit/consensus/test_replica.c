@@ -541,7 +541,7 @@ TEST_WITH(many_changes_in_one_message, NULL, group_stop)
     assert_int_equal(message_encode(&m, &body), 0);
     for (unsigned i = 0; i < CHANGES; i++) { /* each differs by one server from the one before */
         assert_int_equal(i % 2 == 0 ? configuration_remove(&c, 3)
-                                    : configuration_add(&c, 3, "s3:1", CONFIGURATION_VOTER),
+                                    : configuration_add(&c, 3, 3, "s3:1", CONFIGURATION_VOTER),
                          0);
         struct fli_slice conf = {confs[i], configuration_encode(&c, confs[i])};
         assert_true(message_add_entry(&body, 2, RAFT_CHANGE, conf));
@@ -588,7 +588,7 @@ TEST_WITH(a_server_leaves_and_comes_back, NULL, group_stop)
     }
     char address[16];
     snprintf(address, sizeof address, "s%u:1", away + 1);
-    assert_int_equal(configuration_add(&c, away + 1, address, CONFIGURATION_LEARNER), 0);
+    assert_int_equal(configuration_add(&c, away + 1, away + 1, address, CONFIGURATION_LEARNER), 0);
     change_to(g, leader, &c);
     /* Nothing can be changed while one catches up; one that is silent is given up. */
     assert_int_equal(replica_catch_up(group_replica(g, leader), g->now_ms, away + 1), 0);

@@ -63,7 +63,7 @@ static struct snapshot_writer *begin_snapshot(struct fixture *f, uint64_t index,
     struct snapshot_error error;
     memcpy(meta.conf, "conf", 4);
     if (members) {
-        assert_int_equal(configuration_add(&conf, 1, "127.0.0.1:1", CONFIGURATION_VOTER), 0);
+        assert_int_equal(configuration_add(&conf, 1, 1, "127.0.0.1:1", CONFIGURATION_VOTER), 0);
         meta.conf_len = (uint32_t)configuration_encode(&conf, meta.conf);
     }
     assert_int_equal(snapshot_writer_open(sim_device_base(f->from), &meta, &w, &error), 0);

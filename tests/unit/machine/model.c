@@ -583,8 +583,6 @@ struct machine_result model_apply(struct model *m, const struct machine_command 
     case MACHINE_OP_INIT:
         init(m, c, &r);
         break;
-    case MACHINE_OP_JOIN:
-    case MACHINE_OP_FORGET:
     case MACHINE_OP_NODE_ADD:
     case MACHINE_OP_NODE_REPLACE:
     case MACHINE_OP_NODE_REMOVE:

@@ -80,7 +80,7 @@ struct model_user {
 };
 
 struct model_node {
-    uint64_t id, incarnation, former;
+    uint64_t id;
     uint32_t version;
     enum machine_plan plan;
     bool learner, forced;

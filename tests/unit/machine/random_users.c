@@ -191,16 +191,12 @@ void random_set_user(struct random_run *w, struct machine_command *c)
 struct machine_command random_any_change_of_nodes(struct random_run *w)
 {
     static const uint8_t ops[] = {
-        MACHINE_OP_JOIN,         MACHINE_OP_JOIN,         MACHINE_OP_FORGET,
         MACHINE_OP_NODE_ADD,     MACHINE_OP_NODE_REPLACE, MACHINE_OP_NODE_REMOVE,
         MACHINE_OP_NODE_SETTLED, MACHINE_OP_NODE_VERSION, MACHINE_OP_VERSION_RAISE,
     };
     struct machine_command c = {.op = ops[random_below(w, sizeof ops)],
                                 .number = 1 + random_below(w, random_below(w, 2) == 0 ? 3 : 11)};
     switch (c.op) {
-    case MACHINE_OP_JOIN:
-        c.number2 = 1 + random_below(w, 3);
-        break;
     case MACHINE_OP_NODE_ADD:
     case MACHINE_OP_NODE_REPLACE:
         c.number2 = random_below(w, 1 + MACHINE_NODE_FLAGS);

@@ -16,8 +16,6 @@ static unsigned samples(struct machine_command out[48])
     struct fli_slice value = part(long_value, FL_VALUE_MAX);
     unsigned n = 0;
     out[n++] = cmd_limits(MACHINE_OP_INIT, UINT64_MAX, MACHINE_LIMITS_DEFAULT);
-    out[n++] = cmd_number(MACHINE_OP_JOIN, 3, UINT64_MAX);
-    out[n++] = cmd_number(MACHINE_OP_FORGET, 3, 0);
     out[n++] = cmd_limits(MACHINE_OP_LIMITS, 0, (struct machine_limits){1, 2, 3, 4, UINT32_MAX});
     out[n++] = cmd_number(MACHINE_OP_LIMIT_SET, MACHINE_LIMITS_SETTABLE, UINT32_MAX);
     out[n++] = cmd_number(MACHINE_OP_SETTING_SET, MACHINE_SETTING_ELECTION, 60000);
@@ -198,9 +196,6 @@ TEST(test_ranges)
     REFUSED(cmd_held(MACHINE_OP_RELEASE, "a", 1, 0), token, FL_TOKEN_MAX + 1);
     REFUSED(cmd_number(MACHINE_OP_RAISE, 1, 0), number, 0);
     REFUSED(cmd_number(MACHINE_OP_RAISE, 1, 0), number, MACHINE_RAISE_STEP_MAX + 1);
-    REFUSED(cmd_number(MACHINE_OP_JOIN, 1, 1), number, 0);
-    REFUSED(cmd_number(MACHINE_OP_JOIN, 1, 1), number2, 0);
-    REFUSED(cmd_number(MACHINE_OP_FORGET, 1, 0), number, 0);
     REFUSED(cmd_limits(MACHINE_OP_INIT, 1, MACHINE_LIMITS_DEFAULT), number, 0);
     REFUSED(cmd_limits(MACHINE_OP_LIMITS, 0, MACHINE_LIMITS_DEFAULT), limits.locks_max, 0);
     REFUSED(cmd_limits(MACHINE_OP_LIMITS, 0, MACHINE_LIMITS_DEFAULT), limits.waits_max, 0);

@@ -409,25 +409,6 @@ TEST_WITH(test_init, fixture_setup, fixture_teardown)
     assert_memory_equal(machine_get_limits(k->m), &limits, sizeof limits);
 }
 
-TEST_WITH(test_join, fixture_setup, fixture_teardown)
-{
-    struct fixture *k = *state;
-    for (uint64_t id = MACHINE_NODES_MAX; id >= 1; id--) {
-        assert_int_equal(fixture_run(k, cmd_number(MACHINE_OP_JOIN, id, 100 + id)).code,
-                         MACHINE_DONE);
-    }
-    assert_limit(fixture_run(k, cmd_number(MACHINE_OP_JOIN, 50, 1)), MACHINE_LIMIT_NODES);
-    assert_int_equal(fixture_run(k, cmd_number(MACHINE_OP_JOIN, 3, 103)).code, MACHINE_DONE);
-    assert_int_equal(fixture_run(k, cmd_number(MACHINE_OP_JOIN, 3, 104)).code, MACHINE_EXISTS);
-    assert_int_equal(machine_incarnation(k->m, 3), 103);
-    assert_int_equal(fixture_run(k, cmd_number(MACHINE_OP_FORGET, 3, 0)).code, MACHINE_DONE);
-    assert_int_equal(machine_incarnation(k->m, 3), 0);
-    assert_int_equal(fixture_run(k, cmd_number(MACHINE_OP_FORGET, 3, 0)).code, MACHINE_NOTFOUND);
-    assert_int_equal(fixture_run(k, cmd_number(MACHINE_OP_JOIN, 3, 104)).code, MACHINE_DONE);
-    assert_int_equal(machine_incarnation(k->m, 3), 104);
-    assert_int_equal(machine_incarnation(k->m, 9), 109);
-}
-
 /* A limit may go down to what is in use, and no further. */
 TEST_WITH(test_limit_set, fixture_setup, fixture_teardown)
 {

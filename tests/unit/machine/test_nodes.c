@@ -33,33 +33,30 @@ TEST_WITH(test_added, fixture_setup, fixture_teardown)
     RUN(node_command(MACHINE_OP_NODE_ADD, 4, 0, "h:5"), MACHINE_EXISTS);
     struct machine_node n = node_of(k, 4);
     assert_int_equal(n.plan, MACHINE_PLAN_ADD);
-    assert_true(n.learner && n.incarnation == 0);
+    assert_true(n.learner);
     assert_string_equal(n.address, "h:4");
-    RUN(cmd_number(MACHINE_OP_NODE_SETTLED, 4, 0), MACHINE_NOTFOUND); /* it has not come */
-    RUN(cmd_number(MACHINE_OP_JOIN, 4, 40), MACHINE_DONE);
-    RUN(cmd_number(MACHINE_OP_JOIN, 4, 41), MACHINE_EXISTS);
+    RUN(cmd_number(MACHINE_OP_NODE_SETTLED, 5, 0), MACHINE_NOTFOUND);
     RUN(cmd_number(MACHINE_OP_NODE_SETTLED, 4, 0), MACHINE_DONE);
     n = node_of(k, 4);
     assert_int_equal(n.plan, MACHINE_PLAN_NONE);
     assert_string_equal(n.address, "");
-    assert_int_equal(n.incarnation, 40);
+    RUN(cmd_number(MACHINE_OP_NODE_SETTLED, 4, 0), MACHINE_NOTFOUND);
 }
 
-/* One that has not come is simply gone; one that has is removed step by step, one at a time. */
+/* One is removed step by step, one at a time; it may be that nothing was known of it. */
 TEST_WITH(test_removed, fixture_setup, fixture_teardown)
 {
     struct fixture *k = *state;
-    RUN(cmd_number(MACHINE_OP_NODE_REMOVE, 4, 0), MACHINE_NOTFOUND);
-    RUN(node_command(MACHINE_OP_NODE_ADD, 4, 0, "h:4"), MACHINE_DONE);
+    RUN(node_command(MACHINE_OP_NODE_ADD, 4, MACHINE_NODE_LEARNER, "h:4"), MACHINE_DONE);
     RUN(cmd_number(MACHINE_OP_NODE_REMOVE, 4, 0), MACHINE_DONE);
+    assert_true(!node_of(k, 4).learner && node_of(k, 4).address[0] == '\0');
+    RUN(cmd_number(MACHINE_OP_NODE_SETTLED, 4, 0), MACHINE_DONE);
     assert_int_equal(node_of(k, 4).id, 0);
-    RUN(cmd_number(MACHINE_OP_JOIN, 1, 10), MACHINE_DONE);
-    RUN(cmd_number(MACHINE_OP_JOIN, 2, 20), MACHINE_DONE);
     RUN(cmd_number(MACHINE_OP_NODE_REMOVE, 1, 0), MACHINE_DONE);
     RUN(cmd_number(MACHINE_OP_NODE_REMOVE, 1, 0), MACHINE_DONE); /* asked twice */
     RUN(node_command(MACHINE_OP_NODE_REPLACE, 1, 0, "h:1"), MACHINE_EXISTS);
-    assert_int_equal(node_of(k, 1).incarnation, 10); /* until it is out of the configuration */
-    RUN(cmd_number(MACHINE_OP_FORGET, 1, 0), MACHINE_DONE);
+    assert_int_equal(node_of(k, 1).id, 1); /* until it is out of the configuration */
+    RUN(cmd_number(MACHINE_OP_NODE_SETTLED, 1, 0), MACHINE_DONE);
     assert_int_equal(node_of(k, 1).id, 0);
     RUN(cmd_number(MACHINE_OP_NODE_REMOVE, 2, 0), MACHINE_DONE);
 }
@@ -68,23 +65,19 @@ TEST_WITH(test_removed, fixture_setup, fixture_teardown)
 TEST_WITH(test_withdrawn, fixture_setup, fixture_teardown)
 {
     struct fixture *k = *state;
-    RUN(cmd_number(MACHINE_OP_JOIN, 1, 10), MACHINE_DONE);
-    RUN(cmd_number(MACHINE_OP_JOIN, 2, 20), MACHINE_DONE);
     struct machine_command replace =
-        node_command(MACHINE_OP_NODE_REPLACE, 1, MACHINE_NODE_BARRED | MACHINE_NODE_LEARNER, "h:9");
+        node_command(MACHINE_OP_NODE_REPLACE, 1, MACHINE_NODE_LEARNER, "h:9");
     replace.flags = MACHINE_NODE_FORCED;
     RUN(replace, MACHINE_DONE);
     RUN(cmd_number(MACHINE_OP_NODE_REMOVE, 2, 0), MACHINE_DONE);
     struct machine_node n = node_of(k, 1);
-    assert_true(n.plan == MACHINE_PLAN_NONE && n.incarnation == 10 && n.former == 0);
+    assert_true(n.id == 1 && n.plan == MACHINE_PLAN_NONE);
     assert_true(!n.learner && !n.forced && n.address[0] == '\0');
     RUN(node_command(MACHINE_OP_NODE_REPLACE, 1, 0, "h:1"), MACHINE_DONE);
     assert_int_equal(node_of(k, 2).plan, MACHINE_PLAN_NONE);
-    RUN(cmd_number(MACHINE_OP_FORGET, 1, 0), MACHINE_DONE);
+    RUN(cmd_number(MACHINE_OP_NODE_SETTLED, 1, 0), MACHINE_DONE);
     RUN(cmd_number(MACHINE_OP_NODE_REMOVE, 2, 0), MACHINE_DONE);
     assert_int_equal(node_of(k, 1).plan, MACHINE_PLAN_ADD); /* it has left, and comes */
-    RUN(node_command(MACHINE_OP_NODE_REPLACE, 1, 0, "h:8"), MACHINE_DONE); /* only its address */
-    assert_int_equal(node_of(k, 2).plan, MACHINE_PLAN_REMOVE);
 }
 
 /* A plan keeps that it was forced, in a snapshot too, until it is carried out. Asking again may
@@ -94,20 +87,18 @@ TEST_WITH(test_forced, fixture_setup, fixture_teardown)
     struct fixture *k = *state;
     struct machine_command force = cmd_number(MACHINE_OP_NODE_REMOVE, 1, 0);
     force.flags = MACHINE_NODE_FORCED;
-    RUN(cmd_number(MACHINE_OP_JOIN, 1, 10), MACHINE_DONE);
     RUN(cmd_number(MACHINE_OP_NODE_REMOVE, 1, 0), MACHINE_DONE);
     assert_false(node_of(k, 1).forced);
     RUN(force, MACHINE_DONE);
     assert_true(node_of(k, 1).forced);
     fixture_reload(k);
     assert_true(node_of(k, 1).forced && node_of(k, 1).plan == MACHINE_PLAN_REMOVE);
-    RUN(cmd_number(MACHINE_OP_FORGET, 1, 0), MACHINE_DONE);
-    RUN(cmd_number(MACHINE_OP_JOIN, 1, 10), MACHINE_DONE);
+    RUN(cmd_number(MACHINE_OP_NODE_SETTLED, 1, 0), MACHINE_DONE);
     struct machine_command replace = node_command(MACHINE_OP_NODE_REPLACE, 1, 0, "h:9");
     replace.flags = MACHINE_NODE_FORCED;
     RUN(replace, MACHINE_DONE);
     assert_true(node_of(k, 1).forced);
-    RUN(cmd_number(MACHINE_OP_FORGET, 1, 0), MACHINE_DONE);
+    RUN(cmd_number(MACHINE_OP_NODE_SETTLED, 1, 0), MACHINE_DONE);
     assert_false(node_of(k, 1).forced);
 }
 
@@ -135,7 +126,7 @@ static int status_of_check(struct fixture *k, enum machine_plan plan)
 TEST_WITH(test_the_check_of_what_is_forced, fixture_setup, fixture_teardown)
 {
     struct fixture *k = *state;
-    RUN(cmd_number(MACHINE_OP_JOIN, 1, 10), MACHINE_DONE);
+    RUN(cmd_number(MACHINE_OP_NODE_VERSION, 1, 1), MACHINE_DONE);
     for (enum machine_plan plan = MACHINE_PLAN_NONE; plan <= MACHINE_PLAN_REPLACE; plan++) {
         bool leaves = plan == MACHINE_PLAN_REMOVE || plan == MACHINE_PLAN_REPLACE;
         int status = status_of_check(k, plan);
@@ -143,24 +134,20 @@ TEST_WITH(test_the_check_of_what_is_forced, fixture_setup, fixture_teardown)
     }
 }
 
-/* What was there may not come back, until its successor has settled. */
+/* Another one with its number is waited for once it has left. */
 TEST_WITH(test_replaced, fixture_setup, fixture_teardown)
 {
     struct fixture *k = *state;
-    RUN(cmd_number(MACHINE_OP_JOIN, 1, 10), MACHINE_DONE);
-    RUN(node_command(MACHINE_OP_NODE_REPLACE, 1, MACHINE_NODE_BARRED, "h:9"), MACHINE_DONE);
-    assert_int_equal(node_of(k, 1).plan, MACHINE_PLAN_REPLACE);
-    RUN(cmd_number(MACHINE_OP_FORGET, 1, 0), MACHINE_DONE);
-    assert_int_equal(node_of(k, 1).plan, MACHINE_PLAN_ADD);
-    assert_string_equal(node_of(k, 1).address, "h:9");
-    RUN(cmd_number(MACHINE_OP_JOIN, 1, 10), MACHINE_EXISTS);
-    RUN(cmd_number(MACHINE_OP_JOIN, 1, 11), MACHINE_DONE);
-    RUN(cmd_number(MACHINE_OP_NODE_SETTLED, 1, 0), MACHINE_DONE);
-    assert_int_equal(node_of(k, 1).former, 0);
-    /* By FORGET the same directory may come back: it was only away. */
+    RUN(cmd_number(MACHINE_OP_NODE_VERSION, 1, 1), MACHINE_DONE);
     RUN(node_command(MACHINE_OP_NODE_REPLACE, 1, 0, "h:9"), MACHINE_DONE);
-    RUN(cmd_number(MACHINE_OP_FORGET, 1, 0), MACHINE_DONE);
-    RUN(cmd_number(MACHINE_OP_JOIN, 1, 11), MACHINE_DONE);
+    assert_int_equal(node_of(k, 1).plan, MACHINE_PLAN_REPLACE);
+    assert_int_equal(node_of(k, 1).version, 1);
+    RUN(cmd_number(MACHINE_OP_NODE_SETTLED, 1, 0), MACHINE_DONE);
+    assert_int_equal(node_of(k, 1).plan, MACHINE_PLAN_ADD);
+    assert_int_equal(node_of(k, 1).version, 0);
+    assert_string_equal(node_of(k, 1).address, "h:9");
+    RUN(cmd_number(MACHINE_OP_NODE_SETTLED, 1, 0), MACHINE_DONE);
+    assert_int_equal(node_of(k, 1).plan, MACHINE_PLAN_NONE);
 }
 
 TEST_WITH(test_limits, fixture_setup, fixture_teardown)
@@ -181,6 +168,10 @@ TEST_WITH(test_limits, fixture_setup, fixture_teardown)
         RUN(node_command(MACHINE_OP_NODE_ADD, id, 0, "h:1"), MACHINE_DONE);
     }
     RUN(node_command(MACHINE_OP_NODE_ADD, 99, 0, "h:1"), MACHINE_LIMIT);
+    RUN(node_command(MACHINE_OP_NODE_REPLACE, 99, 0, "h:1"), MACHINE_LIMIT);
+    RUN(cmd_number(MACHINE_OP_NODE_REMOVE, 99, 0), MACHINE_LIMIT);
+    RUN(cmd_number(MACHINE_OP_NODE_VERSION, 99, 1), MACHINE_LIMIT);
+    RUN(cmd_number(MACHINE_OP_NODE_VERSION, MACHINE_NODES_MAX, 1), MACHINE_DONE);
 }
 
 /* Raised by what all know, and only then; a node that steps back holds it up. */
@@ -188,11 +179,9 @@ TEST_WITH(test_version, fixture_setup, fixture_teardown)
 {
     struct fixture *k = *state;
     assert_int_equal(machine_version(k->m), 1);
-    RUN(cmd_number(MACHINE_OP_JOIN, 1, 10), MACHINE_DONE);
-    RUN(cmd_number(MACHINE_OP_JOIN, 2, 20), MACHINE_DONE);
+    RUN(cmd_number(MACHINE_OP_NODE_VERSION, 2, 1), MACHINE_DONE);
     RUN(cmd_number(MACHINE_OP_VERSION_RAISE, 1, 0), MACHINE_EXISTS);
     RUN(cmd_number(MACHINE_OP_NODE_VERSION, 1, 2), MACHINE_DONE);
-    RUN(cmd_number(MACHINE_OP_NODE_VERSION, 3, 2), MACHINE_NOTFOUND);
     RUN(cmd_number(MACHINE_OP_VERSION_RAISE, 2, 0), MACHINE_EXISTS);
     RUN(cmd_number(MACHINE_OP_NODE_VERSION, 2, 2), MACHINE_DONE);
     RUN(cmd_number(MACHINE_OP_NODE_VERSION, 2, 1), MACHINE_DONE);

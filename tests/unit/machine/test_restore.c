@@ -12,7 +12,7 @@
 static void populate(struct fixture *k)
 {
     fixture_run(k, cmd_limits(MACHINE_OP_INIT, 77, MACHINE_LIMITS_DEFAULT));
-    fixture_run(k, cmd_number(MACHINE_OP_JOIN, 2, 200));
+    fixture_run(k, cmd_number(MACHINE_OP_NODE_VERSION, 2, 1));
     fixture_run(k, cmd_open("ann", 5000, 30, "label"));
     fixture_run(k, cmd_open("bob", 6000, 0, ""));
     fixture_run(k, cmd_open("cid", 10, 900, ""));

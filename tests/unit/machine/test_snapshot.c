@@ -8,8 +8,8 @@ static void populate(struct fixture *k)
 {
     struct machine_limits limits = {10, 20, 30, 40, 50};
     fixture_run(k, cmd_limits(MACHINE_OP_INIT, 77, limits));
-    fixture_run(k, cmd_number(MACHINE_OP_JOIN, 2, 200));
-    fixture_run(k, cmd_number(MACHINE_OP_JOIN, 1, 100));
+    fixture_run(k, cmd_number(MACHINE_OP_NODE_VERSION, 2, 1));
+    fixture_run(k, cmd_number(MACHINE_OP_NODE_VERSION, 1, 1));
     fixture_run(k, cmd_open("ann", 5000, 30, "label"));
     fixture_run(k, cmd_open("bob", 6000, 0, ""));
     fixture_run(k, cmd_open("cid", 10, 900, ""));
@@ -38,8 +38,8 @@ TEST_WITH(test_hash_has_a_version, fixture_setup, fixture_teardown)
 {
     struct fixture *k = *state;
     populate(k);
-    assert_int_equal(MACHINE_HASH_VERSION, 1);
-    assert_true(machine_hash(k->m) == UINT64_C(0x8bb9ba9cafaed0f4));
+    assert_int_equal(MACHINE_HASH_VERSION, 2);
+    assert_int_equal(machine_hash(k->m), UINT64_C(0xdfa9060d44e0118c));
 }
 
 TEST_WITH(test_empty, fixture_setup, fixture_teardown)
@@ -74,7 +74,9 @@ TEST_WITH(test_whole_state, fixture_setup, fixture_teardown)
     assert_int_equal(machine_clock(copy), 1500);
     assert_int_equal(machine_last_token(copy), 4);
     assert_int_equal(machine_cluster_id(copy), 77);
-    assert_int_equal(machine_incarnation(copy, 2), 200);
+    struct machine_node node;
+    assert_true(machine_node_find(copy, 2, &node));
+    assert_int_equal(node.version, 1);
     assert_int_equal(machine_get_limits(copy)->session_locks_max, 50);
     struct machine_counts x;
     struct machine_counts y;
@@ -159,7 +161,7 @@ TEST_WITH(test_hash_notices, fixture_setup, fixture_teardown)
         cmd_wait("A", "dan", 300, 4000),
         cmd_wait("A", "dan", 300, 4000),
         cmd_name(MACHINE_OP_TOKEN, "x"),
-        cmd_number(MACHINE_OP_JOIN, 1, 1),
+        cmd_number(MACHINE_OP_NODE_VERSION, 1, 1),
         cmd_limits(MACHINE_OP_LIMITS, 0, (struct machine_limits){9, 9, 9, 9, 9}),
     };
     for (unsigned i = 0; i < sizeof steps / sizeof steps[0]; i++) {
@@ -391,11 +393,11 @@ TEST_WITH(test_forced_without_such_a_plan, fixture_setup, fixture_teardown)
                                [MACHINE_PLAN_REPLACE] = 0};
     struct fixture *k = *state;
     struct fli_buf a;
-    fixture_run(k, cmd_number(MACHINE_OP_JOIN, 1, 0x1122334455667788));
+    fixture_run(k, cmd_number(MACHINE_OP_NODE_VERSION, 1, 0x11223344));
     encode(k->m, &a);
-    uint8_t *node = memmem(a.data, a.len, "\x88\x77\x66\x55\x44\x33\x22\x11", 8);
+    uint8_t *node = memmem(a.data, a.len, "\x44\x33\x22\x11", 4);
     assert_non_null(node);
-    uint8_t *plan = node + 8 + 8 + 4; /* behind incarnation, former and version */
+    uint8_t *plan = node + 4; /* behind its version */
     for (unsigned i = 0; i < 2 * (sizeof want / sizeof want[0]); i++) {
         struct machine *m = NULL;
         plan[0] = (uint8_t)(i / 2);

@@ -146,13 +146,12 @@ static void accepted_cb(void *ctx, enum stream_kind kind, const struct peer_iden
     }
 }
 
-static void answered_cb(void *ctx, uint64_t peer_id, enum handshake_verdict verdict, uint64_t index,
+static void answered_cb(void *ctx, uint64_t peer_id, enum handshake_verdict verdict,
                         const char *reason)
 {
     struct side *s = ctx;
     s->answered++;
     s->verdict = verdict;
-    s->verdict_index = index;
     snprintf(s->reason, sizeof s->reason, "%s", reason);
 }
 

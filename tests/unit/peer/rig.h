@@ -43,7 +43,6 @@ struct side {
     struct peer_identity peer;               /* last judged */
     struct held_stream streams[RIG_STREAMS]; /* accepted, in order */
     enum handshake_verdict verdict;
-    uint64_t verdict_index;
     char reason[HANDSHAKE_REASON_MAX];
     uint64_t absent_id;
     char log[512]; /* the last line */

@@ -458,7 +458,7 @@ TEST_WITH(test_set_cluster, set_up, tear_down)
     rig_dial(r, 2, STREAM_RELAY);
     RUN_UNTIL(r, r->b.accepted == 2);
     assert_int_equal(r->b.peer.cluster_id, 7);
-    assert_int_equal(r->b.peer.admitted_index, 99);
+    assert_int_equal(r->b.peer.member_index, 99);
 }
 
 /* An answer that is damaged, for another node, no verdict, cut short, of another version, of

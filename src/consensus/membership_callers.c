@@ -1,0 +1,216 @@
+/* membership_callers.c: which callers are let in, and what is told to the others. */
+#include "consensus/membership_private.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- checking callers ---- */
+
+/* Whether an incarnation is a member, by the newest configuration or by the newest one that is
+ * committed: a removal that is under way may yet be undone. */
+static bool is_member(const struct membership *m, uint64_t incarnation)
+{
+    uint64_t index;
+    const struct configuration *c = replica_committed_configuration(m->replica, &index);
+    return configuration_server(replica_configuration(m->replica), incarnation) != NULL ||
+           (c != NULL && configuration_server(c, incarnation) != NULL);
+}
+
+/* Whether somebody names a later configuration than this node has, in which it is a member. */
+static bool is_ahead(const struct membership *m, uint64_t told_index)
+{
+    return told_index > replica_configuration_index(m->replica);
+}
+
+bool membership_knows_as_much(const struct membership *m, uint64_t told_index)
+{
+    return told_index != 0 && told_index >= replica_configuration_index(m->replica);
+}
+
+/* Whether the machine has a plan to add the node, or to do so when the one before has left. */
+static bool is_expected(const struct membership *m, uint64_t id)
+{
+    struct machine_node node;
+    return machine_node_find(membership_machine(m), id, &node) &&
+           (node.plan == MACHINE_PLAN_ADD || node.plan == MACHINE_PLAN_REPLACE);
+}
+
+/* Only the leader takes in a node that is to be added. */
+static bool may_join(const struct membership *m, uint64_t id, uint64_t told_index)
+{
+    return told_index == 0 && proposer_is_open(m->config.proposer) && is_expected(m, id) &&
+           configuration_find(replica_configuration(m->replica), id) == NULL;
+}
+
+/* Whether a node may form the cluster with this one, which has no log yet. */
+static bool may_found(const struct membership *m, uint64_t id, uint64_t incarnation)
+{
+    const struct identity *self = m->config.identity;
+    bool founder = !self->joins && members_find(&self->members, id) != NULL;
+    for (unsigned i = 0; i < self->n_founders && founder; i++) {
+        founder = self->founders[i].id != id || self->founders[i].incarnation == incarnation;
+    }
+    return founder && replica_configuration(m->replica)->n == 0;
+}
+
+bool membership_is_let_in(const struct membership *m, const struct member_state *p)
+{
+    return is_member(m, p->incarnation) || is_ahead(m, p->told_index) ||
+           may_join(m, p->id, p->told_index) || may_found(m, p->id, p->incarnation);
+}
+
+static enum handshake_verdict refuse(const struct membership *m, const struct peer_identity *peer,
+                                     char reason[HANDSHAKE_REASON_MAX])
+{
+    uint64_t id = peer->node_id;
+    uint64_t index;
+    bool there = configuration_find(replica_configuration(m->replica), id) != NULL;
+    (void)replica_committed_configuration(m->replica, &index);
+    if (peer->member_index != 0 && peer->member_index <= index) {
+        snprintf(reason, HANDSHAKE_REASON_MAX,
+                 "node %" PRIu64 " was %s: this data directory is of no more use", id,
+                 there || is_expected(m, id) ? "replaced" : "removed from the cluster");
+        return HANDSHAKE_REMOVED;
+    }
+    if (is_expected(m, id)) {
+        snprintf(reason, HANDSHAKE_REASON_MAX,
+                 "node %" PRIu64 " is waited for, and its leader has not taken it in yet", id);
+        return HANDSHAKE_STRANGER;
+    }
+    bool founds = replica_configuration(m->replica)->n == 0;
+    if (there || (founds && members_find(&m->config.identity->members, id) != NULL)) {
+        snprintf(reason, HANDSHAKE_REASON_MAX,
+                 "node %" PRIu64 " has lost its data: run fencelock cluster replace %" PRIu64
+                 " (CLUSTER FORGET) and start it again",
+                 id, id);
+        return HANDSHAKE_OTHER_INCARNATION;
+    }
+    if (founds) {
+        snprintf(reason, HANDSHAKE_REASON_MAX, "node %" PRIu64 " is not another member", id);
+    } else {
+        snprintf(reason, HANDSHAKE_REASON_MAX,
+                 "node %" PRIu64 " is no member: run fencelock cluster add %" PRIu64 " HOST:PORT",
+                 id, id);
+    }
+    return HANDSHAKE_STRANGER;
+}
+
+/* Lists a node that knows as much as this one at the address that it tells. A node that is being
+ * moved may be at its address of before, whatever this log says. False: it is not listed. */
+static bool find_place(struct membership *m, struct member_state *p,
+                       const struct peer_identity *peer)
+{
+    char host[256];
+    uint16_t port;
+    if (membership_knows_as_much(m, peer->member_index) &&
+        address_split(peer->peer_address, host, &port) == 0) {
+        p->told_index = peer->member_index;
+        (void)snprintf(p->address, sizeof p->address, "%s", peer->peer_address);
+        m->members_due = true;
+        membership_members_turn(m);
+    }
+    return members_find(&m->members, peer->node_id) != NULL;
+}
+
+static void let_in(struct membership *m, struct member_state *p, const struct peer_identity *peer)
+{
+    p->version = peer->version;
+    p->told_index = peer->member_index;
+    p->cluster_id = peer->cluster_id;
+    p->incarnation = peer->incarnation;
+    p->term = replica_term(m->replica);
+    m->config.peer_back(m->config.ctx, p->id);
+    if (peer->client_address[0] != '\0') {
+        membership_set_client_address(m, p->id, peer->client_address);
+    }
+    m->config.host.wake(m->config.host.ctx);
+}
+
+enum handshake_verdict membership_check_peer(void *ctx, const struct peer_identity *peer,
+                                             char reason[HANDSHAKE_REASON_MAX])
+{
+    struct membership *m = ctx;
+    uint64_t id = peer->node_id;
+    const struct member_state asked = {
+        .id = id, .incarnation = peer->incarnation, .told_index = peer->member_index};
+    if (peer->version < machine_version(membership_machine(m))) {
+        snprintf(reason, HANDSHAKE_REASON_MAX,
+                 "node %" PRIu64 " knows version %u, and the cluster is at %u: start a newer "
+                 "program there",
+                 id, peer->version, (unsigned)machine_version(membership_machine(m)));
+        return HANDSHAKE_OTHER_VERSION;
+    }
+    if (!membership_is_let_in(m, &asked)) {
+        return refuse(m, peer, reason);
+    }
+    if (membership_went_back(m, peer, reason)) {
+        return HANDSHAKE_WENT_BACK;
+    }
+    struct member_state *p = membership_place(m, id);
+    if (p == NULL || !find_place(m, p, peer)) {
+        snprintf(reason, HANDSHAKE_REASON_MAX,
+                 "node %" PRIu64 " is not known here yet, and does not say where it is", id);
+        return HANDSHAKE_STRANGER;
+    }
+    if (!membership_record_start(m, peer)) {
+        return HANDSHAKE_UNDECIDED;
+    }
+    let_in(m, p, peer);
+    return HANDSHAKE_WELCOME;
+}
+
+/* Who has gone back, or was removed, hears it from a node that knows: nobody else can tell it
+ * otherwise. */
+void membership_answered(void *ctx, uint64_t peer_id, enum handshake_verdict verdict,
+                         const char *reason)
+{
+    struct membership *m = ctx;
+    struct member_state *p = membership_find(m, peer_id);
+    if (p != NULL) {
+        p->has_answered = verdict != HANDSHAKE_WENT_BACK;
+        p->verdict = verdict;
+    }
+    switch (verdict) {
+    case HANDSHAKE_WENT_BACK:
+        membership_is_refused(m);
+        host_fail(&m->config.host, FL_EDENIED, "the other members refuse this node: %s", reason);
+        break;
+    case HANDSHAKE_REMOVED:
+        host_fail(&m->config.host, FL_EDENIED, "the other members refuse this node: %s", reason);
+        break;
+    case HANDSHAKE_WELCOME:
+        membership_is_recorded(m);
+        break;
+    case HANDSHAKE_OTHER_INCARNATION:
+        snprintf(m->refused_why, sizeof m->refused_why, "%s", reason);
+        break;
+    default:
+        break;
+    }
+}
+
+/* ---- what is known of them ---- */
+
+uint64_t membership_number_of(const struct membership *m, uint64_t incarnation)
+{
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        if (m->peers[i].incarnation == incarnation) {
+            return m->peers[i].id;
+        }
+    }
+    return 0;
+}
+
+void membership_set_client_address(struct membership *m, uint64_t id, const char *address)
+{
+    struct member_state *p = membership_find(m, id);
+    FLI_ASSERT(p != NULL);
+    snprintf(p->client_address, sizeof p->client_address, "%s", address);
+}
+
+const char *membership_client_address(const struct membership *m, uint64_t id)
+{
+    const struct member_state *p = membership_find(m, id);
+    return p == NULL || p->client_address[0] == '\0' ? NULL : p->client_address;
+}
