@@ -75,6 +75,21 @@ static void find_node_problems(struct problems *p, const struct seen_nodes *seen
     }
 }
 
+/* Of those that were asked, the one that has met most others; NULL: none forms a cluster. While
+ * they meet, nobody leads. */
+static const struct fl_node_status *who_forms(const struct seen_nodes *seen)
+{
+    const struct fl_node_status *most = NULL;
+    for (size_t i = 0; i < seen->n; i++) {
+        const struct fl_node_status *s = &seen->node[i].status;
+        bool forms = seen->node[i].error == 0 && is_forming(s);
+        if (forms && (most == NULL || s->cluster_nodes_connected > most->cluster_nodes_connected)) {
+            most = s;
+        }
+    }
+    return most;
+}
+
 /* A node that refuses to answer says nothing about the cluster. */
 static const char *no_leader_text(const struct seen_nodes *seen)
 {
@@ -87,14 +102,16 @@ static void find_problems(struct problems *p, const struct seen_nodes *seen)
     for (size_t i = 0; i < seen->n; i++) {
         find_node_problems(p, seen, &seen->node[i]);
     }
-    if (leader == NULL) {
+    const struct fl_node_status *s = leader == NULL ? who_forms(seen) : &leader->status;
+    if (s == NULL) {
         add_problem(p, "%s", no_leader_text(seen));
         return;
     }
     /* Only the leader knows members that were not named here. */
-    const struct fl_node_status *s = &leader->status;
     if (is_forming(s)) {
-        add_problem(p, FORMING ", and %" PRIu64 " of %" PRIu64 " are connected: start the others",
+        add_problem(p,
+                    FORMING ", and %" PRIu64 " of %" PRIu64 " are connected: start the others, "
+                            "which the logs of these name",
                     s->cluster_nodes_connected, s->cluster_nodes);
     } else if (s->cluster_nodes_connected < s->cluster_nodes) {
         add_problem(p, "%" PRIu64 " of the cluster's %" PRIu64 " nodes %s connected to the leader",
@@ -188,10 +205,10 @@ static void probe_node(const struct cli_args *a, fl_client *c, size_t i, struct 
         snprintf(p->message, sizeof p->message, "%s", p->node.message);
     } else if (cli_has(a, CLI_OPT_LIVE)) {
         p->serves = true;
-    } else if (s->leader_id == 0) {
-        snprintf(p->message, sizeof p->message, "it is up and hears no leader");
     } else if (is_forming(s)) {
         snprintf(p->message, sizeof p->message, FORMING);
+    } else if (s->leader_id == 0) {
+        snprintf(p->message, sizeof p->message, "it is up and hears no leader");
     } else {
         probe_health(a, p, timeout_ms);
     }

@@ -79,8 +79,7 @@ uint64_t membership_cluster_id(const struct membership *m)
     return c->n > 0 ? c->cluster_id : m->config.identity->cluster_id;
 }
 
-/* Whether this node is to form a cluster, and has no log yet. */
-static bool is_founding(const struct membership *m)
+bool membership_founds(const struct membership *m)
 {
     return !m->config.identity->joins && replica_configuration(m->replica)->n == 0;
 }
@@ -427,7 +426,7 @@ void membership_turn(struct membership *m, bool running)
     membership_members_turn(m);
     transfer_turn(m);
     membership_operation_turn(m);
-    if (running && is_founding(m)) {
+    if (running && membership_founds(m)) {
         form(m);
     } else if (running && !membership_formed(m) && proposer_is_open(m->config.proposer)) {
         lead(m);

@@ -89,6 +89,8 @@ void membership_set_replica(struct membership *m, struct replica *r);
 
 /* ---- what a node asks ---- */
 
+/* Whether this node is to form a cluster, and has no log yet. */
+bool membership_founds(const struct membership *m);
 bool membership_formed(const struct membership *m); /* commands are taken */
 
 /* The number of the node that is this server of the Raft group, by the newest configuration or by

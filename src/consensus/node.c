@@ -406,6 +406,7 @@ void node_get_status(struct node *n, struct node_status *ret)
     fsm_get_stats(n->fsm, &f);
     *ret = (struct node_status){
         .id = n->id,
+        .founds = membership_founds(n->membership),
         .leader_id = n->leader_id,
         .term = replica_term(n->replica),
         .role = n->phase >= PHASE_CLOSE ? NODE_STOPPED : n->role,

@@ -87,6 +87,7 @@ struct backup_counts {
 struct node_status {
     uint64_t id, leader_id, term;
     enum node_role role;
+    bool founds; /* the nodes that form the cluster have not all met yet, and nobody leads */
     const char *leader_client_address; /* NULL when unknown; valid until the loop runs again */
     uint64_t commit_index, applied_index, last_index, snapshot_index;
     uint64_t batches, commands, queries, bytes_proposed; /* by this node as leader, since start */

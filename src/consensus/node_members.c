@@ -18,7 +18,8 @@ static bool describe_member(struct node *n, const struct member *m, struct node_
         configuration_find(replica_configuration(n->replica), m->id);
     struct machine_node e = {.plan = MACHINE_PLAN_NONE};
     bool planned = machine_node_find(fsm_machine(n->fsm), m->id, &e);
-    if (server == NULL && !planned && replica_configuration(n->replica)->n > 0) {
+    bool founds = replica_configuration(n->replica)->n == 0; /* and nobody leads */
+    if (server == NULL && !planned && !founds) {
         return false;
     }
     *ret = (struct node_member){
@@ -33,7 +34,8 @@ static bool describe_member(struct node *n, const struct member *m, struct node_
         .leader = m->id == n->leader_id,
         .self = m->id == n->id,
         .connected = m->id == n->id || relay_server_connected(n->followers, m->id) ||
-                     relay_client_connected(n->relay, m->id),
+                     relay_client_connected(n->relay, m->id) ||
+                     (founds && outbound_is_up(n->outbound, m->id)),
         .match_index = replica_match_index(n->replica, m->id),
         .starts = m->id == n->id ? n->starts.starts.own.number
                                  : membership_start_of(n->membership, m->id),

@@ -146,7 +146,7 @@ static int replication_section(struct fli_buf *b, const struct info *i)
 static const char *cluster_state(const struct info *i)
 {
     if (i->status.leader_id == 0) {
-        return "no leader";
+        return i->status.founds ? "forming" : "no leader";
     }
     return i->machine != NULL && machine_cluster_id(i->machine) == 0 ? "forming" : "ok";
 }

@@ -174,13 +174,18 @@ class Daemons(CliCase):
         first.start()
         second.start()
         nodes = '%s,%s' % (first.address, second.address)
-        wait_until(lambda: 'forming' in (first.info()['cluster_state'], second.info()['cluster_state']), 'a leader')
+        wait_until(lambda: 'forming' in (first.info()['cluster_state'], second.info()['cluster_state']), 'the word for it')
         wait_until(lambda: 'the first time all its nodes must be up, and 2 of 3 are connected' in self.run_cli('status', '--nodes', nodes)[2], 'the sentence about the third node')
         wait_until(lambda: 'the cluster is being formed' in self.run_cli('health', '--nodes', nodes)[1], 'the same of health')
         sentence = 'waiting for node 3 (%s); the first time all members must be up' % third.peer
         wait_until(lambda: any(sentence in self.log_of(node) for node in (first, second)), 'the same in the log')
         third.start()
         wait_until(lambda: self.run_cli('health', '--nodes', nodes)[0] == DONE, 'the formed cluster')
+        for node in cluster.nodes:
+            node.kill()
+        first.start()
+        self.assertEqual(first.info()['cluster_state'], 'no leader') # a cluster that was formed once is not being formed
+        self.assertNotIn('is being formed', self.run_cli('status', '--nodes', first.address)[2])
 
 class Strange(CliCase):
     """Answers that no node of today gives, or only on a bad day."""
