@@ -179,15 +179,17 @@ static int write_log(struct maker *k)
     return !good ? FL_ENOMEM : k->failed ? FL_EIO : 0;
 }
 
-/* Members that begin with different states must refuse each other before their cluster is
- * formed. */
+/* Members that begin with different states must refuse each other before their cluster is formed.
+ * So must those with the same state of another entry: each writes the first entry behind its own. */
 static uint32_t begun_crc(const struct maker *k)
 {
     char text[MEMBERS_TEXT_MAX];
-    uint8_t state_crc[4];
+    uint8_t state[20];
     uint32_t crc = fli_crc32c(0, text, members_format(k->b->members, text, sizeof text));
-    fli_put_u32(state_crc, k->state_crc);
-    crc = fli_crc32c(crc, state_crc, sizeof state_crc);
+    fli_put_u32(state, k->state_crc);
+    fli_put_u64(state + 4, k->meta.index);
+    fli_put_u64(state + 12, k->meta.term);
+    crc = fli_crc32c(crc, state, sizeof state);
     return crc == 0 ? 1 : crc;
 }
 

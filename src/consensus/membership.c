@@ -136,7 +136,8 @@ static bool store_identity(struct membership *m, const struct identity *fresh)
     return true;
 }
 
-/* Step 1. A member of a formed cluster founds no other one. */
+/* Step 1. A member of a formed cluster founds no other one. Who is gone may come back with another
+ * directory, and there is no way back from here. */
 static void found(struct membership *m)
 {
     struct identity fresh = *m->config.identity;
@@ -145,7 +146,9 @@ static void found(struct membership *m)
     bool any = false;
     for (unsigned i = 0; i < fresh.members.n; i++) {
         const struct member_state *p = membership_find(m, fresh.members.list[i].id);
-        incarnations[i] = p == NULL || p->told_index != 0 ? 0 : p->incarnation;
+        bool self = fresh.members.list[i].id == fresh.id;
+        bool here = p != NULL && (self || m->config.is_up(m->config.ctx, p->id));
+        incarnations[i] = !here || p->told_index != 0 ? 0 : p->incarnation;
         missing[i] = incarnations[i] == 0;
         any = any || missing[i];
     }

@@ -74,6 +74,7 @@ struct membership_config {
     void (*hang_up)(void *ctx, uint64_t id);  /* closes the streams of a node that is not let in
                                                   any more, or whose start is over */
     bool (*can_lead)(void *ctx, uint64_t id); /* as far as it has told of itself */
+    bool (*is_up)(void *ctx, uint64_t id);    /* whether this node has a stream to it */
     uint64_t (*differs)(void *ctx); /* a node whose state is another than this one's; 0: none */
     void (*peer_back)(void *ctx, uint64_t id); /* a member has called, or was reached */
     /* The set of nodes that this node talks to, itself included, has changed. */

@@ -78,15 +78,21 @@ static enum handshake_verdict refuse(const struct membership *m, const struct pe
                  "node %" PRIu64 " is waited for, and its leader has not taken it in yet", id);
         return HANDSHAKE_STRANGER;
     }
-    bool founds = replica_configuration(m->replica)->n == 0;
-    if (there || (founds && members_find(&m->config.identity->members, id) != NULL)) {
+    if (there) {
         snprintf(reason, HANDSHAKE_REASON_MAX,
                  "node %" PRIu64 " has lost its data: run fencelock cluster replace %" PRIu64
                  " (CLUSTER FORGET) and start it again",
                  id, id);
         return HANDSHAKE_OTHER_INCARNATION;
     }
-    if (founds) {
+    if (membership_founds(m) && members_find(&m->config.identity->members, id) != NULL) {
+        snprintf(reason, HANDSHAKE_REASON_MAX,
+                 "node %" PRIu64 " has other data than when the nodes met: replace it if there is "
+                 "a leader; if there never was one, begin with empty directories",
+                 id);
+        return HANDSHAKE_OTHER_INCARNATION;
+    }
+    if (replica_configuration(m->replica)->n == 0) {
         snprintf(reason, HANDSHAKE_REASON_MAX, "node %" PRIu64 " is not another member", id);
     } else {
         snprintf(reason, HANDSHAKE_REASON_MAX,
@@ -140,6 +146,12 @@ enum handshake_verdict membership_check_peer(void *ctx, const struct peer_identi
                  "program there",
                  id, peer->version, (unsigned)machine_version(membership_machine(m)));
         return HANDSHAKE_OTHER_VERSION;
+    }
+    if (membership_founds(m) && peer->member_index == 0 && peer->members_crc == 0) {
+        snprintf(reason, HANDSHAKE_REASON_MAX,
+                 "node %" PRIu64 " joins, and there is no cluster yet: start it with --cluster",
+                 id);
+        return HANDSHAKE_STRANGER;
     }
     if (!membership_is_let_in(m, &asked)) {
         return refuse(m, peer, reason);

@@ -123,6 +123,12 @@ static void peer_back_cb(void *ctx, uint64_t id)
     outbound_redial(n->outbound, id);
 }
 
+static bool is_up_cb(void *ctx, uint64_t id)
+{
+    const struct node *n = ctx;
+    return outbound_is_up(n->outbound, id);
+}
+
 static void members_cb(void *ctx, const struct members *members)
 {
     struct node *n = ctx;
@@ -492,6 +498,7 @@ static int make_membership(struct node *n, const struct node_config *c)
                                    .save_starts = node_starts_save,
                                    .hang_up = node_hang_up,
                                    .can_lead = node_report_can_lead,
+                                   .is_up = is_up_cb,
                                    .differs = node_report_differs,
                                    .peer_back = peer_back_cb,
                                    .members = members_cb};

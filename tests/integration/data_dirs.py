@@ -51,6 +51,57 @@ class DataDirs(Case):
         b.data = a.data
         self.refused(b, says=['1', '2'])
 
+    def test_a_disk_is_exchanged_before_all_founders_are_there(self):
+        """The first has met the third with a directory that is gone when the second comes: it must not found a cluster with that one."""
+        cluster = Cluster(self.lab, 3)
+        first, second, third = cluster.nodes
+        first.start()
+        third.start()
+        first.process.wait_output('node 3 is connected')
+        third.kill()
+        first.process.wait_output('node 3 is gone')
+        shutil.rmtree(third.data)
+        second.start()
+        first.process.wait_output('node 2 is connected')
+        second.process.wait_output('node 1 is connected')
+        third.start()
+        self.assertGreater(ask_again(third, 'TOKEN', 'x'), 0)
+
+    def test_a_founder_is_started_with_join(self):
+        """By mistake; it founds nothing, and ends nobody. The others go on waiting for one that founds."""
+        cluster = Cluster(self.lab, 3)
+        first, second, third = cluster.nodes
+        first.start()
+        third.membership_args = lambda: ['--join', cluster.members()]
+        third.launch()
+        second.start()
+        third.process.wait_output('waiting to be taken in')
+        first.process.wait_output('node 3 joins, and there is no cluster yet: start it with --cluster')
+        third.kill()
+        del third.membership_args
+        self.refused(third, says=['--join', 'with an empty directory'])
+        shutil.rmtree(third.data)
+        third.start()
+        self.assertGreater(ask_again(third, 'TOKEN', 'x'), 0)
+
+    def test_two_that_join_name_each_other(self):
+        """Neither is a member, so neither has lost its data: both wait until they are added."""
+        cluster = Cluster(self.lab, 3).start()
+        ports = free_ports(4)
+        joiners = [Node(self.lab, cluster, 4 + i, *ports[2 * i:2 * i + 2]) for i in range(2)]
+        words = ','.join('%d=%s' % (n.id, n.peer) for n in cluster.nodes + joiners)
+        for node in joiners:
+            node.membership_args = lambda: ['--join', words]
+            node.launch()
+        a, b = joiners
+        a.process.wait_output('node 5 at %s refused this node: node 4 is not another member' % b.peer)
+        b.process.wait_output('node 4 at %s refused this node: node 5 is not another member' % a.peer)
+        for node in joiners:
+            ask_again(cluster.nodes[0], 'CLUSTER', 'ADD', node.id, node.peer)
+        for node in joiners:
+            node.wait_ready()
+            self.assertGreater(ask_again(node, 'TOKEN', 'x'), 0)
+
     def test_a_directory_of_another_cluster(self):
         one, other = Cluster(self.lab, 1), Cluster(self.lab, 3)
         node = one.start().nodes[0]

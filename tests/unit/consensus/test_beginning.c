@@ -4,6 +4,7 @@
 
 #include "consensus/backup_format.h"
 #include "consensus/beginning.h"
+#include "consensus/identity_peek.h"
 #include "snapshot/format.h"
 #include "scratch.h"
 #include "states.h"
@@ -69,6 +70,8 @@ static void write_backup(const char *path, uint64_t index, uint64_t term)
     test_free(f);
 }
 
+static uint32_t begun; /* what the last directory says of its beginning */
+
 /* Restores a backup of that entry into a new directory. */
 static int restore(uint64_t index, uint64_t term, char errmsg[512])
 {
@@ -83,6 +86,12 @@ static int restore(uint64_t index, uint64_t term, char errmsg[512])
     write_backup(backup, index, term);
     int rv = beginning_restore(&b, backup, &result, errmsg, 512);
     assert_int_equal(scratch_exists(data), rv == 0);
+    if (rv == 0) {
+        char why[512];
+        struct directory_summary made;
+        assert_int_equal(identity_peek(data, &made, why, sizeof why), 0);
+        begun = made.identity.begun_crc;
+    }
     free(backup);
     free(data);
     scratch_remove(dir);
@@ -94,6 +103,20 @@ TEST(a_backup_is_restored)
     char errmsg[512];
     assert_int_equal(restore(1000, 7, errmsg), 0);
     assert_int_equal(restore(SNAPSHOT_INDEX_MAX - 1, SNAPSHOT_TERM_MAX - 1, errmsg), 0);
+}
+
+/* The logs of nodes that meet must begin with the same entry, not only with the same state. */
+TEST(the_same_state_of_another_entry)
+{
+    char errmsg[512];
+    assert_int_equal(restore(1000, 7, errmsg), 0);
+    uint32_t first = begun;
+    assert_int_equal(restore(1001, 7, errmsg), 0);
+    assert_true(begun != first);
+    assert_int_equal(restore(1000, 8, errmsg), 0);
+    assert_true(begun != first);
+    assert_int_equal(restore(1000, 7, errmsg), 0);
+    assert_true(begun == first);
 }
 
 /* The log of the new cluster goes on behind it. */

@@ -221,21 +221,37 @@ static bool knows_no_leader(void *ctx)
     return cluster_leader(ctx) < 0;
 }
 
+/* The first two; while they wait for the third, nobody leads. */
+static bool have_met(void *ctx)
+{
+    struct cluster *c = ctx;
+    struct node_member m[2][MEMBERS_MAX];
+    bool all = true;
+    for (unsigned i = 0; i < 2; i++) {
+        all = all && node_members(c->nodes[i].node, m[i], MEMBERS_MAX) == 3;
+        all = all && m[i][1 - i].connected && !m[i][2].connected;
+    }
+    return all;
+}
+
 /* Two of three are not enough the first time, and are from then on. */
 TEST_WITH(test_forming_needs_all, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = *state;
     struct op op;
+    struct node_status status;
     struct machine_command cmd = cmd_acquire("a", "owner-1", 600000, 0);
     cluster_init(c, 3);
     c->hold_ms = 300;
     cluster_start(c, 0);
     cluster_start(c, 1);
-    cluster_wait_leader(c);
+    cluster_until(c, have_met, c, "the two have met");
     op_run(c, 0, &cmd, &op);
     assert_int_equal(op.status, FL_ENOLEADER);
     op_run(c, 1, &cmd, &op);
     assert_int_equal(op.status, FL_ENOLEADER);
+    node_get_status(c->nodes[0].node, &status);
+    assert_true(status.founds && status.leader_id == 0);
     assert_int_equal(machine_cluster_id(node_machine(c->nodes[0].node)), 0);
     cluster_start(c, 2);
     cluster_wait_formed(c);
