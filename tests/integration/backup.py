@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import PATIENCE_S, Case, Cluster, Load, RespError, ask_again, binary, env_without_options, main, seed, try_again, wait_until
+from harness import PATIENCE_S, Case, Cluster, Load, Node, RespError, ask_again, binary, env_without_options, free_ports, main, seed, try_again, wait_until
 from harness.resp import info_fields
 
 OWNER = 'owner-a-0123456789'
@@ -77,6 +77,26 @@ class Backups(Case):
             self.assertEqual((code, err), (0, ''), out)
             said = json.loads(out)
         return said
+
+    def test_a_node_is_added_to_a_restored_cluster(self):
+        """The snapshot that the new cluster begins with has no members, and the new node gets that one."""
+        old = Cluster(self.lab, 1).start()
+        path, said = self.backup(old.addresses())
+        old.terminate()
+        for nodes in (1, 3):
+            new = Cluster(self.lab, nodes, kind='of%d-' % nodes)
+            self.restore(new, path)
+            new.start()
+            ports = free_ports(2)
+            joiner = Node(self.lab, new, nodes + 1, *ports, kind='joins%d-' % nodes)
+            joiner.membership_args = lambda new=new: ['--join', new.members()]
+            joiner.launch()
+            wait_until(lambda: new.leader().call('CLUSTER', 'ADD', joiner.id, joiner.peer), 'the node to be added')
+            joiner.wait_ready()
+            wait_until(lambda: new.leader().info()['cluster_voters'] == nodes + 1, 'its vote')
+            self.assertGreater(ask_again(joiner, 'TOKEN', 'x'), said['last_token'])
+            joiner.terminate()
+            new.terminate()
 
     def who_leads(self, cluster):
         leader = cluster.leader()
