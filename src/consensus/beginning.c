@@ -180,7 +180,7 @@ static int write_log(struct maker *k)
 }
 
 /* Members that begin with different states must refuse each other before their cluster is formed.
- * So must those with the same state of another entry: each writes the first entry behind its own. */
+ * So must those with the same state of another entry: each writes its first entry behind that. */
 static uint32_t begun_crc(const struct maker *k)
 {
     char text[MEMBERS_TEXT_MAX];
