@@ -342,8 +342,8 @@ TEST_WITH(test_version, set_up, tear_down)
     make_bootstrapped(f, &id);
     size_t len = read_identity(f, text);
     char *digit = text + strlen("fencelock-identity ");
-    assert_int_equal(*digit, '3');
-    for (const char *other = "124"; *other != 0; other++) {
+    assert_int_equal(*digit, '4');
+    for (const char *other = "1235"; *other != 0; other++) {
         *digit = *other;
         write_identity(f, text, len);
         assert_int_equal(open_identity(f, 2, &id), FL_EVERSION);
