@@ -308,10 +308,22 @@ static void set_now(struct replica *r, uint64_t now_ms)
     r->edge.now_ms = r->now_ms;
 }
 
+/* Below the first entry of a log there are no members, so it says who they are. */
+static bool lacks_members(const struct replica *r, const struct raft_append_entries *m)
+{
+    const struct change *c = &r->changes.list[0];
+    uint64_t at = (c->conf.n == 0 ? r->snapshot_index + 1 : c->index) - 1;
+    return m->prev_log_index <= at && at - m->prev_log_index < m->n_entries &&
+           m->entries[at - m->prev_log_index].type != RAFT_CHANGE;
+}
+
 /* Gives the core the library's encoding of each configuration. */
 static int take_entries(struct replica *r, const struct raft_append_entries *m)
 {
     size_t bytes = 0;
+    if (lacks_members(r, m)) {
+        return FL_EPROTO;
+    }
     for (unsigned i = 0; i < m->n_entries; i++) {
         struct raft_entry *e = &r->entries[i];
         struct configuration conf;

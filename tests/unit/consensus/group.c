@@ -284,7 +284,7 @@ int group_try_up(struct group *g, unsigned i)
     struct fsm_config fc = {.ctx = s, .fatal = fatal_cb};
     assert_null(s->log);
     assert_int_equal(log_open(&lc, &s->log, s->errmsg, sizeof s->errmsg), 0);
-    if (log_last_index(s->log) == 0) {
+    if (log_last_index(s->log) == 0 && !g->founds) {
         begin_log(g, s);
     }
     struct machine *m = s->meta.index == 0 ? NULL : decode(&s->state);
@@ -295,6 +295,7 @@ int group_try_up(struct group *g, unsigned i)
                                 .log = s->log,
                                 .fsm = s->fsm,
                                 .snapshot = s->meta.index == 0 ? NULL : &s->meta,
+                                .may_be_empty = g->founds,
                                 .election_ms = GROUP_ELECTION_MS,
                                 .heartbeat_ms = GROUP_HEARTBEAT_MS,
                                 .in_flight = g->in_flight,

@@ -54,6 +54,7 @@ struct group {
     unsigned n;
     unsigned in_flight; /* of struct replica_config */
     size_t cache_bytes; /* of struct log_config */
+    bool founds;        /* a new log stays empty, for replica_begin() */
     struct group_server servers[GROUP_MAX];
     struct configuration conf;              /* of a new log */
     bool cut[GROUP_MAX + 1][GROUP_MAX + 1]; /* messages from, to are lost */
