@@ -91,7 +91,7 @@ class Backups(Case):
             joiner = Node(self.lab, new, nodes + 1, *ports, kind='joins%d-' % nodes)
             joiner.membership_args = lambda new=new: ['--join', new.members()]
             joiner.launch()
-            wait_until(lambda: new.leader().call('CLUSTER', 'ADD', joiner.id, joiner.peer), 'the node to be added')
+            new.add(joiner)
             joiner.wait_ready()
             wait_until(lambda: new.leader().info()['cluster_voters'] == nodes + 1, 'its vote')
             self.assertGreater(ask_again(joiner, 'TOKEN', 'x'), said['last_token'])

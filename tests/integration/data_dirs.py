@@ -97,7 +97,7 @@ class DataDirs(Case):
         a.process.wait_output('node 5 at %s refused this node: node 4 is not another member' % b.peer)
         b.process.wait_output('node 4 at %s refused this node: node 5 is not another member' % a.peer)
         for node in joiners:
-            wait_until(lambda node=node: cluster.leader().call('CLUSTER', 'ADD', node.id, node.peer), 'the node to be added')
+            cluster.add(node)
         for node in joiners:
             node.wait_ready()
             self.assertGreater(ask_again(node, 'TOKEN', 'x'), 0)

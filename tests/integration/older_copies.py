@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import (ASK_AGAIN, PATIENCE_S, Case, Cluster, Load, Node, RespError, ask_again, binary, free_ports, main, patient_env, seed,
+from harness import (PATIENCE_S, Case, Cluster, Load, Node, RespError, ask_again, binary, free_ports, main, patient_env, seed,
                      wait_until)
 
 OWNER = 'owner-a-0123456789'
@@ -44,22 +44,12 @@ class OlderCopies(Case):
             node = Member(self.lab, self.cluster, len(self.cluster.nodes) + 1, ports[0], ports[1])
             node.membership = ('--join', '1=' + self.cluster.nodes[0].peer)
             node.extra = list(extra)
-            wait_until(lambda n=node: self.add_learner(n), 'a learner')
+            self.cluster.add(node, 'LEARNER')
             node.start()
             self.cluster.nodes.append(node)
         if learners:
             wait_until(lambda: self.members(self.cluster.leader())[n + 1]['state'] == 'learner', 'a learner')
         return self.cluster
-
-    def add_learner(self, node):
-        """The same again is the same change."""
-        try:
-            return self.cluster.leader().call('CLUSTER', 'ADD', node.id, node.peer, 'LEARNER') == 'OK'
-        except RespError as e:
-            if e.word not in ASK_AGAIN:
-                self.assertIn('there is a node', e.line) # it was done, and the answer was lost
-                return True
-            return False
 
     def members(self, node):
         return {row['id']: row for row in node.members_table()}

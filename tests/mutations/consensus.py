@@ -140,4 +140,12 @@ MUTANTS = [
      'if (another_leaves(m, what->id)) {',
      'if (0 && another_leaves(m, what->id)) {',
      'a change of node \\d+ is answered OK, though another one leaves'),
+    ('integration', 'a founder that is gone founds the cluster', 'src/consensus/membership.c',
+     'bool here = p != NULL && (self || m->config.is_up(m->config.ctx, p->id));',
+     'bool here = p != NULL;',
+     ('data_dirs.py', 'a_disk_is_exchanged')),
+    ('integration', 'a node that joins founds the cluster', KNOWN,
+     '    if (membership_founds(m) && peer->member_index == 0 && peer->members_crc == 0) {',
+     '    if (false) {',
+     ('data_dirs.py', 'started_with_join')),
 ]

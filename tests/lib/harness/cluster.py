@@ -276,6 +276,15 @@ class Cluster:
         """SIGTERM to all, one after the other; their exit codes."""
         return [node.terminate() for node in self.nodes if node.running()]
 
+    def add(self, node, *more, seconds=PATIENCE_S):
+        """Has the leader add a node. Asked again, since the answer was lost, it says that there is one."""
+        def added():
+            try:
+                return self.leader().call('CLUSTER', 'ADD', node.id, node.peer, *more) == 'OK'
+            except RespError as e:
+                return 'there is a node' in e.line
+        wait_until(added, '%s to be added' % node.name, seconds=seconds)
+
     def forget(self, node, seconds=PATIENCE_S):
         """Has the others forget a node that lost its disk."""
         others = [n for n in self.nodes if n is not node]
