@@ -102,7 +102,8 @@ void node_watch_members(struct node *n)
     memcpy(n->member_seen, fresh, sizeof fresh);
 }
 
-/* Logs the missing members when the cluster cannot go on without them. */
+/* Logs the missing members when the cluster cannot go on without them. For whom a cluster that is
+ * being formed waits, membership.c logs. */
 static void log_missing(struct node *n)
 {
     char missing[640] = "";
@@ -121,11 +122,7 @@ static void log_missing(struct node *n)
                  "waiting to be taken in: run fencelock cluster add %" PRIu64
                  " with the address of --peer, unless that was done",
                  n->id);
-    } else if (forming && len > 0) {
-        host_log(&n->host, 3,
-                 "waiting for %s: the first time all nodes must be up connected=%u of=%u", missing,
-                 count_here(n), n->members->n);
-    } else if (len > 0) {
+    } else if (!forming && len > 0) {
         host_log(&n->host, 2, "there is no leader, and no connection to %s connected=%u of=%u",
                  missing, count_here(n), n->members->n);
     }
