@@ -289,6 +289,7 @@ except Enough:
 ''' % (report, task, election, '\n'.join('    ' + line for line in watch.splitlines()))
 
 
+from .java_probe import JavaProbe # noqa: E402
 from .nodejs import NodeProbe # noqa: E402
 
-PROBES = {'go': GoProbe(), 'python': PythonProbe('asyncio'), 'python-threads': PythonProbe('threads'), 'node': NodeProbe()}
+PROBES = {'go': GoProbe(), 'java': JavaProbe(), 'python': PythonProbe('asyncio'), 'python-threads': PythonProbe('threads'), 'node': NodeProbe()}

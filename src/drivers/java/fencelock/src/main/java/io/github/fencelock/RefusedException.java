@@ -1,0 +1,18 @@
+package io.github.fencelock;
+
+/** The service refuses it: surely not done, and to send it again does not help. */
+public final class RefusedException extends FencelockException {
+    private static final long serialVersionUID = 1;
+    /** The first word of the answer. */
+    private final String word;
+
+    RefusedException(String line) {
+        super(line, null);
+        word = line.split(" ", 2)[0];
+    }
+
+    /** @return the first word of the answer: LIMIT, NOPERM, WRONGPASS, MISMATCH, ... */
+    public String word() {
+        return word;
+    }
+}

@@ -1,0 +1,148 @@
+"""How the probe of the Java driver is built: with javac, of the driver's modules that need no framework. Maven fetches what these stand on, and
+packs the driver for those attacks that want it as its users get it."""
+
+import fcntl
+import glob
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+from . import BUILT, HERE, ROOT, skip
+
+SETTINGS = """<settings>
+  <mirrors><mirror><id>had</id><mirrorOf>central</mirrorOf><url>file://%s</url></mirror></mirrors>
+</settings>
+"""
+
+USER = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>user</groupId><artifactId>user</artifactId><version>1</version>
+  <repositories><repository><id>published</id><url>file://%s</url></repository></repositories>
+  <dependencies>
+    <dependency><groupId>io.github.fencelock</groupId><artifactId>fencelock-jdbc</artifactId><version>0.1.0</version></dependency>
+    <dependency><groupId>org.postgresql</groupId><artifactId>postgresql</artifactId><version>42.7.8</version></dependency>
+  </dependencies>
+</project>
+"""
+
+
+def digest(paths):
+    content = hashlib.sha256()
+    for path in sorted(paths):
+        with open(path, 'rb') as f:
+            content.update(f.read())
+    return content.hexdigest()[:16]
+
+
+class JavaProbe:
+    calls_libc = False
+    driver = os.environ.get('DRIVER_SOURCE') or os.path.join(ROOT, 'src/drivers/java')
+    jars = os.path.join(BUILT, 'java-jars')
+    plain = ['fencelock', 'fencelock-jdbc', 'fencelock-test'] # modules that need no framework
+    # A small heap and the simplest collector, since many processes run beside each other; and addresses as the suite looks for them.
+    java = ['java', '-Xmx256m', '-XX:+UseSerialGC', '-XX:TieredStopAtLevel=1', '-Djava.net.preferIPv4Stack=true', '-cp']
+    maven = ['mvn', '-B', '-q', '-ntp']
+
+    @property
+    def classes(self):
+        """A place for each state of the sources, since several suites may run at a time."""
+        return os.environ.get('DRIVER_PROBE') or os.path.join(BUILT, 'probe-java-' + digest(self.programs() + self.sources()))
+
+    @property
+    def argv(self):
+        return [*self.java, self.classes + os.pathsep + os.path.join(self.jars, '*'), 'Probe']
+
+    def build(self):
+        for program in ('java', 'javac', 'mvn'):
+            if shutil.which(program) is None:
+                skip('there is no ' + program)
+        os.makedirs(BUILT, exist_ok=True)
+        with open(self.jars + '.lock', 'w') as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not os.path.exists(self.has_all()):
+                self.fetch()
+            if not os.path.exists(self.classes):
+                shutil.rmtree(self.classes + '.new', ignore_errors=True)
+                self.compile(self.programs() + self.sources(), self.classes + '.new', os.path.join(self.jars, '*'))
+                os.rename(self.classes + '.new', self.classes)
+
+    def has_all(self):
+        """The mark of a machine that has what is needed now."""
+        poms = [os.path.join(ROOT, 'src/drivers/java', module, 'pom.xml') for module in ('', *self.plain)] + [os.path.join(HERE, 'java/pom.xml')]
+        return '%s-has-%s' % (self.jars, digest(poms))
+
+    def fetch(self):
+        with_plugins = ['package', '-pl', ','.join(self.plain), '-Dtest=PureTest', '-Dsurefire.failIfNoSpecifiedTests=false']
+        for pom, words in ((os.path.join(HERE, 'java'), ['dependency:copy-dependencies', '-DoutputDirectory=' + self.jars]),
+                           (os.path.join(ROOT, 'src/drivers/java'), with_plugins)):
+            if subprocess.run([*self.maven, '-f', pom, *words]).returncode != 0:
+                skip('what the driver is built and tested with cannot be had from its registry')
+        open(self.has_all(), 'w').close()
+
+    def compile(self, sources, target, cp):
+        if subprocess.run(['javac', '--release', '17', '-nowarn', '-d', target, '-cp', cp, *sources]).returncode != 0:
+            sys.exit('the probe cannot be built')
+
+    def programs(self):
+        return sorted(glob.glob(os.path.join(HERE, 'java', '*.java')))
+
+    def sources(self):
+        return [path for m in self.plain for path in glob.glob(os.path.join(self.driver, m, 'src/main/java/**/*.java'), recursive=True)]
+
+    def own_tests(self):
+        """Of the modules that need no framework."""
+        return [*self.maven, '-o', 'test', '-pl', ','.join(self.plain),
+                '-Dfencelock.vectors=' + os.path.join(ROOT, 'tests/vectors/lease/lease.json')], self.driver
+
+    def fences(self, scratch):
+        return [*self.argv[:-1], 'Fences']
+
+    @staticmethod
+    def database(url):
+        """The address of libpq as one of JDBC, which cannot use a socket's path."""
+        return 'jdbc:postgresql://127.0.0.1:%s/postgres?user=postgres' % re.search(r'port=(\d+)', url)[1]
+
+    def publish(self, scratch):
+        """The jars, as a repository has them; and a user's project, with a local repository that has nothing yet. Gives its class path."""
+        copy, published, user = (os.path.join(scratch, name) for name in ('driver', 'published', 'user'))
+        shutil.copytree(self.driver, copy, ignore=shutil.ignore_patterns('target'))
+        subprocess.run([*self.maven, '-o', '-f', copy, 'package', '-DskipTests', '-Dmaven.test.skip=true', '-pl', ','.join(self.plain)], check=True)
+        for artifact in ('', *self.plain):
+            name = (artifact or 'fencelock-parent') + '-0.1.0'
+            place = os.path.join(published, 'io/github/fencelock', artifact or 'fencelock-parent', '0.1.0')
+            os.makedirs(place)
+            shutil.copy(os.path.join(copy, artifact, 'pom.xml'), os.path.join(place, name + '.pom'))
+            if artifact:
+                shutil.copy(os.path.join(copy, artifact, 'target', name + '.jar'), place)
+        os.makedirs(user)
+        for name, text in (('pom.xml', USER % published), ('settings.xml', SETTINGS % os.path.expanduser('~/.m2/repository'))):
+            with open(os.path.join(user, name), 'w', encoding='utf-8') as f:
+                f.write(text)
+        subprocess.run([*self.maven, '-f', user, '-s', os.path.join(user, 'settings.xml'), '-Dmaven.repo.local=' + os.path.join(scratch, 'm2'),
+                        'dependency:copy-dependencies', '-DoutputDirectory=lib'], check=True)
+        return os.path.join(user, 'lib', '*')
+
+    def package(self, scratch, url):
+        """The pages of the API; that the jars work is seen by test_the_page, which takes them from a repository."""
+        yield ['javadoc', '-quiet', '-Xdoclint:all', '-Werror', '--release', '17', '-cp', os.path.join(self.jars, '*'), '-d', os.path.join(scratch, 'pages'),
+               *self.sources()], {}
+
+    def page(self, scratch):
+        """The program of src/drivers/java/README.md as it stands there, with the jars from a repository; its other blocks are compiled."""
+        with open(os.path.join(ROOT, 'src/drivers/java/README.md'), encoding='utf-8') as f:
+            blocks = re.findall(r'^```java\n(.*?)^```', f.read(), re.M | re.S)
+        assert len(blocks[0].splitlines()) <= 15 and len(blocks) > 1
+        lib, classes = self.publish(scratch), os.path.join(scratch, 'classes')
+        with open(os.path.join(scratch, 'Add.java'), 'w', encoding='utf-8') as f:
+            f.write(blocks[0])
+        imports, rest = ''.join(re.findall(r'^import .*\n', blocks[0], re.M)), ''.join('{\n%s}\n' % b for b in blocks[1:])
+        with open(os.path.join(scratch, 'Rest.java'), 'w', encoding='utf-8') as f:
+            f.write(imports + 'class Rest { void all(Fencelock locks, Runnable worker) throws Exception {\n%s} }\n' % rest)
+        self.compile([os.path.join(scratch, name) for name in ('Add.java', 'Rest.java')], classes, lib)
+        return ['java', '-cp', classes + os.pathsep + lib, 'Add']
+
+    def kubernetes(self, scratch):
+        return None
