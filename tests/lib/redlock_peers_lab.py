@@ -179,6 +179,29 @@ def spring():
     return installed('spring', install, 'spring')
 
 
+def shedlock():
+    need('java', 'javac', 'mvn')
+
+    def install(directory):
+        fetch(directory, 'mvn', '--batch-mode', '--quiet', 'dependency:copy-dependencies', '-DoutputDirectory=lib')
+        build(directory, 'javac', '-cp', 'lib/*', 'Shed.java')
+    return installed('shedlock', install, 'shedlock')
+
+
+def celery(library, at):
+    python_ = venv('python_celery', 'python_celery')
+    return [python_, os.path.join(SOURCES, 'python_celery', 'celery_peer.py'), library, at]
+
+
+def debian_php(library, at, *packages):
+    """A framework's lock from Debian's packages."""
+    need('php')
+    for package in ('php-redis', *packages):
+        if subprocess.run(['dpkg', '-s', package], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode != 0:
+            raise Unavailable('the package %s is not installed' % package)
+    return ['php', os.path.join(SOURCES, 'frameworks.php'), library, at]
+
+
 def redisson(release):
     need('java', 'javac', 'mvn')
 
@@ -310,6 +333,15 @@ COMMANDS = {
     'Redisson': lambda at: _java(java(), 'Peer', at),
     'Spring Integration': lambda at: _java(spring(), 'Spring', at),
     'rslock': lambda at: [rust(), at],
+    'redis-py, cluster': _python('cluster'),
+    'ioredis, cluster': lambda at: [*_node(5)(at), 'cluster'],
+    'go-redis, cluster': lambda at: [go(), 'cluster', at],
+    'Lettuce, cluster': lambda at: [*_java(spring(), 'Spring', at), 'cluster'],
+    'ShedLock': lambda at: _java(shedlock(), 'Shed', at),
+    'celery-once': lambda at: celery('celery-once', at),
+    'celery-redbeat': lambda at: celery('celery-redbeat', at),
+    'Laravel': lambda at: debian_php('Laravel', at, 'php-illuminate-cache', 'php-illuminate-redis'),
+    'Symfony': lambda at: debian_php('Symfony', at, 'php-symfony-lock'),
     'redlock-rb': lambda at: [*ruby(), at],
     'antirez/redlock-rb': antirez,
     'redlock-php': _php('redlock-php', php),

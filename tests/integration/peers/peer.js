@@ -56,7 +56,15 @@ async function runSemaphore(words) {
   return 'done';
 }
 
+// ioredis, set up for a Redis Cluster.
+async function runCluster(words) {
+  const cluster = new Redis.Cluster(servers, { clusterRetryStrategy: () => null });
+  const why = new Promise((_, reject) => cluster.on('error', (error) => reject(new Error(`${error} ${error.lastNodeError}`))));
+  return Promise.race([why, cluster.set(words[1], 'value', 'PX', Number(words[2]), 'NX').catch(() => why)]);
+}
+
 async function run(words) {
+  if (process.argv[4] === 'cluster') return runCluster(words);
   if (semaphore) return runSemaphore(words);
   if (words[0] === 'lock') {
     try {

@@ -60,6 +60,17 @@ class RedisPy:
         return token_of(self.server, self.held.name, self.held.local.token)
 
 
+class ClusterMode:
+    """redis-py, set up for a Redis Cluster."""
+
+    def __init__(self, servers):
+        self.address = servers[0].get_connection_kwargs()
+
+    def lock(self, key, ttl_ms):
+        one = redis.RedisCluster(host=self.address['host'], port=self.address['port'])
+        return 'held' if one.set(key, 'value', nx=True, px=ttl_ms) else 'refused'
+
+
 class DjangoRedis(RedisPy):
     """The lock of Django's cache in Redis, which is redis-py's with a prefix."""
 
@@ -231,7 +242,7 @@ class Aioredlock:
 
 
 LIBRARIES = {'redis-py': RedisPy, 'redlock-py': RedlockPy, 'pottery': Pottery, 'python-redis-lock': PythonRedisLock,
-             'django-redis': DjangoRedis}
+             'django-redis': DjangoRedis, 'cluster': ClusterMode}
 
 
 def main():

@@ -1,6 +1,6 @@
 // Libraries in Go as peers: see redlock_peers.py for the lines that it reads and writes.
 //
-//	peer redsync|redislock HOST:PORT,... [sentinel]
+//	peer redsync|redislock|cluster HOST:PORT,... [sentinel]
 package main
 
 import (
@@ -166,6 +166,19 @@ func throughSentinel(addresses []string) *redis.Client {
 		TLSConfig: o.TLSConfig})
 }
 
+// go-redis, set up for a Redis Cluster.
+type clusterPeer struct{ addresses []string }
+
+func (p *clusterPeer) lock(key string, ttl time.Duration) (string, error) {
+	one := redis.NewClusterClient(&redis.ClusterOptions{Addrs: p.addresses})
+	defer one.Close()
+	return "held", one.SetNX(context.Background(), key, "value", ttl).Err()
+}
+
+func (p *clusterPeer) extend(ttl time.Duration) (string, error) { return "", errors.New("not here") }
+func (p *clusterPeer) unlock() (string, error)                  { return "", errors.New("not here") }
+func (p *clusterPeer) token() (string, error)                   { return "", errors.New("not here") }
+
 func main() {
 	var all []pools.Pool
 	var one *redis.Client
@@ -184,6 +197,9 @@ func main() {
 	var p peer = &redsyncPeer{rs: redsync.New(all...), one: one}
 	if os.Args[1] == "redislock" {
 		p = &redislockPeer{client: redislock.New(one), one: one}
+	}
+	if os.Args[1] == "cluster" {
+		p = &clusterPeer{addresses: strings.Split(os.Args[2], ",")}
 	}
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {

@@ -2,6 +2,7 @@
 
 import io.lettuce.core.ClientOptions;
 import io.lettuce.core.SslOptions;
+import io.lettuce.core.cluster.RedisClusterClient;
 import java.io.BufferedReader;
 import java.io.File;
 import java.io.InputStreamReader;
@@ -59,9 +60,31 @@ public class Spring {
         }
     }
 
+    /** Lettuce, set up for a Redis Cluster. */
+    private static String runCluster(String address) {
+        try (RedisClusterClient client = RedisClusterClient.create("redis://" + address)) {
+            client.connect().sync().set("key", "value");
+            return "held";
+        } catch (RuntimeException e) {
+            StringBuilder why = new StringBuilder("error");
+            for (Throwable t = e; t != null; t = t.getCause()) {
+                why.append(' ').append(t);
+                for (Throwable also : t.getSuppressed()) {
+                    why.append(' ').append(also);
+                }
+            }
+            return why.toString().replace('\n', ' ');
+        }
+    }
+
     public static void main(String[] args) throws Exception {
-        Spring peer = new Spring(args[0]);
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
+        if (args.length > 1) {
+            lines.readLine();
+            System.out.println(runCluster(args[0]));
+            System.exit(0);
+        }
+        Spring peer = new Spring(args[0]);
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             String answer;
             try {
