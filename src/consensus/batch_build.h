@@ -27,6 +27,7 @@ struct batch {
     size_t query_done;
     uint64_t term, sequence, timestamp_ms; /* set when it is sealed */
     uint16_t format;                       /* set when it is sealed */
+    uint64_t round;                        /* that confirms it, if it is no entry */
     uint64_t began_ns, proposed_ns;        /* for metrics only; the proposer sets them */
 };
 

@@ -17,7 +17,8 @@ enum {
     APPEND_RESULT_SIZE = 24,
     VOTE_SIZE = 33,
     VOTE_RESULT_SIZE = 9,
-    TIMEOUT_SIZE = 24
+    TIMEOUT_SIZE = 24,
+    ROUND_SIZE = 16
 };
 enum { FLAG_FIRST = 1, FLAG_PRE_VOTE = 2, FLAGS_ALL = 3 };
 
@@ -52,6 +53,14 @@ static size_t encode_three(uint64_t a, uint64_t b, uint64_t c, uint8_t *out)
     return 24;
 }
 
+static void set_head(struct message_body *b, size_t len)
+{
+    b->entries = 0;
+    b->bytes = 0;
+    b->n = 1;
+    b->parts[0] = (struct fli_slice){b->head, len};
+}
+
 int message_encode(const struct raft_message *m, struct message_body *ret)
 {
     size_t len;
@@ -84,11 +93,18 @@ int message_encode(const struct raft_message *m, struct message_body *ret)
     default:
         return FL_EINVAL;
     }
-    ret->entries = 0;
-    ret->bytes = 0;
-    ret->n = 1;
-    ret->parts[0] = (struct fli_slice){ret->head, len};
+    set_head(ret, len);
     return 0;
+}
+
+void message_encode_round(enum message_type type, const struct message_round *m,
+                          struct message_body *ret)
+{
+    FLI_ASSERT(type == MESSAGE_ROUND || type == MESSAGE_ROUND_RESULT);
+    ret->type = (uint8_t)type;
+    fli_put_u64(ret->head, m->term);
+    fli_put_u64(ret->head + 8, m->number);
+    set_head(ret, ROUND_SIZE);
 }
 
 bool message_add_entry(struct message_body *b, uint64_t term, uint8_t kind, struct fli_slice data)
@@ -246,4 +262,13 @@ int message_decode(uint8_t type, struct fli_slice body, struct raft_entry *entri
         *ret = m;
     }
     return rv;
+}
+
+int message_decode_round(struct fli_slice body, struct message_round *ret)
+{
+    if (body.len != ROUND_SIZE) {
+        return FL_EPROTO;
+    }
+    *ret = (struct message_round){fli_get_u64(body.data), fli_get_u64(body.data + 8)};
+    return 0;
 }

@@ -8,6 +8,8 @@
  *                   2 pre-vote
  *   VOTE_RESULT     8 term, 1 flags: 1 granted, 2 pre-vote
  *   TIMEOUT_NOW     8 term, 8 last index, 8 last term
+ *   ROUND           8 term, 8 number: a leader asks whether it is followed
+ *   ROUND_RESULT    8 term, 8 number: yes, in that term
  *
  * A snapshot is never a message: see snapshot/send.h. The decoder's input came over a socket: it
  * checks lengths before it uses them, and returns FL_EPROTO when they are wrong. Entries stay where
@@ -36,7 +38,9 @@ enum message_type {
     MESSAGE_APPEND_RESULT = 2,
     MESSAGE_VOTE = 3,
     MESSAGE_VOTE_RESULT = 4,
-    MESSAGE_TIMEOUT_NOW = 6
+    MESSAGE_TIMEOUT_NOW = 6,
+    MESSAGE_ROUND = 7, /* this one and the next are not for the core */
+    MESSAGE_ROUND_RESULT = 8
 };
 
 /* A body in pieces: `parts[0]` is the head, and each entry adds two. Too large for the stack of a
@@ -62,5 +66,13 @@ bool message_add_entry(struct message_body *b, uint64_t term, uint8_t kind, stru
  * `body`. Sets neither sender nor address. */
 int message_decode(uint8_t type, struct fli_slice body, struct raft_entry *entries,
                    struct raft_message *ret) FLI_MUST_USE;
+
+/* The two messages of a round (replica_round.c), and back: 0 or FL_EPROTO. */
+struct message_round {
+    uint64_t term, number;
+};
+void message_encode_round(enum message_type type, const struct message_round *m,
+                          struct message_body *ret);
+int message_decode_round(struct fli_slice body, struct message_round *ret) FLI_MUST_USE;
 
 #endif

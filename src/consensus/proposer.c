@@ -5,6 +5,12 @@
  *   open       grows or is full; one at most
  *   proposed   an entry of the log, with tickets that wait for it to be applied
  *
+ * A batch that has nothing but queries is no entry: it stands among the proposed, waits for a round
+ * (replica_round()), and is answered once that is confirmed and it is the first. Whatever had been
+ * committed before is applied then: it was proposed in this term, and stood in front, or it was in
+ * front of the barrier. When an entry behind it is applied first, that has confirmed as much. One
+ * such batch waits at most; meanwhile the next one grows.
+ *
  * Commands that do not fit into the open batch wait in `line`. When another batch can be sent, it
  * is filled from there. Sources take turns (backlog.h), so a client with a thousand commands delays
  * another client's one command by a batch at most.
@@ -49,7 +55,8 @@ struct proposer {
     struct fli_list proposed;
     struct batch *applying; /* a batch of `proposed`; NULL unless one is being applied */
     struct metrics_histogram commit_times;
-    unsigned in_flight;      /* length of `proposed` */
+    struct batch *asking;    /* one of `proposed` that is no entry; NULL: none */
+    unsigned in_flight;      /* entries of `proposed` */
     uint32_t in_flight_cost; /* of these, as the machine says */
     struct fli_buf payload;
     struct proposer_stats stats;
@@ -141,10 +148,14 @@ static void give_up_batch(struct proposer *p, struct batch *b)
 
 static void end_in_flight(struct proposer *p, struct batch *b)
 {
+    fli_list_remove(&b->link);
+    if (b == p->asking) {
+        p->asking = NULL;
+        return;
+    }
     FLI_ASSERT(p->in_flight > 0);
     p->in_flight--;
     p->in_flight_cost -= b->cost;
-    fli_list_remove(&b->link);
 }
 
 static void give_up_in_flight(struct proposer *p)
@@ -249,13 +260,25 @@ static void follow_leadership(struct proposer *p, uint64_t now_ms)
 
 /* Proposing. */
 
+/* The open batch leaves, and takes its place behind the others. */
+static void note_proposed(struct proposer *p)
+{
+    struct batch *b = p->open;
+    uint64_t pending = b->len - MACHINE_BATCH_HEADER_SIZE + b->query_bytes.len;
+    uint64_t commands = (uint64_t)b->count + b->queries_count;
+    FLI_ASSERT(p->stats.pending_bytes >= pending);
+    FLI_ASSERT(p->stats.pending_commands >= commands);
+    p->stats.pending_bytes -= pending;
+    p->stats.pending_commands -= commands;
+    p->open = NULL;
+    fli_list_push(&p->proposed, &b->link);
+}
+
 /* Seals the open batch and hands it to the replica. False: nothing more can be sent now. */
 static bool propose(struct proposer *p, uint64_t now_ms)
 {
     struct batch *b = p->open;
     size_t size;
-    uint64_t pending = b->len - MACHINE_BATCH_HEADER_SIZE + b->query_bytes.len;
-    uint64_t commands = (uint64_t)b->count + b->queries_count;
     b->term = p->term;
     b->sequence = p->sequence + 1;
     b->timestamp_ms = cluster_clock_timestamp(&p->clock, machine_clock(fsm_machine(p->config.fsm)));
@@ -268,16 +291,11 @@ static bool propose(struct proposer *p, uint64_t now_ms)
         p->retry_at_ms = now_ms + PROPOSER_RETRY_MS;
         return false;
     }
-    FLI_ASSERT(p->stats.pending_bytes >= pending);
-    FLI_ASSERT(p->stats.pending_commands >= commands);
-    p->stats.pending_bytes -= pending;
-    p->stats.pending_commands -= commands;
+    note_proposed(p);
     b->proposed_ns = fli_clock_ns();
     p->stats.batches++;
     p->stats.commands += b->count;
     p->stats.bytes += size;
-    p->open = NULL;
-    fli_list_push(&p->proposed, &b->link);
     batch_drop_bytes(b);
     p->in_flight++;
     p->in_flight_cost += b->cost;
@@ -404,6 +422,31 @@ static bool may_propose(const struct proposer *p)
     return p->in_flight < p->config.in_flight_max && p->in_flight_cost <= IN_FLIGHT_COST_MAX;
 }
 
+static bool is_pulse_due(const struct proposer *p)
+{
+    return pulse_deadline(p) <= p->clock.value_ms;
+}
+
+/* Whether the open batch needs no entry. */
+static bool only_asks(const struct proposer *p)
+{
+    const struct batch *b = p->open;
+    return b != NULL && b->count == 0 && b->queries_count > 0 && !p->mark_due && !is_pulse_due(p);
+}
+
+/* What the batch asks is answered from the state, without an entry. False: it has to wait for the
+ * one before it. */
+static bool ask(struct proposer *p, uint64_t now_ms)
+{
+    if (p->asking != NULL) {
+        return false;
+    }
+    p->asking = p->open;
+    p->asking->round = replica_round(p->replica, now_ms);
+    note_proposed(p);
+    return true;
+}
+
 static void propose_all(struct proposer *p, uint64_t now_ms)
 {
     if (now_ms < p->retry_at_ms) {
@@ -411,7 +454,7 @@ static void propose_all(struct proposer *p, uint64_t now_ms)
     }
     while (may_propose(p)) {
         if (p->open == NULL && held_first(&p->line) == NULL) {
-            bool pulse = pulse_deadline(p) <= p->clock.value_ms;
+            bool pulse = is_pulse_due(p);
             if (!pulse && !p->mark_due) {
                 return;
             }
@@ -421,21 +464,9 @@ static void propose_all(struct proposer *p, uint64_t now_ms)
             p->retry_at_ms = now_ms + PROPOSER_RETRY_MS;
             return;
         }
-        if (!propose(p, now_ms)) {
+        if (!(only_asks(p) ? ask(p, now_ms) : propose(p, now_ms))) {
             return;
         }
-    }
-}
-
-void proposer_turn(struct proposer *p, uint64_t now_ms)
-{
-    if (p->state == STATE_ENDED) {
-        return;
-    }
-    follow_leadership(p, now_ms);
-    if (p->state == STATE_OPEN) {
-        cluster_clock_tick(&p->clock, now_ms);
-        propose_all(p, now_ms);
     }
 }
 
@@ -467,7 +498,8 @@ uint64_t proposer_next_turn_ms(const struct proposer *p, uint64_t now_ms)
         return tick_ms; /* the loop turns when a batch is applied */
     }
     uint64_t work_ms = cluster_clock_wait(&p->clock, pulse_deadline(p), now_ms);
-    if (p->open != NULL || held_first(&p->line) != NULL || p->mark_due) {
+    bool waits = p->asking != NULL && only_asks(p); /* for a round */
+    if (!waits && (p->open != NULL || held_first(&p->line) != NULL || p->mark_due)) {
         work_ms = 0;
     }
     uint64_t retry_ms = time_until(p->retry_at_ms, now_ms);
@@ -487,7 +519,8 @@ static void answer_query(struct proposer *p, struct node_ticket *t, struct fli_s
     (void)machine_command_redecode(bytes.data, bytes.len, &query);
     enum fli_turn_part part = fli_turn_enter(p->config.turn, FLI_TURN_QUERIES);
     fli_buf_clear(&p->payload);
-    int rv = machine_query(fsm_machine(p->config.fsm), &query, &result, &p->payload);
+    int rv =
+        machine_query(fsm_machine(p->config.fsm), &query, p->clock.value_ms, &result, &p->payload);
     p->stats.queries++;
     if (rv != 0) {
         t->cb(t, FL_EBUSY, NULL, payload);
@@ -508,22 +541,74 @@ static void answer_queries(struct proposer *p, uint32_t position)
     }
 }
 
-static bool batch_begin(void *ctx, const struct machine_batch_header *h)
+static void batch_end(void *ctx)
 {
     struct proposer *p = ctx;
-    FLI_ASSERT(p->applying == NULL);
+    struct batch *b = p->applying;
+    if (b == NULL) {
+        return;
+    }
+    p->applying = NULL;
+    FLI_ASSERT(fli_list_empty(&b->tickets));
+    FLI_ASSERT(fli_list_empty(&b->queries));
+    end_in_flight(p, b);
+    batch_destroy(b);
+}
+
+static void answer_asking(struct proposer *p)
+{
+    FLI_ASSERT(p->applying == NULL && p->asking != NULL);
+    p->applying = p->asking;
+    answer_queries(p, 0);
+    batch_end(p);
+}
+
+static void answer_confirmed(struct proposer *p)
+{
+    const struct batch *b = p->asking;
+    if (b != NULL && b == first_batch(&p->proposed) &&
+        replica_round_confirmed(p->replica) >= b->round) {
+        answer_asking(p);
+    }
+}
+
+/* The batch with this header, if it is one of this node's; and whether the one that asks stands in
+ * front of it. */
+static struct batch *find_proposed(const struct proposer *p, const struct machine_batch_header *h,
+                                   bool *ret_asking)
+{
+    *ret_asking = false;
     FLI_LIST_FOREACH(pos, &p->proposed)
     {
         struct batch *b = FLI_CONTAINER_OF(pos, struct batch, link);
         if (b->term == h->term && b->sequence == h->sequence) {
             FLI_ASSERT(b->count == h->count);
-            p->applying = b;
-            metrics_observe_ns(&p->commit_times, fli_clock_ns() - b->proposed_ns);
-            answer_queries(p, 0);
-            return true;
+            return b;
         }
+        *ret_asking = *ret_asking || b == p->asking;
     }
-    return false;
+    return NULL;
+}
+
+static bool batch_begin(void *ctx, const struct machine_batch_header *h)
+{
+    struct proposer *p = ctx;
+    bool asking;
+    FLI_ASSERT(p->applying == NULL);
+    struct batch *b = find_proposed(p, h, &asking);
+    if (b == NULL) {
+        return false;
+    }
+    if (asking) {
+        answer_asking(p);
+    }
+    if (p->state == STATE_ENDED) {
+        return false; /* closed by a callback */
+    }
+    p->applying = b;
+    metrics_observe_ns(&p->commit_times, fli_clock_ns() - b->proposed_ns);
+    answer_queries(p, 0);
+    return true;
 }
 
 static void command_done(void *ctx, uint32_t index, const struct machine_result *result)
@@ -540,21 +625,23 @@ static void command_done(void *ctx, uint32_t index, const struct machine_result 
     answer_queries(p, index + 1);
 }
 
-static void batch_end(void *ctx)
+/* Functions of proposer.h. */
+
+void proposer_turn(struct proposer *p, uint64_t now_ms)
 {
-    struct proposer *p = ctx;
-    struct batch *b = p->applying;
-    if (b == NULL) {
+    if (p->state == STATE_ENDED) {
         return;
     }
-    p->applying = NULL;
-    FLI_ASSERT(fli_list_empty(&b->tickets));
-    FLI_ASSERT(fli_list_empty(&b->queries));
-    end_in_flight(p, b);
-    batch_destroy(b);
+    follow_leadership(p, now_ms);
+    if (p->state == STATE_OPEN) {
+        cluster_clock_tick(&p->clock, now_ms);
+        answer_confirmed(p);
+    }
+    if (p->state == STATE_OPEN) {
+        propose_all(p, now_ms);
+        answer_confirmed(p); /* the only voter has confirmed it itself */
+    }
 }
-
-/* Functions of proposer.h. */
 
 int proposer_create(const struct proposer_config *config, struct proposer **ret)
 {

@@ -361,6 +361,10 @@ int replica_receive(struct replica *r, uint64_t now_ms, uint64_t from, uint8_t t
                     struct fli_slice body)
 {
     struct raft_message m;
+    if (type == MESSAGE_ROUND || type == MESSAGE_ROUND_RESULT) {
+        set_now(r, now_ms);
+        return replica_round_receive(r, from, type, body);
+    }
     int rv = message_decode(type, body, r->entries, &m);
     if (rv != 0) {
         return rv;
@@ -477,6 +481,7 @@ void replica_turn(struct replica *r, uint64_t now_ms, bool paused)
     r->rest_bytes = 0;
     forget_unused(r);
     replica_send_rests(r);
+    replica_round_turn(r);
     raft_edge_set_paused(&r->edge, paused);
     if (!r->failed && !paused && has_timer(r) && r->now_ms >= raft_edge_timeout_ms(&r->edge)) {
         raft_edge_timeout(&r->edge, r->now_ms);
@@ -493,8 +498,10 @@ uint64_t replica_next_ms(const struct replica *r, uint64_t now_ms)
         return UINT64_MAX;
     }
     uint64_t at_ms = has_timer(r) ? raft_edge_timeout_ms(&r->edge) : UINT64_MAX;
+    uint64_t round_ms = replica_round_next_ms(r, now_ms);
     bool now = has_to_apply(r) || replica_has_rest(r) || at_ms <= now_ms;
-    return now ? 0 : at_ms == UINT64_MAX ? UINT64_MAX : at_ms - now_ms;
+    uint64_t timer_ms = now ? 0 : at_ms == UINT64_MAX ? UINT64_MAX : at_ms - now_ms;
+    return round_ms < timer_ms ? round_ms : timer_ms;
 }
 
 /* ---- functions of a leader ---- */

@@ -129,6 +129,12 @@ enum replica_catch_up replica_catch_up_status(const struct replica *r, uint64_t 
 int replica_transfer(struct replica *r, uint64_t now_ms, uint64_t id) FLI_MUST_USE;
 uint64_t replica_transferee(const struct replica *r); /* 0: leadership is not being handed over */
 
+/* Asks the followers whether this server still leads. Returns the number of a round that begins now
+ * or later; UINT64_MAX: it does not lead. Once as high a round is confirmed, nobody else led when
+ * this was called. At most one round is on its way, and one waits. */
+uint64_t replica_round(struct replica *r, uint64_t now_ms);
+uint64_t replica_round_confirmed(const struct replica *r);
+
 /* ---- hashes of the state, for comparing it with other nodes' ---- */
 
 /* The newest entry of which the hash is kept; 0: none. */

@@ -30,6 +30,17 @@ struct replica_rest {
     bool waits;                     /* for the disk */
 };
 
+/* The last question to the followers whether this leader still leads: see replica_round.c. */
+struct replica_round {
+    uint64_t number, term; /* of the last that began */
+    uint64_t confirmed;    /* the last that a majority has answered */
+    bool asking;           /* it is on its way */
+    bool wanted;           /* the next is to begin as soon as it is confirmed */
+    uint64_t sent_ms;
+    unsigned n; /* servers that have answered it */
+    uint64_t servers[MEMBERS_MAX];
+};
+
 struct replica {
     struct replica_config config;
     struct raft raft;
@@ -58,6 +69,7 @@ struct replica {
     struct replica_rest rests[MEMBERS_MAX];
     unsigned rest_next; /* whose turn it is */
     size_t rest_bytes;  /* sent in this turn */
+    struct replica_round round;
     uint64_t forgot_ms; /* when log_forget_unused() was called */
     struct raft_message held[REPLICA_HELD_MAX];
     unsigned held_n;
@@ -79,10 +91,17 @@ uint64_t replica_server_of(const struct replica *r, uint64_t id);
 /* Term and vote must be on disk before a message that depends on them leaves; until then it is
  * held. */
 void replica_send(struct replica *r, struct raft_message *m);
+void replica_send_body(struct replica *r, uint64_t to); /* `body`, at once */
 void replica_send_held(struct replica *r);
 void replica_send_rests(struct replica *r);
 bool replica_has_rest(const struct replica *r); /* that does not wait for the disk */
 void replica_rests_arrived(struct replica *r);  /* none waits for the disk any more */
+
+/* replica_round.c */
+int replica_round_receive(struct replica *r, uint64_t from, uint8_t type,
+                          struct fli_slice body) FLI_MUST_USE;
+void replica_round_turn(struct replica *r);
+uint64_t replica_round_next_ms(const struct replica *r, uint64_t now_ms);
 
 /* Gives the event to the core and carries out its result. */
 void replica_step(struct replica *r, struct raft_event *event);

@@ -33,7 +33,7 @@ static void encode_append(struct replica *r, const struct replica_rest *rest)
     FLI_ASSERT(rv == 0);
 }
 
-static void send(struct replica *r, uint64_t to)
+void replica_send_body(struct replica *r, uint64_t to)
 {
     uint64_t id = replica_number_of(r, to);
     if (id != 0) {
@@ -45,7 +45,7 @@ static void send_nothing(struct replica *r, struct replica_rest *rest)
 {
     encode_append(r, rest);
     rest->sent_ms = r->now_ms;
-    send(r, rest->to);
+    replica_send_body(r, rest->to);
 }
 
 static unsigned add_entries(struct replica *r, const struct log_entry *entries, unsigned n)
@@ -93,7 +93,7 @@ static bool send_part(struct replica *r, struct replica_rest *rest)
     rest->prev_term = entries[sent - 1].term;
     rest->left -= sent;
     r->rest_bytes += r->body.bytes;
-    send(r, rest->to);
+    replica_send_body(r, rest->to);
     log_read_done(r->log);
     return true;
 }
@@ -229,7 +229,7 @@ static void send_now(struct replica *r, const struct raft_message *m)
     } else {
         int rv = message_encode(m, &r->body);
         FLI_ASSERT(rv == 0);
-        send(r, m->server_id);
+        replica_send_body(r, m->server_id);
     }
 }
 

@@ -6,7 +6,7 @@
 
 static uint64_t left_ms(const struct machine *m, uint64_t deadline_ms)
 {
-    return deadline_ms > m->clock_ms ? deadline_ms - m->clock_ms : 0;
+    return deadline_ms > m->query_ms ? deadline_ms - m->query_ms : 0;
 }
 
 static uint8_t view_mode(const struct lock *lock)
@@ -367,13 +367,14 @@ static int answer(struct machine *m, const struct machine_command *query, struct
     }
 }
 
-int machine_query(struct machine *m, const struct machine_command *query,
+int machine_query(struct machine *m, const struct machine_command *query, uint64_t now_ms,
                   struct machine_result *ret, struct fli_buf *payload)
 {
     if (!MACHINE_OP_IS_QUERY(query->op) || machine_command_check(query) != 0) {
         return FL_EINVAL;
     }
-    struct machine_result r = {.clock_ms = m->clock_ms};
+    m->query_ms = now_ms > m->clock_ms ? now_ms : m->clock_ms;
+    struct machine_result r = {.clock_ms = m->query_ms};
     int rc = machine_sender_enter(m, query, &r) ? answer(m, query, &r, payload) : 0;
     machine_sender_leave(m);
     if (rc == 0) {

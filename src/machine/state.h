@@ -301,6 +301,7 @@ struct machine {
     struct budget budget;         /* not state, but the same on all replicas */
     uint32_t steps;               /* left for work in this batch; not state */
     uint64_t spent;               /* in this batch; not state */
+    uint64_t query_ms;            /* the time of the query at hand; not state */
     struct machine_sender sender; /* not state */
     bool expiring;             /* timers that are due run, in the order of deadlines; not state */
     machine_event_cb event_cb; /* not state */

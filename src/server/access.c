@@ -166,7 +166,8 @@ bool access_local_user(struct access *a, const char *name, struct acl_user *ret)
     uint64_t login = 0;
     bool found = false;
     fli_buf_init(&payload, 65536);
-    if (m != NULL && machine_query(m, &q, &result, &payload) == 0 && result.code == MACHINE_DONE) {
+    if (m != NULL && machine_query(m, &q, 0, &result, &payload) == 0 &&
+        result.code == MACHINE_DONE) {
         struct fli_slice rest = {payload.data, payload.len};
         found = machine_users_next(&rest, &login, ret) == 1;
     }

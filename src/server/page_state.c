@@ -174,7 +174,7 @@ static bool show(struct machine *m, struct fli_slice name, struct fli_buf *paylo
 {
     struct machine_command c = {.op = MACHINE_OP_SHOW, .name = name};
     struct machine_result r = {.code = MACHINE_NOTFOUND};
-    int rc = m == NULL ? FL_EINVAL : machine_query(m, &c, &r, payload);
+    int rc = m == NULL ? FL_EINVAL : machine_query(m, &c, 0, &r, payload);
     *ret_code = r.code;
     return rc == 0 && r.code == MACHINE_DONE &&
            machine_page_open(payload->data, payload->len, ret) == 0;
@@ -227,7 +227,7 @@ static void put_locks(const struct page_view *v, struct fli_json *j)
     struct fli_buf payload;
     fli_buf_init(&payload, PAYLOAD_MAX);
     fli_json_array(j, "held_locks");
-    if (v->info->machine != NULL && machine_query(v->info->machine, &c, &r, &payload) == 0 &&
+    if (v->info->machine != NULL && machine_query(v->info->machine, &c, 0, &r, &payload) == 0 &&
         r.code == MACHINE_DONE && machine_page_open(payload.data, payload.len, &page) == 0) {
         while (machine_page_next_lock(&page, &lock) == 1) {
             fli_json_object(j, NULL);

@@ -63,7 +63,7 @@ static void ask(struct run *r, const struct machine_command *c)
     struct fli_buf payload;
     struct machine_result result;
     fli_buf_init(&payload, MACHINE_PAGE_SIZE_MAX);
-    FLI_ASSERT(machine_query(r->m, c, &result, &payload) == 0);
+    FLI_ASSERT(machine_query(r->m, c, 0, &result, &payload) == 0);
     fli_buf_fini(&payload);
 }
 

@@ -160,7 +160,7 @@ static void ask_all(struct run *r)
         must(machine_command_decode(r->queries.data + at, r->queries.len - at, &c, &used));
         struct machine_result answer;
         fli_buf_clear(&r->payload);
-        must(machine_query(r->m, &c, &answer, &r->payload));
+        must(machine_query(r->m, &c, 0, &answer, &r->payload));
         at += used;
     }
 }
@@ -335,7 +335,7 @@ static void set_somebody(struct run *r, const char *words)
     struct machine_result answer;
     struct acl_user user;
     fli_buf_clear(&r->payload);
-    must(machine_query(r->m, &q, &answer, &r->payload));
+    must(machine_query(r->m, &q, 0, &answer, &r->payload));
     struct fli_slice payload = {r->payload.data, r->payload.len};
     if (answer.code != MACHINE_DONE || machine_users_next(&payload, &r->user, &user) != 1) {
         r->user = 0;

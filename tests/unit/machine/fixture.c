@@ -146,7 +146,7 @@ struct machine_result fixture_query(struct fixture *k, struct machine_command c)
     struct machine_result r;
     uint64_t hash = machine_hash(k->m);
     fli_buf_clear(&k->payload);
-    must(machine_query(k->m, &c, &r, &k->payload));
+    must(machine_query(k->m, &c, 0, &r, &k->payload));
     assert_int_equal(hash, machine_hash(k->m));
     return r;
 }

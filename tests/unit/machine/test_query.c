@@ -75,9 +75,9 @@ TEST_WITH(test_not_a_query, setup, fixture_teardown)
     struct fixture *k = *state;
     struct machine_result r;
     struct machine_command c = cmd_name(MACHINE_OP_BREAK, "L");
-    assert_int_equal(machine_query(k->m, &c, &r, &k->payload), FL_EINVAL);
+    assert_int_equal(machine_query(k->m, &c, 0, &r, &k->payload), FL_EINVAL);
     c = cmd_name(MACHINE_OP_LOCKS, "what");
-    assert_int_equal(machine_query(k->m, &c, &r, &k->payload), FL_EINVAL);
+    assert_int_equal(machine_query(k->m, &c, 0, &r, &k->payload), FL_EINVAL);
     assert_int_equal(k->payload.len, 0);
 }
 
@@ -341,14 +341,14 @@ TEST_WITH(test_payload_ceiling, setup, fixture_teardown)
     for (size_t max = 0; max < 3000; max += 99) {
         fli_buf_init(&tight, max + 3);
         assert_int_equal(fli_buf_append(&tight, "abc", 3), 0);
-        assert_int_equal(machine_query(k->m, &q, &r, &tight), FL_ELIMIT);
+        assert_int_equal(machine_query(k->m, &q, 0, &r, &tight), FL_ELIMIT);
         assert_int_equal(tight.len, 3);
         fli_buf_fini(&tight);
     }
     /* Behind what is there already. */
     fli_buf_init(&tight, SIZE_MAX);
     assert_int_equal(fli_buf_append(&tight, "abc", 3), 0);
-    assert_int_equal(machine_query(k->m, &q, &r, &tight), 0);
+    assert_int_equal(machine_query(k->m, &q, 0, &r, &tight), 0);
     struct machine_page p;
     assert_int_equal(machine_page_open(tight.data + 3, tight.len - 3, &p), 0);
     assert_int_equal(p.count, 100);

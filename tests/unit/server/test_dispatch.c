@@ -313,7 +313,7 @@ static void serve(struct world *w)
     struct fli_buf payload;
     struct machine_result r;
     fli_buf_init(&payload, 1 << 20);
-    assert_int_equal(machine_query(w->m, &s->command, &r, &payload), 0);
+    assert_int_equal(machine_query(w->m, &s->command, 0, &r, &payload), 0);
     result_payload(s, r, (struct fli_slice){payload.data, payload.len});
     fli_buf_fini(&payload);
 }
@@ -528,7 +528,7 @@ TEST_WITH(spoilt_payloads, world_setup, world_teardown)
     struct fli_buf payload;
     struct machine_result r;
     fli_buf_init(&payload, 1 << 20);
-    assert_int_equal(machine_query(w->m, &q, &r, &payload), 0);
+    assert_int_equal(machine_query(w->m, &q, 0, &r, &payload), 0);
     for (size_t cut = 0; cut < payload.len; cut++) {
         w->f.asked_n = w->f.sent_n = 0; /* the rows are used again and again */
         memset(&w->f.asked[0], 0, sizeof w->f.asked[0]);

@@ -1,0 +1,153 @@
+/* replica_round.c: whether this server still leads, asked in rounds, without the disk.
+ *
+ * A leader may have been replaced without knowing it yet, so what it has applied may be old. It
+ * asks its followers: do you follow me in this term? A follower in this very term says yes. When a
+ * majority of the voters has said so, this one counted, no later leader was elected before the
+ * round began, since a majority must give it their votes and leave the term for that. What was
+ * committed when the round began is then all that anybody can have seen (dissertation, section
+ * 6.4; "ReadIndex" in etcd).
+ *
+ * Everybody who asks while a round is on its way shares the next one. Answers carry the number of
+ * the round, so one that comes late confirms nothing. A question or an answer that was lost is
+ * asked for again after a heartbeat. */
+#include "consensus/replica_private.h"
+
+static bool leads(const struct replica *r)
+{
+    return replica_role(r) == REPLICA_LEADER && !r->failed;
+}
+
+static bool is_asking(const struct replica *r)
+{
+    return r->round.asking && leads(r) && r->round.term == replica_term(r);
+}
+
+static bool has_answered(const struct replica_round *round, uint64_t server)
+{
+    unsigned i = 0;
+    while (i < round->n && round->servers[i] != server) {
+        i++;
+    }
+    return i < round->n;
+}
+
+static bool has_majority(const struct replica *r)
+{
+    const struct configuration *c = replica_configuration(r);
+    unsigned answers = 0;
+    for (unsigned i = 0; i < c->n; i++) {
+        const struct configuration_server *s = &c->servers[i];
+        bool says_yes =
+            s->incarnation == r->config.incarnation || has_answered(&r->round, s->incarnation);
+        answers += s->role == CONFIGURATION_VOTER && says_yes;
+    }
+    return answers > configuration_voters(c) / 2;
+}
+
+/* Asks those who have not answered. */
+static void ask(struct replica *r)
+{
+    const struct configuration *c = replica_configuration(r);
+    const struct message_round m = {r->round.term, r->round.number};
+    r->round.sent_ms = r->now_ms;
+    for (unsigned i = 0; i < c->n; i++) {
+        const struct configuration_server *s = &c->servers[i];
+        if (s->role == CONFIGURATION_VOTER && s->incarnation != r->config.incarnation &&
+            !has_answered(&r->round, s->incarnation)) {
+            message_encode_round(MESSAGE_ROUND, &m, &r->body);
+            replica_send_body(r, s->incarnation);
+        }
+    }
+}
+
+static void begin(struct replica *r)
+{
+    struct replica_round *round = &r->round;
+    round->number++;
+    round->term = replica_term(r);
+    round->n = 0;
+    round->wanted = false;
+    round->asking = !has_majority(r); /* the only voter has it by itself */
+    if (round->asking) {
+        ask(r);
+    } else {
+        round->confirmed = round->number;
+    }
+}
+
+uint64_t replica_round(struct replica *r, uint64_t now_ms)
+{
+    r->now_ms = now_ms > r->now_ms ? now_ms : r->now_ms;
+    if (!leads(r)) {
+        return UINT64_MAX;
+    }
+    if (is_asking(r)) {
+        r->round.wanted = true;
+        return r->round.number + 1;
+    }
+    begin(r);
+    return r->round.number;
+}
+
+uint64_t replica_round_confirmed(const struct replica *r)
+{
+    return r->round.confirmed;
+}
+
+static void take_answer(struct replica *r, uint64_t from, const struct message_round *m)
+{
+    struct replica_round *round = &r->round;
+    if (!is_asking(r) || m->term != round->term || m->number != round->number ||
+        configuration_server(replica_configuration(r), from) == NULL || has_answered(round, from) ||
+        round->n == MEMBERS_MAX) {
+        return;
+    }
+    round->servers[round->n++] = from;
+    if (!has_majority(r)) {
+        return;
+    }
+    round->confirmed = round->number;
+    round->asking = false;
+    if (round->wanted) {
+        begin(r);
+    }
+}
+
+int replica_round_receive(struct replica *r, uint64_t from, uint8_t type, struct fli_slice body)
+{
+    struct message_round m;
+    int rv = message_decode_round(body, &m);
+    if (rv != 0 || r->failed) {
+        return rv;
+    }
+    if (type == MESSAGE_ROUND_RESULT) {
+        take_answer(r, from, &m);
+        return 0;
+    }
+    if (m.term != replica_term(r)) {
+        return 0; /* of an old leader, who hears of the new term from its heartbeats; or of a new
+                     one, whose heartbeats are on their way */
+    }
+    if (replica_role(r) == REPLICA_LEADER) {
+        return FL_EPROTO; /* a term has one leader */
+    }
+    message_encode_round(MESSAGE_ROUND_RESULT, &m, &r->body);
+    replica_send_body(r, from);
+    return 0;
+}
+
+void replica_round_turn(struct replica *r)
+{
+    if (is_asking(r) && r->now_ms - r->round.sent_ms >= r->config.heartbeat_ms) {
+        ask(r);
+    }
+}
+
+uint64_t replica_round_next_ms(const struct replica *r, uint64_t now_ms)
+{
+    uint64_t at_ms = r->round.sent_ms + r->config.heartbeat_ms;
+    if (!is_asking(r)) {
+        return UINT64_MAX;
+    }
+    return at_ms > now_ms ? at_ms - now_ms : 0;
+}
