@@ -11,7 +11,8 @@
  *   FL_EUNCERTAIN  it was proposed, and leadership or the link was lost before the outcome was
  *                  known
  *
- * Queries are linearizable: they are answered behind an entry that was proposed after they arrived.
+ * Queries are linearizable: they are answered behind an entry that was proposed after they arrived,
+ * or once a majority has confirmed since then that this leader leads.
  * A query is never uncertain: it is held and asked again.
  *
  * When a new cluster starts, all its members must be up. It is formed, and answers its first

@@ -55,7 +55,7 @@ struct proposer {
     struct fli_list proposed;
     struct batch *applying; /* a batch of `proposed`; NULL unless one is being applied */
     struct metrics_histogram commit_times;
-    struct batch *asking;    /* one of `proposed` that is no entry; NULL: none */
+    struct batch *reads;     /* one of `proposed` that is no entry; NULL: none */
     unsigned in_flight;      /* entries of `proposed` */
     uint32_t in_flight_cost; /* of these, as the machine says */
     struct fli_buf payload;
@@ -149,8 +149,8 @@ static void give_up_batch(struct proposer *p, struct batch *b)
 static void end_in_flight(struct proposer *p, struct batch *b)
 {
     fli_list_remove(&b->link);
-    if (b == p->asking) {
-        p->asking = NULL;
+    if (b == p->reads) {
+        p->reads = NULL;
         return;
     }
     FLI_ASSERT(p->in_flight > 0);
@@ -428,21 +428,21 @@ static bool is_pulse_due(const struct proposer *p)
 }
 
 /* Whether the open batch needs no entry. */
-static bool only_asks(const struct proposer *p)
+static bool only_reads(const struct proposer *p)
 {
     const struct batch *b = p->open;
     return b != NULL && b->count == 0 && b->queries_count > 0 && !p->mark_due && !is_pulse_due(p);
 }
 
-/* What the batch asks is answered from the state, without an entry. False: it has to wait for the
+/* The batch is answered from the state, without an entry. False: it has to wait for the
  * one before it. */
-static bool ask(struct proposer *p, uint64_t now_ms)
+static bool begin_round(struct proposer *p, uint64_t now_ms)
 {
-    if (p->asking != NULL) {
+    if (p->reads != NULL) {
         return false;
     }
-    p->asking = p->open;
-    p->asking->round = replica_round(p->replica, now_ms);
+    p->reads = p->open;
+    p->reads->round = replica_round(p->replica, now_ms);
     note_proposed(p);
     return true;
 }
@@ -464,7 +464,7 @@ static void propose_all(struct proposer *p, uint64_t now_ms)
             p->retry_at_ms = now_ms + PROPOSER_RETRY_MS;
             return;
         }
-        if (!(only_asks(p) ? ask(p, now_ms) : propose(p, now_ms))) {
+        if (!(only_reads(p) ? begin_round(p, now_ms) : propose(p, now_ms))) {
             return;
         }
     }
@@ -498,7 +498,7 @@ uint64_t proposer_next_turn_ms(const struct proposer *p, uint64_t now_ms)
         return tick_ms; /* the loop turns when a batch is applied */
     }
     uint64_t work_ms = cluster_clock_wait(&p->clock, pulse_deadline(p), now_ms);
-    bool waits = p->asking != NULL && only_asks(p); /* for a round */
+    bool waits = p->reads != NULL && only_reads(p); /* for a round */
     if (!waits && (p->open != NULL || held_first(&p->line) != NULL || p->mark_due)) {
         work_ms = 0;
     }
@@ -555,29 +555,29 @@ static void batch_end(void *ctx)
     batch_destroy(b);
 }
 
-static void answer_asking(struct proposer *p)
+static void answer_reads(struct proposer *p)
 {
-    FLI_ASSERT(p->applying == NULL && p->asking != NULL);
-    p->applying = p->asking;
+    FLI_ASSERT(p->applying == NULL && p->reads != NULL);
+    p->applying = p->reads;
     answer_queries(p, 0);
     batch_end(p);
 }
 
 static void answer_confirmed(struct proposer *p)
 {
-    const struct batch *b = p->asking;
+    const struct batch *b = p->reads;
     if (b != NULL && b == first_batch(&p->proposed) &&
         replica_round_confirmed(p->replica) >= b->round) {
-        answer_asking(p);
+        answer_reads(p);
     }
 }
 
-/* The batch with this header, if it is one of this node's; and whether the one that asks stands in
- * front of it. */
+/* The batch with this header, if it is one of this node's; and whether the one that only reads
+ * stands in front of it. */
 static struct batch *find_proposed(const struct proposer *p, const struct machine_batch_header *h,
-                                   bool *ret_asking)
+                                   bool *ret_behind_reads)
 {
-    *ret_asking = false;
+    *ret_behind_reads = false;
     FLI_LIST_FOREACH(pos, &p->proposed)
     {
         struct batch *b = FLI_CONTAINER_OF(pos, struct batch, link);
@@ -585,7 +585,7 @@ static struct batch *find_proposed(const struct proposer *p, const struct machin
             FLI_ASSERT(b->count == h->count);
             return b;
         }
-        *ret_asking = *ret_asking || b == p->asking;
+        *ret_behind_reads = *ret_behind_reads || b == p->reads;
     }
     return NULL;
 }
@@ -593,14 +593,14 @@ static struct batch *find_proposed(const struct proposer *p, const struct machin
 static bool batch_begin(void *ctx, const struct machine_batch_header *h)
 {
     struct proposer *p = ctx;
-    bool asking;
+    bool behind_reads;
     FLI_ASSERT(p->applying == NULL);
-    struct batch *b = find_proposed(p, h, &asking);
+    struct batch *b = find_proposed(p, h, &behind_reads);
     if (b == NULL) {
         return false;
     }
-    if (asking) {
-        answer_asking(p);
+    if (behind_reads) {
+        answer_reads(p);
     }
     if (p->state == STATE_ENDED) {
         return false; /* closed by a callback */

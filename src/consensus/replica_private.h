@@ -34,7 +34,7 @@ struct replica_rest {
 struct replica_round {
     uint64_t number, term; /* of the last that began */
     uint64_t confirmed;    /* the last that a majority has answered */
-    bool asking;           /* it is on its way */
+    bool under_way;        /* it is on its way */
     bool wanted;           /* the next is to begin as soon as it is confirmed */
     uint64_t sent_ms;
     unsigned n; /* servers that have answered it */

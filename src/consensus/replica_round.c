@@ -17,9 +17,9 @@ static bool leads(const struct replica *r)
     return replica_role(r) == REPLICA_LEADER && !r->failed;
 }
 
-static bool is_asking(const struct replica *r)
+static bool is_under_way(const struct replica *r)
 {
-    return r->round.asking && leads(r) && r->round.term == replica_term(r);
+    return r->round.under_way && leads(r) && r->round.term == replica_term(r);
 }
 
 static bool has_answered(const struct replica_round *round, uint64_t server)
@@ -67,8 +67,8 @@ static void begin(struct replica *r)
     round->term = replica_term(r);
     round->n = 0;
     round->wanted = false;
-    round->asking = !has_majority(r); /* the only voter has it by itself */
-    if (round->asking) {
+    round->under_way = !has_majority(r); /* the only voter has it by itself */
+    if (round->under_way) {
         ask(r);
     } else {
         round->confirmed = round->number;
@@ -81,7 +81,7 @@ uint64_t replica_round(struct replica *r, uint64_t now_ms)
     if (!leads(r)) {
         return UINT64_MAX;
     }
-    if (is_asking(r)) {
+    if (is_under_way(r)) {
         r->round.wanted = true;
         return r->round.number + 1;
     }
@@ -97,7 +97,7 @@ uint64_t replica_round_confirmed(const struct replica *r)
 static void take_answer(struct replica *r, uint64_t from, const struct message_round *m)
 {
     struct replica_round *round = &r->round;
-    if (!is_asking(r) || m->term != round->term || m->number != round->number ||
+    if (!is_under_way(r) || m->term != round->term || m->number != round->number ||
         configuration_server(replica_configuration(r), from) == NULL || has_answered(round, from) ||
         round->n == MEMBERS_MAX) {
         return;
@@ -107,7 +107,7 @@ static void take_answer(struct replica *r, uint64_t from, const struct message_r
         return;
     }
     round->confirmed = round->number;
-    round->asking = false;
+    round->under_way = false;
     if (round->wanted) {
         begin(r);
     }
@@ -138,7 +138,7 @@ int replica_round_receive(struct replica *r, uint64_t from, uint8_t type, struct
 
 void replica_round_turn(struct replica *r)
 {
-    if (is_asking(r) && r->now_ms - r->round.sent_ms >= r->config.heartbeat_ms) {
+    if (is_under_way(r) && r->now_ms - r->round.sent_ms >= r->config.heartbeat_ms) {
         ask(r);
     }
 }
@@ -146,7 +146,7 @@ void replica_round_turn(struct replica *r)
 uint64_t replica_round_next_ms(const struct replica *r, uint64_t now_ms)
 {
     uint64_t at_ms = r->round.sent_ms + r->config.heartbeat_ms;
-    if (!is_asking(r)) {
+    if (!is_under_way(r)) {
         return UINT64_MAX;
     }
     return at_ms > now_ms ? at_ms - now_ms : 0;

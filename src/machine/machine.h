@@ -198,8 +198,9 @@ int machine_apply(struct machine *m, const void *batch, size_t len,
  * several holders once for each), then the others; SESSION LIST the explicit sessions in the order
  * of opening. Neither lists an element twice. Both list each one that exists all the time, whatever
  * happens between the pages. now_ms: the cluster clock of the moment, by which times left are told;
- * the machine's own clock when that is later, as with 0. Returns 0, FL_ENOMEM, FL_ELIMIT (the buffer's ceiling), FL_EINVAL (not
- * a query, or machine_command_check() refuses it); on failure nothing is appended. */
+ * the machine's own clock when that is later, as with 0. Returns 0, FL_ENOMEM, FL_ELIMIT (the
+ * buffer's ceiling), FL_EINVAL (not a query, or machine_command_check() refuses it); on failure
+ * nothing is appended. */
 int machine_query(struct machine *m, const struct machine_command *query, uint64_t now_ms,
                   struct machine_result *ret, struct fli_buf *payload) FLI_MUST_USE;
 

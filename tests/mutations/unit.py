@@ -4,6 +4,8 @@ RELAY_C, RELAY_S, PROPOSER = 'src/consensus/relay_client.c', 'src/consensus/rela
 OUTCOMES, KEYS, FLOW = 'src/machine/outcomes.c', 'src/machine/keys.c', 'src/client/call_state.c'
 NO_SHARED = 'the clients of the simulation take the nodes for one server'
 MARKS, RULE = 'src/fence/marks.c', 'src/fence/rule.c'
+ROUND = 'src/consensus/replica_round.c'
+REPLACED = 'a leader that is replaced steps down as the other is elected, and asks nothing old meanwhile'
 AHEAD = 'src/log/ahead.c'
 FORGOTTEN = 'the copy has to be later than a hundred other attempts'
 TIME_ONLY = 'it costs time and nothing else: the log tells the same later'
@@ -97,7 +99,7 @@ MUTANTS = [
     ('CHECK is answered before its entry is committed', 'src/consensus/proposer.c', '    batch_drop_bytes(b);\n    p->in_flight++;',
      '    batch_drop_bytes(b);\n    p->in_flight++;\n    struct machine_command q;\n    struct machine_result r;\n    struct fli_slice bytes;\n    struct node_ticket *t;\n'
      '    for (uint32_t i = 0; i <= b->count; i++) {\n        while ((t = batch_take_query(b, i, &bytes)) != NULL) {\n            fli_buf_clear(&p->payload);\n'
-     '            int rc = machine_command_decode(bytes.data, bytes.len, &q, &size);\n            rc = rc != 0 ? rc : machine_query(fsm_machine(p->config.fsm), &q, &r, &p->payload);\n'
+     '            int rc = machine_command_decode(bytes.data, bytes.len, &q, &size);\n            rc = rc != 0 ? rc : machine_query(fsm_machine(p->config.fsm), &q, 0, &r, &p->payload);\n'
      '            t->cb(t, rc == 0 ? 0 : FL_EBUSY, &r, (struct fli_slice){p->payload.data, p->payload.len});\n        }\n    }',
      'consensus/test_consensus_proposer', 'a leader that is replaced steps down as the other is elected: of 370 questions in 1000 seeds none was of a token that had ended by then'),
     ('bytes that nobody acknowledges are waited for as long as TCP likes', 'src/peer/channel.c', 'TCP_USER_TIMEOUT, &c->shared->unacked_ms,',
@@ -167,4 +169,15 @@ MUTANTS = [
      'consensus/test_consensus_catch_up', 'no read takes an election time'),
     ('what never left is a repetition', 'src/consensus/replica_send.c', '        raft_edge_unsent(&r->edge, m->server_id);', '        (void)raft_edge_unsent;',
      'consensus/test_consensus_catch_up', TIME_ONLY),
+    ('a round needs no majority', ROUND, 'return answers > configuration_voters(c) / 2;', 'return answers > 0;',
+     'consensus/test_consensus_round', REPLACED),
+    ('the answer to an earlier round confirms this one', ROUND, ' || m->number != round->number', '', 'consensus/test_consensus_round', REPLACED),
+    ('a follower of a later leader confirms the former one', ROUND, 'if (m.term != replica_term(r)) {\n        return 0;',
+     'if (m.term > replica_term(r)) {\n        return 0;', 'consensus/test_consensus_round', REPLACED),
+    ('a learner confirms', ROUND, 'answers += s->role == CONFIGURATION_VOTER && says_yes;', 'answers += says_yes;', 'consensus/test_consensus_round', REPLACED),
+    ('a question that is lost is not asked again', ROUND, 'r->now_ms - r->round.sent_ms >= r->config.heartbeat_ms', 'r->round.sent_ms == UINT64_MAX',
+     'consensus/test_consensus_round', 'the next change of leader ends it'),
+    ('a query alone is answered without a round', PROPOSER, ' &&\n        replica_round_confirmed(p->replica) >= b->round', '', 'consensus/test_consensus_proposer_reads', REPLACED),
+    ('a query is answered by what came behind it', PROPOSER, '    if (behind_reads) {\n        answer_reads(p);\n    }\n', '', 'consensus/test_consensus_proposer_reads',
+     'clients of the simulation have one request on its way for each lock'),
 ]

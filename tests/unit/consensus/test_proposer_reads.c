@@ -1,0 +1,165 @@
+/* test_proposer_reads.c: queries that come without commands: rounds in place of entries. */
+#include "../../lib/unit.h"
+
+#include "rig.h"
+
+#define OWNER_A "owner-of-16-bytes-a"
+
+static struct rig rig;
+
+static int start_three(void **state)
+{
+    rig_start(&rig, 3, NULL);
+    *state = &rig;
+    return 0;
+}
+
+static int stop(void **state)
+{
+    rig_stop(&rig);
+    return 0;
+}
+
+TEST_WITH(a_query_alone_needs_no_entry, start_three, stop)
+{
+    struct rig *r = *state;
+    unsigned l = rig_leader(r);
+    rig_run(r, 100);
+    uint64_t batches = rig_batches(r, l);
+    uint64_t last = replica_last_index(r->nodes[l].server->replica);
+    struct rig_call *c = rig_check(r, "lock", 1);
+    assert_int_equal(rig_add(r, l, c), 0);
+    rig_turn(r, l);
+    assert_int_equal(c->answers, 0); /* a majority has not said yet that this one leads */
+    rig_await(r, c);
+    assert_int_equal(c->result.code, MACHINE_NO);
+    assert_int_equal(rig_batches(r, l), batches);
+    assert_int_equal(replica_last_index(r->nodes[l].server->replica), last);
+}
+
+/* Those that come while a round is on its way wait for the next one, in order. */
+TEST_WITH(queries_gather_while_a_round_is_on_its_way, start_three, stop)
+{
+    struct rig *r = *state;
+    struct rig_call *c[6];
+    unsigned l = rig_leader(r);
+    rig_run(r, 100);
+    uint64_t batches = rig_batches(r, l);
+    for (unsigned i = 0; i < 6; i++) {
+        c[i] = rig_check(r, "lock", 1);
+        assert_int_equal(rig_add(r, l, c[i]), 0);
+        rig_turn(r, l);
+    }
+    while (c[0]->answers == 0) {
+        rig_step(r);
+    }
+    assert_int_equal(c[1]->answers, 0);
+    rig_await(r, c[5]);
+    assert_int_equal(c[1]->answers, 1);
+    assert_int_equal(rig_batches(r, l), batches);
+}
+
+/* The client's RELEASE came behind its CHECK. Whatever arrives first, the CHECK is answered by the
+ * state in front of it. */
+TEST_WITH(a_query_is_answered_before_the_entry_behind_it, start_three, stop)
+{
+    struct rig *r = *state;
+    unsigned l = rig_leader(r);
+    struct rig_call *take = rig_acquire(r, "lock", OWNER_A, 60000);
+    assert_int_equal(rig_add(r, l, take), 0);
+    rig_await(r, take);
+    struct rig_call *check = rig_check(r, "lock", take->result.token);
+    assert_int_equal(rig_add(r, l, check), 0);
+    rig_turn(r, l);
+    group_drop(&r->g); /* the round is lost */
+    struct rig_call *give = rig_release(r, "lock", take->result.token);
+    assert_int_equal(rig_add(r, l, give), 0);
+    rig_turn(r, l);
+    assert_int_equal(check->answers, 0);
+    rig_await(r, give);
+    assert_int_equal(check->answers, 1);
+    assert_int_equal(check->result.code, MACHINE_DONE);
+    assert_int_equal(give->result.code, MACHINE_DONE);
+}
+
+/* Another node may have answered by what is committed and not applied here yet. */
+TEST_WITH(a_query_waits_for_what_is_committed, start_three, stop)
+{
+    struct rig *r = *state;
+    unsigned l = rig_leader(r);
+    rig_run(r, 100);
+    struct rig_call *take = rig_acquire(r, "lock", OWNER_A, 60000);
+    struct rig_call *check = rig_check(r, "lock", 1);
+    assert_int_equal(rig_add(r, l, take), 0);
+    rig_turn(r, l);
+    assert_int_equal(rig_add(r, l, check), 0);
+    rig_turn(r, l);
+    rig_await(r, check);
+    assert_int_equal(take->answers, 1);
+    assert_int_equal(check->result.code, MACHINE_DONE);
+}
+
+/* A leader that was replaced and does not know it answers nothing: its state may be old. */
+TEST_WITH(a_replaced_leader_answers_no_query, start_three, stop)
+{
+    struct rig *r = *state;
+    unsigned l = rig_leader(r);
+    rig_run(r, 200);
+    group_isolate(&r->g, l, true);
+    struct rig_call *check[2] = {rig_check(r, "lock", 1), rig_check(r, "lock", 1)};
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(rig_add(r, l, check[i]), 0);
+        rig_turn(r, l);
+    }
+    while (proposer_is_open(r->nodes[l].proposer)) {
+        rig_step(r);
+        assert_int_equal(check[0]->answers + check[1]->answers, 0);
+    }
+    rig_run(r, 10);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(check[i]->answers, 0);
+        assert_int_equal(check[i]->returns, 1);
+    }
+}
+
+/* No entry moves the machine's clock meanwhile. */
+TEST_WITH(time_left_is_told_by_the_clock_of_the_moment, start_three, stop)
+{
+    struct rig *r = *state;
+    unsigned l = rig_leader(r);
+    struct rig_call *take = rig_acquire(r, "lock", OWNER_A, 60000);
+    assert_int_equal(rig_add(r, l, take), 0);
+    rig_await(r, take);
+    uint64_t batches = rig_batches(r, l);
+    rig_run(r, 20000);
+    struct machine_command show = {.op = MACHINE_OP_SHOW, .name = rig_text("lock")};
+    struct rig_call *look = rig_call(r, &show);
+    assert_int_equal(rig_add(r, l, look), 0);
+    rig_await(r, look);
+    assert_int_equal(rig_batches(r, l), batches);
+    assert_true(look->result.clock_ms >= take->result.clock_ms + 19000);
+    assert_true(look->result.clock_ms <= take->result.clock_ms + 20100);
+}
+
+/* What is over when the query comes ends before it is answered. */
+TEST_WITH(a_query_goes_with_an_expiry_that_is_due, start_three, stop)
+{
+    struct rig *r = *state;
+    unsigned l = rig_leader(r);
+    struct rig_call *take = rig_acquire(r, "lock", OWNER_A, 1000);
+    assert_int_equal(rig_add(r, l, take), 0);
+    rig_await(r, take);
+    r->nodes[l].asleep = true;
+    for (unsigned i = 0; i < 5; i++) {
+        rig_run(r, 190);
+        r->nodes[l].asleep = false;
+        rig_turn(r, l);
+        r->nodes[l].asleep = true;
+    }
+    rig_run(r, 100);
+    struct rig_call *check = rig_check(r, "lock", take->result.token);
+    assert_int_equal(rig_add(r, l, check), 0);
+    r->nodes[l].asleep = false;
+    rig_await(r, check);
+    assert_int_equal(check->result.code, MACHINE_NO);
+}
