@@ -210,6 +210,13 @@ MUTANTS = [
      'machine_outcome_note(m, OUTCOME_LEAVE, k->of[i].name, what, true,', 'when it is sent again'),
     (23, 'taking a lock once more does not prolong it', KEYS,
      '            renew(m, k, request);\n            answer_own', '            answer_own', 'is prolonged to'),
+    (24, 'of several keys some are enough', KEYS, 'bool all = k.own + k.again == k.n || (has', 'bool all = k.own + k.again > 0 || (has', 'let go|KEYS \\d+ (comes to|changes)'),
+    (24, 'a release is known again for the next holder too', KEYS, 'k->again += state != KEY_OWN && was_released(m, k, i);',
+     'k->again += state == KEY_OTHER && was_released(m, k, i);', 'KEYS \\d+ (comes to|changes)'),
+    (24, 'a release that is sent again is not known', KEYS, 'return has(k, MACHINE_KEYS_RELEASE) && k->c->number > 0 &&', 'return has(k, MACHINE_KEYS_RELEASE) && k->c->number > 99999 &&',
+     'KEYS \\d+ (comes to|changes)'),
+    (24, 'of keys with an owner each others\' are told too', KEYS, '        r->each[i / 64] |= UINT64_C(1) << i % 64;', '        r->each[i / 64] |= UINT64_C(3) << i % 64;',
+     'of key \\d+ the contrary'),
     (22, 'a session is renewed for every user', MACHINE, """    if (s == NULL || !machine_sender_owns(m, &s->base)) {
         r->code = MACHINE_NOSESSION;
         return;

@@ -124,6 +124,10 @@
     X(reentered, 50)                                                                               \
     X(left, 50)                                                                                    \
     X(left_again, 200)                                                                             \
+    X(keyed_taken, 300)                                                                            \
+    X(keyed_prolonged, 300)                                                                        \
+    X(keyed_expired, 600)                                                                          \
+    X(keyed_again, 1500)                                                                           \
     X(users_changed, 50)                                                                           \
     X(rights_lacked, 100)                                                                          \
     X(logins_over, 100)                                                                            \

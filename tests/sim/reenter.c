@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "frontdoor/scripts.h"
+#include "keyed.h"
 #include "machine/batch.h"
 #include "sim.h"
 #include "wire/resp.h"
@@ -74,6 +75,7 @@ struct sim_reenter {
     struct frontdoor_scripts *scripts;
     struct frontdoor_context frontdoor;
     const char *enter, *leave;
+    struct sim_keyed *keyed; /* NULL: not in this seed */
 };
 
 static void act(struct actor *a);
@@ -82,7 +84,7 @@ static void act(struct actor *a);
 
 bool sim_reenter_is_of(struct fli_slice name)
 {
-    return name.len == 2 && name.data[0] == 'T';
+    return (name.len == 2 && name.data[0] == 'T') || sim_keyed_is_of(name);
 }
 
 static struct hold *hold_of(struct sim *s, struct fli_slice name)
@@ -126,6 +128,10 @@ static void granted(struct sim *s, const struct machine_event *e, struct hold *h
 
 void sim_reenter_event(struct sim *s, const struct machine_event *e)
 {
+    if (sim_keyed_is_of(e->name)) {
+        sim_keyed_event(sim_keyed_of(s), e);
+        return;
+    }
     struct hold *h = hold_of(s, e->name);
     if (e->type == MACHINE_EVENT_GRANTED) {
         granted(s, e, h);
@@ -245,6 +251,7 @@ static void left(struct sim *s, struct hold *h, bool own, const struct machine_c
 void sim_reenter_applied(struct sim *s, const struct machine_command *c,
                          const struct machine_result *r)
 {
+    sim_keyed_applied(sim_keyed_of(s), c, r);
     if (s->reenter == NULL || c->op != MACHINE_OP_KEYS || (c->flags & MACHINE_KEYS_COUNT) == 0) {
         return;
     }
@@ -517,12 +524,19 @@ void sim_reenter_init(struct sim *s)
         *a = (struct actor){.sim = s, .index = i, .life = 1, .serial = i};
         a->random.state = sim_draw(&r);
     }
+    re->keyed = sim_keyed_init(s, sim_draw(&r), &re->frontdoor);
     s->reenter = re;
+}
+
+struct sim_keyed *sim_keyed_of(const struct sim *s)
+{
+    return s->reenter == NULL ? NULL : s->reenter->keyed;
 }
 
 void sim_reenter_fini(struct sim *s)
 {
     if (s->reenter != NULL) {
+        sim_keyed_fini(s->reenter->keyed);
         frontdoor_scripts_destroy(s->reenter->scripts);
         free(s->reenter->labels);
         free(s->reenter);
@@ -535,6 +549,7 @@ void sim_reenter_start(struct sim *s)
     for (unsigned i = 0; s->reenter != NULL && i < ACTORS; i++) {
         rest(&s->reenter->actors[i]);
     }
+    sim_keyed_start(sim_keyed_of(s));
 }
 
 bool sim_reenter_done(const struct sim *s)
@@ -545,7 +560,7 @@ bool sim_reenter_done(const struct sim *s)
             return false;
         }
     }
-    return true;
+    return sim_keyed_done(sim_keyed_of(s));
 }
 
 const struct frontdoor_context *sim_reenter_frontdoor(const struct sim *s)
@@ -558,4 +573,5 @@ void sim_reenter_end(struct sim *s)
     for (unsigned i = 0; s->reenter != NULL && i < LOCKS; i++) {
         SIM_CHECK(s, s->reenter->holds[i].count == 0, "lock T%u is held at the end", i);
     }
+    sim_keyed_end(sim_keyed_of(s));
 }
