@@ -19,6 +19,7 @@ void sim_members_look(const struct sim_node *by);
 /* operations.c: what operators are told */
 void sim_operations_init(void);
 void sim_operations_fini(void);
+void sim_operations_rest(const struct sim *s); /* nobody waits for an answer any more */
 void sim_operations_submitted(const struct sim_node *by, const struct machine_command *c);
 void sim_operations_joins(const struct sim_node *by, uint64_t id, uint64_t incarnation);
 void sim_operations_applied(const struct sim *s, const struct machine_command *c,

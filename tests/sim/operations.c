@@ -4,7 +4,8 @@
  *   - Whoever is told OK finds its plan in the log, and of FORGET the incarnation gone. Whoever is
  *     told that a change is surely not made finds it nowhere, ever. UNCERTAIN is said only of what
  *     was submitted.
- *   - One operation has one answer.
+ *   - One operation has one answer; so has each request to hand leadership over.
+ *   - A leader denies nothing before it can know who is up.
  *   - What REPLACE has thrown out does not come back. */
 #include "members.h"
 
@@ -12,6 +13,9 @@
 #include <string.h>
 
 #include "consensus/membership_private.h"
+#include "node_clock.h"
+
+#define NEW_LEADER_MS 3000u /* as in membership_change.c */
 
 /* One that was given to a leader's proposer. */
 struct submitted {
@@ -31,6 +35,19 @@ struct operation {
     void *ctx;
 };
 
+/* A request to hand leadership over, and how many a node has not answered in this life. */
+struct handover {
+    struct sim_node *of;
+    uint64_t life;
+    void (*cb)(void *ctx, int status);
+    void *ctx;
+};
+
+static struct {
+    uint64_t life;
+    unsigned open;
+} handovers[SIM_NODES_MAX];
+
 static struct submitted *all;
 static size_t all_cap, all_len;
 static struct operation *at[SIM_NODES_MAX]; /* that a node is about */
@@ -40,6 +57,7 @@ static uint64_t giving_way[SIM_NODES_MAX + 1], barred[SIM_NODES_MAX + 1];
 void sim_operations_init(void)
 {
     all_len = 0;
+    memset(handovers, 0, sizeof handovers);
     memset(giving_way, 0, sizeof giving_way);
     memset(barred, 0, sizeof barred);
 }
@@ -97,6 +115,70 @@ static void answered(void *ctx, int status)
     o->cb(o->ctx, status);
 }
 
+/* ---- leadership that is handed over ---- */
+
+static bool is_handed_over(const struct sim_node *of)
+{
+    return handovers[of->index].life == of->life && handovers[of->index].open > 0;
+}
+
+static void handed_over(void *ctx, int status)
+{
+    struct handover h = *(struct handover *)ctx;
+    free(ctx);
+    if (is_handed_over(h.of) && h.life == h.of->life) {
+        handovers[h.of->index].open--;
+    }
+    h.cb(h.ctx, status);
+}
+
+int __real_membership_transfer(struct membership *m, uint64_t id, void (*cb)(void *ctx, int status),
+                               void *ctx);
+int __wrap_membership_transfer(struct membership *m, uint64_t id, void (*cb)(void *ctx, int status),
+                               void *ctx);
+
+int __wrap_membership_transfer(struct membership *m, uint64_t id, void (*cb)(void *ctx, int status),
+                               void *ctx)
+{
+    struct sim_node *of = sim_running->current;
+    bool before = is_handed_over(of);
+    if (cb == NULL) {
+        return __real_membership_transfer(m, id, NULL, NULL);
+    }
+    struct handover *h = fli_xcalloc(1, sizeof *h);
+    *h = (struct handover){.of = of, .life = of->life, .cb = cb, .ctx = ctx};
+    handovers[of->index].open = before ? handovers[of->index].open + 1 : 1;
+    handovers[of->index].life = of->life;
+    int rv = __real_membership_transfer(m, id, handed_over, h);
+    if (rv != 0) {
+        handovers[of->index].open--;
+        free(h);
+    }
+    SIM_CHECK(of->sim, rv != 0 || !before,
+              "node %u is to hand over twice, and has not answered the first request",
+              of->index + 1);
+    return rv;
+}
+
+void sim_operations_rest(const struct sim *s)
+{
+    for (unsigned i = 0; i < s->n; i++) {
+        SIM_CHECK((struct sim *)(uintptr_t)s, !is_handed_over(&s->nodes[i]),
+                  "node %u does not answer a request to hand over", i + 1);
+    }
+}
+
+/* ---- changes ---- */
+
+/* Until then whoever is missing may be about to connect. A last voter stays whatever happens. */
+static void check_denied(const struct sim_node *of, const struct membership *m)
+{
+    bool known = m->leads && sim_node_ms(of) - m->leads_since_ms >= NEW_LEADER_MS;
+    SIM_CHECK(of->sim, known || configuration_voters(replica_configuration(m->replica)) == 1,
+              "node %u denies a change, and leads for %llu ms", of->index + 1,
+              (unsigned long long)(sim_node_ms(of) - m->leads_since_ms));
+}
+
 int __real_membership_change(struct membership *m, const struct node_change *what,
                              void (*cb)(void *ctx, int status), void *ctx);
 int __wrap_membership_change(struct membership *m, const struct node_change *what,
@@ -117,6 +199,9 @@ int __wrap_membership_change(struct membership *m, const struct node_change *wha
     if (rv == 0) {
         free(was);
         return 0;
+    }
+    if (rv == FL_EDENIED) {
+        check_denied(of, m);
     }
     SIM_CHECK(of->sim, all_len == before, "a change of node %llu is answered %s, and submitted",
               (unsigned long long)what->id, fl_err_name(rv));

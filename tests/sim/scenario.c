@@ -98,8 +98,8 @@ static void change(struct sim *s, const struct node_change *what)
             (void)ask(leader, what, &status);
         }
         sim_pass(s, 50);
-        SIM_CHECK(s, s->now < until, "a change of node %llu is not made: %s",
-                  (unsigned long long)what->id, fl_err_name(status));
+        SIM_CHECK(s, s->now < until, "a change of node %llu is not made: %s", ull(what->id),
+                  fl_err_name(status));
     }
 }
 
@@ -121,6 +121,18 @@ static void leave_to_operator(struct sim_node *n)
     n->keeps_disk = false;
 }
 
+/* Whoever asks again for what is in the log already stands in nobody's way. */
+static void ask_again(struct sim *s, const struct node_change *what)
+{
+    static int status;
+    struct sim_node *leader = sim_leader(s);
+    const struct membership *m = leader == NULL ? NULL : leader->node->membership;
+    bool waits = m == NULL || m->operation.active || membership_transferring(m);
+    int rv = waits ? 0 : ask(leader, what, &status);
+    SIM_CHECK(s, rv != FL_EBUSY, "a leader is busy with the removal of node %llu, asked for again",
+              ull(what->id));
+}
+
 /* ---- removed ---- */
 
 static void play_removed(struct sim *s)
@@ -130,6 +142,7 @@ static void play_removed(struct sim *s)
     n->wiped = true; /* so it may end */
     bool hears = sim_below(s, 2) == 0;
     change(s, &what);
+    ask_again(s, &what);
     if (!hears) {
         cut_off(n, LATE_MS);
     }
@@ -344,7 +357,7 @@ static void leave_behind(struct sim *s, uint64_t index)
     while (log_first_index(the_leader(s)->node->log) <= index + 1) {
         churn(s);
         sim_pass(s, 300);
-        SIM_CHECK(s, s->now < until, "the log keeps entry %llu", (unsigned long long)index);
+        SIM_CHECK(s, s->now < until, "the log keeps entry %llu", ull(index));
     }
 }
 
@@ -410,13 +423,12 @@ static void play_busy(struct sim *s)
     }
     struct node_change back = {.kind = NODE_CHANGE_ADD, .id = away[0]->index + 1};
     (void)snprintf(back.address, sizeof back.address, "node%u:1", away[0]->index + 1);
-    struct sim_node *leader = the_leader(s);
     sim_pass(s, 3500); /* it is known who is up */
     change(s, &back);
     sim_disk_wipe(away[0]);
     away[0]->joins = true;
     sim_node_start(away[0]);
-    leader = the_leader(s);
+    struct sim_node *leader = the_leader(s);
     uint64_t until = s->now + SOON_MS;
     while (s->now < until && sim_leader(s) == leader && !waits_for_log(leader)) {
         sim_step(s);
@@ -463,7 +475,7 @@ static void must_be_denied(struct sim_node *leader, const struct node_change *wh
     int rv = ask(leader, what, &status);
     SIM_CHECK(leader->sim, rv == FL_EDENIED || (!knows && (rv == FL_EBUSY || rv == FL_ENOLEADER)),
               "change %d of node %llu is answered %s, and two others do not decide alone",
-              (int)what->kind, (unsigned long long)what->id, rv == 1 ? "later" : fl_err_name(rv));
+              (int)what->kind, ull(what->id), rv == 1 ? "later" : fl_err_name(rv));
     leader->sim->marks->scenarios_told += rv == FL_EDENIED;
 }
 
