@@ -19,6 +19,8 @@
 #define LONG 1000u
 #define TRIES 6u
 #define QUERIES 300u
+#define FULL_EACH 4u /* in one of so many runs a leader has little room for commands */
+#define FULL_BYTES 16384u
 #define SHOWN 3u /* times that some of them were answered */
 
 static void told(struct sim *s, uint64_t serial, const struct machine_result *r, const void *data,
@@ -45,6 +47,19 @@ void sim_pipeline_choose(struct sim *s)
     }
     o->fault_every_ms = o->fault_every_ms > 150 ? 150 : o->fault_every_ms;
     o->pending_max = NODE_PENDING_MAX;
+}
+
+int __real_proposer_create(const struct proposer_config *config, struct proposer **ret);
+int __wrap_proposer_create(const struct proposer_config *config, struct proposer **ret);
+
+int __wrap_proposer_create(const struct proposer_config *config, struct proposer **ret)
+{
+    const struct sim_orders *orders = &sim_running->orders;
+    struct proposer_config c = *config;
+    if (orders->relay_heavy && orders->seed % FULL_EACH == 0) {
+        c.pending_max = FULL_BYTES;
+    }
+    return __real_proposer_create(&c, ret);
 }
 
 /* Clients number their connections from 1 (server.c). */
