@@ -4,7 +4,8 @@
  *   - Each node is connected to each other one, and each follower to the leader.
  *   - Each node has on its disk which starts the others are, and how far they came.
  *   - Each voter takes over in turn, and meanwhile each node answers what it is asked. One that led
- *     before leads again, while what it was asked is on its way.
+ *     before leads again, while what it was asked is on its way. One that is to hand over to a node
+ *     that stands still says so, and goes on.
  *   - Each node ends and is started again in turn: in order, killed, and without power.
  *   - Each node takes a snapshot once one is due.
  *   - A power cut would take nothing of any of them that counts. */
@@ -84,6 +85,8 @@ static void note_all(struct sim *s)
 
 /* ---- leading ---- */
 
+static int handed_over; /* 1: not answered yet */
+
 static void told(void *ctx, int status)
 {
     *(int *)ctx = status;
@@ -146,6 +149,34 @@ static void lead_again(struct sim *s)
     link_all(s);
 }
 
+static bool is_told(const struct sim_node *n)
+{
+    (void)n;
+    return handed_over != 1;
+}
+
+/* The node lacks entries, so it must not take over, and does not get them. */
+static void lead_nowhere(struct sim *s)
+{
+    struct sim_node *leader = sim_leader(s);
+    struct sim_node *to = &s->nodes[(leader->index + 1) % s->n];
+    if (!votes(to)) {
+        return;
+    }
+    sim_node_pause(to);
+    sim_pipeline_ask(leader, BURST);
+    sim_pass(s, 2 * s->options.heartbeat_ms);
+    handed_over = 1;
+    s->current = leader;
+    int rv = node_transfer(leader->node, to->index + 1, told, &handed_over);
+    s->current = NULL;
+    handed_over = rv != 0 ? rv : handed_over;
+    sim_wait_for(leader, is_told, SOON_MS, "all is well, and it does not say that it leads on");
+    sim_node_resume(to);
+    sim_pipeline_wait(s);
+    link_all(s);
+}
+
 /* ---- ends and starts ---- */
 
 static void start_again(struct sim_node *n, unsigned how)
@@ -192,6 +223,7 @@ void sim_rest_exercise(struct sim *s)
     lead_in_turn(s);
     if (s->orders.relay_heavy || s->orders.seed % LEAD_AGAIN == 0) {
         lead_again(s);
+        lead_nowhere(s);
     }
     for (unsigned i = 0; i < s->n; i++) {
         start_again(&s->nodes[i], i + (unsigned)s->orders.seed);
