@@ -291,5 +291,7 @@ except Enough:
 
 from .java_probe import JavaProbe # noqa: E402
 from .nodejs import NodeProbe # noqa: E402
+from .rustcargo import RustProbe # noqa: E402
 
-PROBES = {'go': GoProbe(), 'java': JavaProbe(), 'python': PythonProbe('asyncio'), 'python-threads': PythonProbe('threads'), 'node': NodeProbe()}
+PROBES = {'go': GoProbe(), 'java': JavaProbe(), 'python': PythonProbe('asyncio'), 'python-threads': PythonProbe('threads'), 'node': NodeProbe(),
+          'rust': RustProbe()}

@@ -1,6 +1,7 @@
 'use strict'
 const assert = require('node:assert/strict')
 const { spawnSync } = require('node:child_process')
+const { connect: dial, createServer } = require('node:net')
 const { after, before, test } = require('node:test')
 const fencelock = require('fencelock')
 const { startNode } = require('fencelock/testing')
@@ -91,6 +92,26 @@ test('an event loop that is blocked past the lease says so at once', async () =>
   assert.equal(signal.aborted, false)
   assert.throws(() => lease.check(), LostError)
   assert.equal(signal.aborted, true)
+})
+
+test('a lease counts from before its request, however late the answer is', async () => {
+  const [, host, port] = /:\/\/(.*):(.*)/.exec(node.url)
+  const [late, ttl] = [300, 60000]
+  const sockets = []
+  const proxy = createServer((near) => {
+    const far = dial({ host, port: Number(port) })
+    sockets.push(near, far)
+    near.pipe(far)
+    far.on('data', (bytes) => setTimeout(() => near.write(bytes), late))
+    for (const s of [near, far]) s.on('error', () => {})
+  })
+  await new Promise((resolve) => proxy.listen(0, '127.0.0.1', resolve))
+  const own = fencelock.connect(`fencelock://127.0.0.1:${proxy.address().port}`)
+  const lease = await own.acquire('late', { ttl, wait: '4m' })
+  assert.ok(lease.remaining <= ttl - ttl / 100 - 2 - late, String(lease.remaining))
+  await own.close()
+  for (const s of sockets) s.destroy()
+  proxy.close()
 })
 
 test('elect: stands again after a loss, and resigns', async () => {
