@@ -71,7 +71,8 @@ class JavaProbe:
 
     def has_all(self):
         """The mark of a machine that has what is needed now."""
-        poms = [os.path.join(ROOT, 'src/drivers/java', module, 'pom.xml') for module in ('', *self.plain)] + [os.path.join(HERE, 'java/pom.xml')]
+        java = os.path.join(ROOT, 'src/drivers/java')
+        poms = [*glob.glob(java + '/pom.xml'), *glob.glob(java + '/*/pom.xml'), os.path.join(HERE, 'java/pom.xml')]
         return '%s-has-%s' % (self.jars, digest(poms))
 
     def fetch(self):
@@ -99,6 +100,14 @@ class JavaProbe:
 
     def fences(self, scratch):
         return [*self.argv[:-1], 'Fences']
+
+    def frameworks(self, scratch, database):
+        """The tests of the modules for ShedLock and Spring, each with its framework: the command, where it runs, and its environment."""
+        copy = os.path.join(scratch, 'driver')
+        shutil.copytree(self.driver, copy, ignore=shutil.ignore_patterns('target'))
+        if subprocess.run([*self.maven, 'test-compile'], cwd=copy).returncode != 0:
+            return None
+        return [*self.maven, 'test'], copy, {'FENCELOCK_TEST_POSTGRES': self.database(database)}
 
     @staticmethod
     def database(url):

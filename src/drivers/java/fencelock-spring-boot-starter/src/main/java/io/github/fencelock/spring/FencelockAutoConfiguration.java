@@ -1,0 +1,66 @@
+package io.github.fencelock.spring;
+
+import io.github.fencelock.Fencelock;
+import javax.sql.DataSource;
+import org.springframework.aop.Advisor;
+import org.springframework.aop.support.DefaultPointcutAdvisor;
+import org.springframework.aop.support.annotation.AnnotationMatchingPointcut;
+import org.springframework.beans.factory.ObjectProvider;
+import org.springframework.beans.factory.config.BeanDefinition;
+import org.springframework.boot.autoconfigure.AutoConfiguration;
+import org.springframework.boot.autoconfigure.condition.ConditionalOnMissingBean;
+import org.springframework.boot.autoconfigure.condition.ConditionalOnProperty;
+import org.springframework.boot.context.properties.EnableConfigurationProperties;
+import org.springframework.context.annotation.Bean;
+import org.springframework.context.annotation.Role;
+import org.springframework.transaction.TransactionExecutionListener;
+
+/** A {@link Fencelock} of {@code fencelock.url}, {@link Fenced} methods, and transactions that carry the token. */
+@AutoConfiguration
+@ConditionalOnProperty("fencelock.url")
+@EnableConfigurationProperties(FencelockProperties.class)
+public class FencelockAutoConfiguration {
+    /** Made by Spring. */
+    public FencelockAutoConfiguration() { }
+
+    /**
+     * The client; a bean of your own takes its place.
+     *
+     * @param properties say where the nodes are
+     * @return a client
+     */
+    @Bean
+    @ConditionalOnMissingBean
+    public Fencelock fencelock(FencelockProperties properties) {
+        return Fencelock.connect(properties.url());
+    }
+
+    /**
+     * What runs around {@link Fenced} methods, outside of {@code @Transactional} and inside of {@code @Retryable}.
+     *
+     * @param locks the client
+     * @param properties say the TTL
+     * @param database that has the guard; none: locks only
+     * @return for Spring
+     */
+    @Bean
+    @Role(BeanDefinition.ROLE_INFRASTRUCTURE)
+    public static Advisor fencelockAdvisor(ObjectProvider<Fencelock> locks, ObjectProvider<FencelockProperties> properties,
+                                           ObjectProvider<DataSource> database) {
+        DefaultPointcutAdvisor advisor = new DefaultPointcutAdvisor(AnnotationMatchingPointcut.forMethodAnnotation(Fenced.class),
+            new FencedInterceptor(locks, properties, database));
+        advisor.setOrder(FencedInterceptor.ORDER);
+        return advisor;
+    }
+
+    /**
+     * Gives the token to each transaction that begins under a lock.
+     *
+     * @param database that has the guard
+     * @return for Spring Boot, which adds it to the transaction managers
+     */
+    @Bean
+    public TransactionExecutionListener fencelockTransactions(ObjectProvider<DataSource> database) {
+        return new FencedTransactions(database);
+    }
+}

@@ -1,0 +1,255 @@
+package io.github.fencelock.spring;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
+import io.github.fencelock.Fencelock;
+import io.github.fencelock.Lease;
+import io.github.fencelock.LostException;
+import io.github.fencelock.NotAcquiredException;
+import io.github.fencelock.Options;
+import io.github.fencelock.StaleException;
+import io.github.fencelock.jdbc.Fence;
+import io.github.fencelock.test.FencelockServer;
+import jakarta.persistence.Entity;
+import jakarta.persistence.EntityManager;
+import jakarta.persistence.Id;
+import jakarta.persistence.Table;
+import java.io.InputStream;
+import java.net.Socket;
+import java.nio.charset.StandardCharsets;
+import java.sql.SQLException;
+import java.time.Duration;
+import javax.sql.DataSource;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.springframework.boot.autoconfigure.SpringBootApplication;
+import org.springframework.boot.builder.SpringApplicationBuilder;
+import org.springframework.context.ConfigurableApplicationContext;
+import org.springframework.context.annotation.Bean;
+import org.springframework.dao.DataAccessException;
+import org.springframework.dao.NonTransientDataAccessException;
+import org.springframework.dao.TransientDataAccessException;
+import org.springframework.jdbc.core.JdbcTemplate;
+import org.springframework.retry.annotation.EnableRetry;
+import org.springframework.retry.annotation.Retryable;
+import org.springframework.transaction.PlatformTransactionManager;
+import org.springframework.transaction.annotation.Transactional;
+import org.springframework.transaction.support.TransactionTemplate;
+
+/** With a node of the service, and a PostgreSQL of FENCELOCK_TEST_POSTGRES that has the guard. */
+class FencedTest {
+    /** A lock that the database has no mark of: the node begins anew, and its tokens at 1. */
+    private static final long ID = System.currentTimeMillis();
+
+    private static FencelockServer server;
+    private static ConfigurableApplicationContext spring;
+    private static Accounts accounts;
+    private static JdbcTemplate sql;
+
+    /** A row that a lock protects. */
+    @Entity
+    @Table(name = "spring_account")
+    static class Account {
+        @Id
+        private String lock;
+        private int balance;
+
+        int balance() {
+            return balance;
+        }
+    }
+
+    /** Somebody else gets the lock in the middle, and claims. */
+    interface Meanwhile {
+        void run() throws Exception;
+    }
+
+    static class Accounts {
+        private final JdbcTemplate sql;
+        private final EntityManager hibernate;
+        private static int attempts;
+
+        Accounts(JdbcTemplate sql, EntityManager hibernate) {
+            this.sql = sql;
+            this.hibernate = hibernate;
+        }
+
+        @Fenced(lock = "'account/' + #p0", waitFor = "4m")
+        @Transactional
+        public void add(long id, Meanwhile meanwhile) throws Exception {
+            int balance = sql.queryForObject("SELECT balance FROM spring_account WHERE lock = 'account/' || ?", Integer.class, id);
+            meanwhile.run();
+            sql.update("UPDATE spring_account SET balance = ? WHERE lock = 'account/' || ?", balance + 1, id);
+        }
+
+        @Fenced(lock = "'account/' + #p0", waitFor = "4m")
+        @Transactional
+        public void addWithHibernate(long id, Meanwhile meanwhile) throws Exception {
+            Account account = hibernate.find(Account.class, "account/" + id);
+            meanwhile.run();
+            account.balance++; // is written at the commit
+        }
+
+        @Retryable(retryFor = {TransientDataAccessException.class, SQLException.class}, maxAttempts = 3)
+        @Fenced(lock = "'account/' + #p0", waitFor = "4m")
+        @Transactional
+        public void addWithRetries(long id, Meanwhile meanwhile) throws Exception {
+            attempts++;
+            add0(id, meanwhile);
+        }
+
+        @Retryable(maxAttempts = 3)
+        @Fenced(lock = "'account/' + #p0", waitFor = "4m")
+        @Transactional
+        public void addAgainWhatever(long id, Meanwhile meanwhile) throws Exception {
+            add0(id, attempts++ == 0 ? meanwhile : () -> { });
+        }
+
+        private void add0(long id, Meanwhile meanwhile) throws Exception {
+            meanwhile.run();
+            sql.update("UPDATE spring_account SET balance = balance + 1 WHERE lock = 'account/' || ?", id);
+        }
+
+        @Transactional
+        public void withoutALock() {
+            sql.update("UPDATE spring_account SET balance = -1");
+        }
+
+        @Fenced(lock = "'account/' + #p0")
+        public void busy(long id) { }
+    }
+
+    @SpringBootApplication
+    @EnableRetry
+    static class App {
+        @Bean
+        Accounts accounts(JdbcTemplate sql, EntityManager hibernate) {
+            return new Accounts(sql, hibernate);
+        }
+    }
+
+    @BeforeAll
+    static void start() {
+        String url = System.getenv("FENCELOCK_TEST_POSTGRES");
+        assumeTrue(url != null, "FENCELOCK_TEST_POSTGRES names no PostgreSQL with the guard");
+        server = FencelockServer.start();
+        spring = new SpringApplicationBuilder(App.class).run("--fencelock.url=" + server.url(), "--fencelock.ttl=1h", "--spring.datasource.url=" + url,
+            "--spring.main.banner-mode=off", "--logging.level.root=warn", "--spring.jpa.open-in-view=false");
+        accounts = spring.getBean(Accounts.class);
+        sql = spring.getBean(JdbcTemplate.class);
+        sql.execute("DROP TABLE IF EXISTS spring_account");
+        sql.execute("CREATE TABLE spring_account (lock text PRIMARY KEY, balance int)");
+        sql.execute("INSERT INTO spring_account VALUES ('account/" + ID + "', 0)");
+        sql.execute("SELECT fence.protect('spring_account', 'lock')");
+    }
+
+    @AfterAll
+    static void end() {
+        if (spring != null) {
+            spring.close();
+            server.close();
+        }
+    }
+
+    @BeforeEach
+    void reset() {
+        Accounts.attempts = 0;
+    }
+
+    private static int balance() {
+        return sql.queryForObject("SELECT balance FROM spring_account", Integer.class);
+    }
+
+    /** An operator breaks the lock, and a newer holder claims and writes. */
+    private static void takenOver() throws Exception {
+        String[] address = server.address().split(":");
+        try (Socket s = new Socket(address[0], Integer.parseInt(address[1]))) {
+            s.getOutputStream().write(("BREAK account/" + ID + "\r\n").getBytes(StandardCharsets.US_ASCII));
+            InputStream in = s.getInputStream();
+            assertTrue(in.read() != '-');
+        }
+        try (Fencelock other = Fencelock.connect(server.url()); Lease lease = other.acquire("account/" + ID, Options.NONE)) {
+            Fence.claim(spring.getBean(DataSource.class), lease);
+        }
+    }
+
+    private static void assertNothingOfTheDatabaseInside(Throwable error) {
+        for (Throwable e = error; e != null; e = e.getCause()) {
+            assertFalse(e instanceof SQLException || e instanceof DataAccessException, String.valueOf(e));
+        }
+    }
+
+    @Test
+    void transactionsCarryTheToken() throws Exception {
+        int before = balance();
+        accounts.add(ID, () -> assertEquals("account/" + ID, FencedInterceptor.current().name()));
+        accounts.addWithHibernate(ID, () -> { });
+        assertEquals(before + 2, balance());
+        assertNull(FencedInterceptor.current());
+        assertTrue(spring.getBean(Fencelock.class).holder("account/" + ID).isEmpty());
+    }
+
+    @Test
+    void withoutALockTheGuardRefuses() {
+        DataAccessException e = assertThrows(DataAccessException.class, accounts::withoutALock);
+        assertTrue(e instanceof NonTransientDataAccessException, String.valueOf(e));
+    }
+
+    @Test
+    void staleIsTyped() {
+        int before = balance();
+        assertNothingOfTheDatabaseInside(assertThrows(StaleException.class, () -> accounts.add(ID, FencedTest::takenOver)));
+        assertNothingOfTheDatabaseInside(assertThrows(StaleException.class, () -> accounts.addWithHibernate(ID, FencedTest::takenOver)));
+        assertEquals(before, balance());
+    }
+
+    @Test
+    void staleIsNotRepeated() {
+        int before = balance();
+        assertThrows(StaleException.class, () -> accounts.addWithRetries(ID, FencedTest::takenOver));
+        assertEquals(1, Accounts.attempts);
+        assertEquals(before, balance());
+    }
+
+    /** A bare Retryable repeats every error; each attempt takes the lock again, with a token of its own. */
+    @Test
+    void aRetryOfEverythingTakesTheLockAgain() throws Exception {
+        int before = balance();
+        accounts.addAgainWhatever(ID, FencedTest::takenOver);
+        assertEquals(2, Accounts.attempts);
+        assertEquals(before + 1, balance());
+    }
+
+    /** The lease is over, and the guard has not heard of anybody newer. */
+    private static void lose(Lease lease) throws Exception {
+        var end = Lease.class.getDeclaredMethod("end", boolean.class);
+        end.setAccessible(true);
+        end.invoke(lease, true);
+        Thread.interrupted();
+    }
+
+    @Test
+    void theCommitOfALostLeaseIsNotSent() {
+        int before = balance();
+        assertThrows(LostException.class, () -> accounts.add(ID, () -> lose(FencedInterceptor.current())));
+        assertEquals(before, balance());
+    }
+
+    @Test
+    void contentionAndOrder() throws Exception {
+        try (Lease lease = spring.getBean(Fencelock.class).acquire("account/" + ID, Options.NONE.ttl(Duration.ofHours(1)))) {
+            assertThrows(NotAcquiredException.class, () -> accounts.busy(ID));
+            lease.check();
+        }
+        accounts.busy(ID);
+        TransactionTemplate inside = new TransactionTemplate(spring.getBean(PlatformTransactionManager.class));
+        assertThrows(IllegalStateException.class, () -> inside.executeWithoutResult(t -> accounts.busy(ID)));
+    }
+}
