@@ -36,6 +36,8 @@ struct keys {
     unsigned n, own, again, free;
     struct key {
         struct fli_slice name, owner;
+        struct lock *lock; /* as find() has found it, */
+        uint64_t hash;     /* by this hash */
     } of[MACHINE_KEYS_MAX];
 };
 
@@ -58,11 +60,10 @@ static struct request *key_request(struct machine *m, const struct lock *lock,
 }
 
 /* *ret: the owner's request; it may be set with KEY_OTHER, when it has no count. */
-static enum key_state find(struct machine *m, const struct keys *k, unsigned i,
-                           struct request **ret)
+static enum key_state find(struct machine *m, struct keys *k, unsigned i, struct request **ret)
 {
-    uint64_t hash;
-    const struct lock *lock = machine_lock_find(m, k->of[i].name, &hash);
+    struct lock *lock = machine_lock_find(m, k->of[i].name, &k->of[i].hash);
+    k->of[i].lock = lock;
     *ret = lock == NULL ? NULL : key_request(m, lock, k->of[i].owner);
     if (*ret != NULL) {
         return has(k, MACHINE_KEYS_COUNT) && !(*ret)->counted ? KEY_OTHER : KEY_OWN;
@@ -125,8 +126,7 @@ static enum machine_limit grant_limit(struct machine *m, const struct keys *k)
 {
     uint64_t created = 0;
     for (unsigned i = 0; i < k->n; i++) {
-        uint64_t hash;
-        created += machine_lock_find(m, k->of[i].name, &hash) == NULL;
+        created += k->of[i].lock == NULL;
     }
     if (created > 0 && m->locks.len + created > m->limits.locks_max) {
         return MACHINE_LIMIT_LOCKS;
@@ -150,9 +150,9 @@ static void grant_all(struct machine *m, const struct keys *k, uint64_t ttl_ms,
     struct fli_slice owner = k->c->label.len > 0 ? k->c->label : k->c->owner;
     struct fli_slice value = {once, has(k, MACHINE_KEYS_COUNT) ? sizeof once : 0};
     for (unsigned i = 0; i < k->n; i++) {
-        uint64_t hash;
-        struct lock *lock = machine_lock_find(m, k->of[i].name, &hash);
-        lock = lock != NULL ? lock : machine_lock_create(m, k->of[i].name, hash);
+        const struct key *key = &k->of[i];
+        struct lock *lock =
+            key->lock != NULL ? key->lock : machine_lock_create(m, key->name, key->hash);
         struct request *request =
             machine_request_create_implicit(m, lock, owner, ttl_ms, value, &origin);
         request->counted = has(k, MACHINE_KEYS_COUNT);
@@ -222,7 +222,7 @@ static void answer_own(const struct machine *m, struct request *request, struct 
 }
 
 /* A lock with waiters goes to its first waiter, not to the new owner. */
-static void hand_over(struct machine *m, const struct keys *k, struct request *request,
+static void hand_over(struct machine *m, struct keys *k, struct request *request,
                       struct machine_result *r)
 {
     uint64_t ttl_ms = k->c->ttl_ms != 0 ? k->c->ttl_ms : in_range(left_ms(m, request));
@@ -236,7 +236,7 @@ static void hand_over(struct machine *m, const struct keys *k, struct request *r
 
 /* Changes the keys that are the owner's. The first of them is the last, and so the one that the
  * answer is about. */
-static void change_own(struct machine *m, const struct keys *k, struct machine_result *r)
+static void change_own(struct machine *m, struct keys *k, struct machine_result *r)
 {
     r->code = MACHINE_DONE;
     r->number = k->again;
@@ -259,7 +259,7 @@ static void change_own(struct machine *m, const struct keys *k, struct machine_r
     }
 }
 
-static void change_counted(struct machine *m, const struct keys *k, struct machine_result *r)
+static void change_counted(struct machine *m, struct keys *k, struct machine_result *r)
 {
     struct request *request;
     (void)find(m, k, 0, &request);
@@ -291,7 +291,7 @@ static uint64_t held_until(struct machine *m, struct fli_slice name)
 }
 
 /* Nothing was changed, since the keys are not in a state for which the command has a flag. */
-static void answer_unchanged(struct machine *m, const struct keys *k, struct machine_result *r)
+static void answer_unchanged(struct machine *m, struct keys *k, struct machine_result *r)
 {
     struct request *request;
     r->code = k->free == k->n ? MACHINE_NO : MACHINE_HELD;
@@ -326,7 +326,8 @@ static void list_keys(const struct machine_command *c, struct keys *k)
     k->own = k->again = k->free = 0;
     k->n = machine_command_names(c, names);
     for (unsigned i = 0; i < k->n; i++) {
-        k->of[i] = (struct key){names[i], MACHINE_OP_IS_QUERY(c->op) ? c->label : c->owner};
+        k->of[i].name = names[i];
+        k->of[i].owner = MACHINE_OP_IS_QUERY(c->op) ? c->label : c->owner;
     }
     fli_reader_init(&pairs, c->value.data, c->value.len);
     while (fli_reader_left(&pairs) > 0) {

@@ -11,6 +11,7 @@
  *   batch     commands to a sealed entry of the log
  *   apply     an entry to results
  *   all       all of these, one after the other, as a server does it
+ *   frontdoor the same, with SET NX PX in the place of ACQUIRE
  *   tls       the requests and answers, each a record of its own, through both ends of TLS: by 32
  *             connections, one after the other
  *
@@ -190,6 +191,18 @@ static void make_requests(struct bench *b)
     }
 }
 
+static struct frontdoor_context frontdoor;
+
+/* The same locks, as a lock library for Redis asks for them. */
+static void make_redis_requests(struct bench *b)
+{
+    for (unsigned i = 0; i < BATCH; i++) {
+        const char *name = b->names[i];
+        const char *owner = b->owners[i];
+        ask(&b->acquires[i], 6, (const char *[]){"SET", name, owner, "NX", "PX", "30000"});
+    }
+}
+
 static void set_up(struct bench *b)
 {
     static const uint64_t seed[2] = {1, 2};
@@ -204,7 +217,9 @@ static void set_up(struct bench *b)
                  .machine = get_machine},
         .ctx = b,
         .now_ms = now_ms,
+        .frontdoor = &frontdoor,
     };
+    must(frontdoor_scripts_create(&frontdoor.scripts));
     b->machine = machine_create(seed);
     must(dispatch_create(&config, &b->dispatch));
     fli_resp_parser_init(&b->parser,
@@ -249,7 +264,7 @@ static void submit_all(struct bench *b, struct request *list)
 static void check_answers(const struct request *list)
 {
     for (unsigned i = 0; i < BATCH; i++) {
-        if (!list[i].done || list[i].answer.data[0] != ':') {
+        if (!list[i].done || list[i].answer.data[0] == '-') {
             abort();
         }
     }
@@ -300,13 +315,13 @@ static void do_all(struct bench *b, struct request *list)
     b->keeps = false;
 }
 
-/* The next releases carry the tokens that were just answered. */
+/* The next releases carry the tokens that were just granted. */
 static void take_tokens(struct bench *b)
 {
+    uint64_t first = machine_last_token(b->machine) - BATCH + 1;
     for (unsigned i = 0; i < BATCH; i++) {
-        const struct fli_buf *a = &b->acquires[i].answer;
         char token[24];
-        snprintf(token, sizeof token, "%.*s", (int)(a->len - 3), (const char *)a->data + 1);
+        snprintf(token, sizeof token, "%llu", (unsigned long long)(first + i));
         ask(&b->releases[i], 3, (const char *[]){"RELEASE", b->names[i], token});
     }
 }
@@ -370,6 +385,19 @@ static void turn_apply(struct bench *b)
 
 static void turn_all(struct bench *b)
 {
+    do_all(b, b->acquires);
+    take_tokens(b);
+    do_all(b, b->releases);
+}
+
+/* The releases are the same, so the difference is that of the acquires. */
+static void turn_frontdoor(struct bench *b)
+{
+    static bool made;
+    if (!made) {
+        make_redis_requests(b);
+        made = true;
+    }
     do_all(b, b->acquires);
     take_tokens(b);
     do_all(b, b->releases);
@@ -473,8 +501,10 @@ static const struct layer {
     const char *name;
     void (*turn)(struct bench *b);
     int less; /* the layer whose work this one repeats; -1: none */
-} layers[] = {{"parse", turn_parse, -1}, {"dispatch", turn_dispatch, 0}, {"batch", turn_batch, -1},
-              {"apply", turn_apply, 2},  {"all", turn_all, -1},          {"tls", turn_tls, -1}};
+} layers[] = {
+    {"parse", turn_parse, -1},        {"dispatch", turn_dispatch, 0}, {"batch", turn_batch, -1},
+    {"apply", turn_apply, 2},         {"all", turn_all, -1},          {"tls", turn_tls, -1},
+    {"frontdoor", turn_frontdoor, -1}};
 #define LAYERS (sizeof layers / sizeof layers[0])
 
 static void print_table(struct bench *b)
