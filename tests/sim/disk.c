@@ -609,6 +609,7 @@ int starts_store(struct data_dir *d, struct starts *s)
 {
     struct sim_node *n = node_named(d->path);
     s->sequence++;
+    sim_point(n);
     if (n->disk.frozen) {
         return 0;
     }

@@ -1,7 +1,8 @@
 /* rest.c: when all is well again, a cluster does all that a new one does, whatever has happened to
  * it before. Something that was set on the way into trouble, and not on the way out, shows here.
  *
- *   - Each node is connected to each other one, and each follower to the leader.
+ *   - Each node is connected to each other one, and each follower to the leader. Nobody owes an
+ *     answer to a follower.
  *   - Each node has on its disk which starts the others are, and how far they came.
  *   - Each voter takes over in turn, and meanwhile each node answers what it is asked. One that led
  *     before leads again, while what it was asked is on its way. One that is to hand over to a node
@@ -32,7 +33,8 @@ static bool is_linked(const struct sim_node *n)
 {
     struct sim *s = n->sim;
     struct sim_node *leader = sim_leader(s);
-    bool all = sim_converged(s) && !sim_tables_lists_others(n);
+    bool all =
+        sim_converged(s) && !sim_tables_lists_others(n) && relay_server_quiet(n->node->followers);
     for (unsigned i = 0; all && i < s->n; i++) {
         struct sim_node *other = &s->nodes[i];
         s->current = leader; /* its clock is the one that is read */
