@@ -84,7 +84,7 @@ public final class FencelockLockRegistry implements ExpirableLockRegistry {
 
         private void owned() {
             if (!local.isHeldByCurrentThread()) {
-                throw new IllegalStateException("You do not own lock at " + name);
+                throw new IllegalMonitorStateException("You do not own lock at " + name);
             }
         }
 

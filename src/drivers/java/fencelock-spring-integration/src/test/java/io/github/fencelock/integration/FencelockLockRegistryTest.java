@@ -79,7 +79,7 @@ class FencelockLockRegistryTest {
             lock.unlock();
         }
         assertTrue(elsewhere(() -> two.obtain("re").tryLock(4, TimeUnit.MINUTES)));
-        assertThrows(IllegalStateException.class, lock::unlock);
+        assertThrows(IllegalMonitorStateException.class, lock::unlock);
     }
 
     @Test
@@ -118,7 +118,7 @@ class FencelockLockRegistryTest {
             Thread.sleep(5);
         }
         assertFalse(lock.tryLock(), "a thread that has it learns of the loss");
-        assertThrows(IllegalStateException.class, lock::unlock);
+        assertThrows(IllegalMonitorStateException.class, lock::unlock);
         assertTrue(lock.tryLock(4, TimeUnit.MINUTES));
         lock.unlock();
     }
