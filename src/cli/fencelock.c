@@ -93,8 +93,6 @@ static const struct cli_command commands[] = {
      "Shows or changes settings of all nodes.", REPEAT_IT, cli_run_cluster, NULL},
     {"cluster", "transfer", "[ID]", 0, 1, AT_NODES, "Hands leadership to another node.", REPEAT_IT,
      cli_run_cluster, NULL},
-    {"cluster", "forget", "ID", 1, 1, AT_NODES,
-     "Lets a node that is down and lost its data come back.", REPEAT_IT, cli_run_cluster, NULL},
     {"user", "add", "NAME RIGHT...", 2, CLI_ARGS_MAX, AT_NODES,
      "Makes a user with rights like ~jobs/* +@acquire.", "See fencelock user list.",
      cli_run_user_add, NULL},

@@ -384,7 +384,7 @@ static int change(struct cluster *k, uint64_t until_ms)
                              NULL, NULL);
     }
     uint64_t wait_ms = cli_has(a, CLI_OPT_WAIT) ? a->number[CLI_OPT_WAIT] : WAIT_DEFAULT_MS;
-    bool waits = !is_subcommand(k, "transfer") && !is_subcommand(k, "forget") && wait_ms > 0;
+    bool waits = !is_subcommand(k, "transfer") && wait_ms > 0;
     if (waits && wait_done(k, id, fli_clock_ms() + wait_ms) != 0) {
         return cli_fail_with(a, FL_ETIMEOUT,
                              "the log has the change, and it is not done yet: the leader goes on "

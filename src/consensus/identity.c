@@ -507,8 +507,8 @@ int identity_refuse_lost_log(const struct data_dir *d, const struct identity *id
                              size_t errmsg_size)
 {
     snprintf(errmsg, errmsg_size,
-             "%s has lost its log: move %s out of the way, run CLUSTER FORGET %llu on the "
-             "leader, and start again with an empty directory. An older copy is not safe: it has "
+             "%s has lost its log: move %s out of the way, run fencelock cluster replace %llu, "
+             "and start again with an empty directory. An older copy is not safe: it has "
              "forgotten what it acknowledged",
              d->log_path, d->path, (unsigned long long)id->id);
     return FL_EDENIED;
@@ -547,8 +547,8 @@ static int load_identity(const struct data_dir *d, const char *path, const char 
                  path);
     } else if (rv != 0) {
         snprintf(errmsg, errmsg_size,
-                 "%s is damaged: move %s out of the way, run CLUSTER FORGET for this node on the "
-                 "leader, and start again with an empty directory. An older copy is not safe: it "
+                 "%s is damaged: move %s out of the way, run fencelock cluster replace for this "
+                 "node, and start again with an empty directory. An older copy is not safe: it "
                  "has forgotten what it acknowledged",
                  path, d->path);
     }

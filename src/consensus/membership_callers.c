@@ -81,7 +81,7 @@ static enum handshake_verdict refuse(const struct membership *m, const struct pe
     if (there) {
         snprintf(reason, HANDSHAKE_REASON_MAX,
                  "node %" PRIu64 " has lost its data: run fencelock cluster replace %" PRIu64
-                 " (CLUSTER FORGET) and start it again",
+                 " and start it again",
                  id, id);
         return HANDSHAKE_OTHER_INCARNATION;
     }

@@ -410,11 +410,7 @@ static int check_leave(const struct membership *m, const struct node_change *wha
         return FL_EDENIED;
     }
     if (stands_in_its_place(m, what) ||
-        (what->kind == NODE_CHANGE_FORGET &&
-         (relay_server_connected(m->config.followers, what->id) || !membership_may_change(m)))) {
-        return FL_EBUSY;
-    }
-    if (what->kind != NODE_CHANGE_REMOVE && node->plan == MACHINE_PLAN_REMOVE) {
+        (what->kind != NODE_CHANGE_REMOVE && node->plan == MACHINE_PLAN_REMOVE)) {
         return FL_EBUSY;
     }
     return what->force || others_have_majority(m, what->id) ? 0 : FL_EDENIED;
@@ -479,8 +475,7 @@ static void complete(const struct membership *m, struct node_change *what)
     const struct configuration_server *server = server_of(m, what->id);
     struct machine_node node = {.address = ""};
     bool known = machine_node_find(membership_machine(m), what->id, &node);
-    bool goes_on = what->kind == NODE_CHANGE_REPLACE || what->kind == NODE_CHANGE_FORGET;
-    if (!goes_on) {
+    if (what->kind != NODE_CHANGE_REPLACE) {
         return;
     }
     /* A learner that was about to become a voter keeps that plan. */
@@ -548,8 +543,6 @@ static int status_of(const struct machine_result *r)
         return 0;
     case MACHINE_LIMIT:
         return FL_ELIMIT;
-    case MACHINE_NOTFOUND:
-        return FL_ENOTFOUND;
     default:
         return FL_EBUSY;
     }
@@ -558,15 +551,7 @@ static int status_of(const struct machine_result *r)
 void membership_operation_done(struct membership *m, int status,
                                const struct machine_result *result)
 {
-    struct membership_operation *o = &m->operation;
-    if (status != 0) {
-        membership_operation_end(m, status);
-        return;
-    }
-    bool goes_on = result->code == MACHINE_DONE && o->change.kind == NODE_CHANGE_FORGET;
-    if (!goes_on) {
-        membership_operation_end(m, status_of(result));
-    }
+    membership_operation_end(m, status != 0 ? status : status_of(result));
 }
 
 static void log_withdrawn(struct membership *m, uint64_t id)
@@ -585,8 +570,7 @@ static void submit(struct membership *m, struct membership_operation *o)
 {
     static const uint8_t ops[] = {[NODE_CHANGE_ADD] = MACHINE_OP_NODE_ADD,
                                   [NODE_CHANGE_REMOVE] = MACHINE_OP_NODE_REMOVE,
-                                  [NODE_CHANGE_REPLACE] = MACHINE_OP_NODE_REPLACE,
-                                  [NODE_CHANGE_FORGET] = MACHINE_OP_NODE_REPLACE};
+                                  [NODE_CHANGE_REPLACE] = MACHINE_OP_NODE_REPLACE};
     const struct node_change *what = &o->change;
     struct machine_command c = {.op = ops[what->kind], .number = what->id};
     if (c.op != MACHINE_OP_NODE_REMOVE) {
@@ -639,16 +623,8 @@ static bool is_moved(const struct membership *m, const struct membership_operati
             server->role != CONFIGURATION_VOTER);
 }
 
-/* Whether the node of the request has not left yet. */
-static bool is_leaving(const struct membership *m, const struct membership_operation *o)
-{
-    struct machine_node node;
-    return machine_node_find(membership_machine(m), o->change.id, &node) &&
-           node.plan == MACHINE_PLAN_REPLACE;
-}
-
-/* Answers the operator: FORGET, once the node has left; MOVE, once the others know the
- * new address; all others, once the plan is committed. */
+/* Answers the operator: MOVE, once the others know the new address; all others, once the plan is
+ * committed. */
 void membership_operation_turn(struct membership *m)
 {
     struct membership_operation *o = &m->operation;
@@ -660,10 +636,6 @@ void membership_operation_turn(struct membership *m)
         return;
     }
     if (o->index != 0 && is_moved(m, o)) {
-        membership_operation_end(m, 0);
-    } else if (o->change.kind == NODE_CHANGE_FORGET && !m->admin_of_operation &&
-               !is_leaving(m, o)) {
-        host_log(&m->config.host, 3, "node %" PRIu64 " is forgotten", o->change.id);
         membership_operation_end(m, 0);
     }
 }

@@ -359,16 +359,7 @@ int node_submit(struct node *n, struct node_ticket *t, const void *command, size
 int node_change(struct node *n, const struct node_change *wanted, void (*cb)(void *ctx, int status),
                 void *ctx)
 {
-    if (wanted->kind == NODE_CHANGE_FORGET && wanted->id == n->id) {
-        return FL_EINVAL;
-    }
     return node_running(n) ? membership_change(n->membership, wanted, cb, ctx) : FL_ENOLEADER;
-}
-
-int node_forget(struct node *n, uint64_t id, void (*cb)(void *ctx, int status), void *ctx)
-{
-    struct node_change forget = {.kind = NODE_CHANGE_FORGET, .id = id};
-    return node_change(n, &forget, cb, ctx);
 }
 
 int node_transfer(struct node *n, uint64_t id, void (*cb)(void *ctx, int status), void *ctx)

@@ -18,7 +18,7 @@
  * When a new cluster starts, all its members must be up. It is formed, and answers its first
  * command, when every member knows the incarnation of every other, on disk. From then on a majority
  * is enough. A member that comes back with an empty disk is recognised by any other member (see
- * identity.h and node_forget()).
+ * membership.h).
  *
  * Everything runs on the caller's uv loop, in its thread. The process must ignore SIGPIPE;
  * node_create() sets that if the signal still has its default action. */
@@ -204,26 +204,17 @@ size_t node_members(struct node *n, struct node_member *ret, size_t max);
 void node_get_security(const struct node *n, struct transport_security *ret);
 void node_reload(struct node *n); /* reads its files again; the log reports the result */
 
-/* Adds, removes, replaces, moves or forgets a member: see node_change.h and membership.h. ADD,
- * REMOVE and REPLACE are answered when the log has the plan for the node; the leader then carries
- * it out. FORGET is for a node that is down and whose data directory is lost. When it comes back
- * empty its peers refuse it, because it has forgotten its votes and acknowledgements. FORGET
- * removes it from the configuration, so that a majority of the others holds everything ever
- * acknowledged; then it forgets the node's incarnation and is answered. When the node connects
- * again, with whatever incarnation, it is added, brought up to date, and made a voter.
+/* Adds, removes, replaces or moves a member: see node_change.h and membership.h. ADD, REMOVE and
+ * REPLACE are answered when the log has the plan for the node; the leader then carries it out.
  *
  * 0, then cb comes once; or at once FL_ENOLEADER (this node does not lead, or is not ready),
- * FL_ENOTFOUND (not a member), FL_EINVAL (not an address; FORGET: this node itself), FL_EMISMATCH
- * (another node has that id or address), FL_ELIMIT (MEMBERS_MAX), FL_EBUSY (another change is in
- * progress, or this node leads for too short a time to know who is up; FORGET: the node is
- * connected), FL_EDENIED (the remaining members would have no majority; MOVE: they could not decide
+ * FL_ENOTFOUND (not a member), FL_EINVAL (not an address), FL_EMISMATCH (another node has that id
+ * or address), FL_ELIMIT (MEMBERS_MAX), FL_EBUSY (another change is in progress, or this node leads
+ * for too short a time to know who is up; REPLACE: the node is connected, at the address of its
+ * successor), FL_EDENIED (the remaining members would have no majority; MOVE: they could not decide
  * until the node is started again). cb: 0, or as above; FL_EUNCERTAIN: leadership was lost; asking
  * the next leader again does no harm. */
 int node_change(struct node *n, const struct node_change *wanted, void (*cb)(void *ctx, int status),
-                void *ctx) FLI_MUST_USE;
-
-/* FORGET, as above. */
-int node_forget(struct node *n, uint64_t id, void (*cb)(void *ctx, int status),
                 void *ctx) FLI_MUST_USE;
 
 /* Hands leadership to id (0: the best follower). 0, then cb comes once, with 0 (inside the call

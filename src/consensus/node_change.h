@@ -10,7 +10,6 @@ enum node_change_kind {
     NODE_CHANGE_ADD,
     NODE_CHANGE_REMOVE,
     NODE_CHANGE_REPLACE, /* by a node with an empty directory, here or elsewhere */
-    NODE_CHANGE_FORGET,  /* likewise, for a node that is not connected and may come back */
     NODE_CHANGE_MOVE
 };
 

@@ -52,9 +52,8 @@ enum machine_code {
                            when telling whether there is a deadlock would take too long, HOLDERS
                            when telling who holds the lock would */
     MACHINE_NOSESSION,   /* no such explicit session */
-    MACHINE_EXISTS,      /* JOIN: another incarnation is registered; INIT: initialised before */
-    MACHINE_NOTFOUND,    /* SHOW, SESSION SHOW: not held, awaited or delayed / no such session;
-                           FORGET: no such node */
+    MACHINE_EXISTS,      /* INIT: initialised before */
+    MACHINE_NOTFOUND,    /* SHOW, SESSION SHOW: not held, awaited or delayed / no such session */
     MACHINE_UNSUPPORTED, /* a well-formed command this version does not execute */
     MACHINE_MISMATCH,    /* ACQUIRE: the lock is in use with another number of permits, which is
                             `number`; or, when that is 0, this session holds or awaits it in another

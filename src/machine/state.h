@@ -705,7 +705,7 @@ void machine_config_apply(struct machine *m, const struct machine_command *c,
 /* Whether those settings that are set fit together. */
 bool machine_settings_ok(const struct machine_settings *s);
 
-/* nodes.c: JOIN, FORGET, NODE_ADD and its siblings, VERSION_RAISE */
+/* nodes.c: NODE_ADD and its siblings, VERSION_RAISE */
 void machine_nodes_apply(struct machine *m, const struct machine_command *c,
                          struct machine_result *r);
 

@@ -296,8 +296,7 @@ bool access_gate(void *ctx, void *request, const struct fli_command *command)
      * sent. Of a login this node may not have heard yet, so whoever has one is left to the
      * machine. */
     bool acts_here = login == 0 && (command->flags & FLI_CMD_FRONTDOOR) != 0;
-    bool machine_asks = (command->flags & (FLI_CMD_LOCAL | FLI_CMD_CONNECTION)) == 0 &&
-                        command->id != FLI_CMD_CLUSTER_FORGET && !acts_here;
+    bool machine_asks = (command->flags & (FLI_CMD_LOCAL | FLI_CMD_CONNECTION)) == 0 && !acts_here;
     if (machine_asks && !a->needs_users && net_conn_is_local(r->conn)) {
         /* the machine checks it; without users nearly every command ends here */
         return true;

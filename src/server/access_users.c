@@ -568,8 +568,8 @@ static int render_cat(struct fli_buf *b, const struct fli_slice *args, unsigned 
         {ACL_TOKEN, {"token"}},
         {ACL_BREAK, {"break"}},
         {ACL_ADMIN,
-         {"acl", "cluster|add", "cluster|backup", "cluster|config", "cluster|forget",
-          "cluster|move", "cluster|remove", "cluster|replace", "cluster|transfer", "client|list"}},
+         {"acl", "cluster|add", "cluster|backup", "cluster|config", "cluster|move",
+          "cluster|remove", "cluster|replace", "cluster|transfer", "client|list"}},
     };
     size_t rights = sizeof known / sizeof known[0];
     int rc = n > 0 ? 0 : fli_resp_array(b, rights);

@@ -354,9 +354,8 @@ static void on_changed(void *ctx, int status)
         void *request = dispatch_call_detach(c);
         struct fli_buf *b = d->config.sink.reply(request);
         dispatch_finish(d, request,
-                        c->id == FLI_CMD_CLUSTER_TRANSFER ? render_transfer(b, status, &s)
-                        : c->id == FLI_CMD_CLUSTER_FORGET
-                            ? render_forget(b, status, c->number, &s)
+                        c->id == FLI_CMD_CLUSTER_TRANSFER
+                            ? render_transfer(b, status, &s)
                             : render_change(b, c->id, status, c->number, &s));
     }
     dispatch_call_free(c);
@@ -371,11 +370,9 @@ static enum node_change_kind change_of(enum fli_command_id id)
         return NODE_CHANGE_REMOVE;
     case FLI_CMD_CLUSTER_REPLACE:
         return NODE_CHANGE_REPLACE;
-    case FLI_CMD_CLUSTER_MOVE:
-        return NODE_CHANGE_MOVE;
     default:
-        FLI_ASSERT(id == FLI_CMD_CLUSTER_FORGET);
-        return NODE_CHANGE_FORGET;
+        FLI_ASSERT(id == FLI_CMD_CLUSTER_MOVE);
+        return NODE_CHANGE_MOVE;
     }
 }
 
@@ -559,7 +556,6 @@ static void serve(struct dispatch *d, void *request, struct dispatch_slot *slot,
         answer_backup(d, request, q, n);
         break;
     case FLI_CMD_CLUSTER_TRANSFER:
-    case FLI_CMD_CLUSTER_FORGET:
     case FLI_CMD_CLUSTER_ADD:
     case FLI_CMD_CLUSTER_REMOVE:
     case FLI_CMD_CLUSTER_REPLACE:

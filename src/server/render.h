@@ -28,10 +28,8 @@ int render_busiest(struct fli_buf *b, int proto, const struct busiest_entry *con
 int render_nodes(struct fli_buf *b, int proto, const struct node_member *members,
                  size_t n) FLI_MUST_USE;
 
-/* CLUSTER TRANSFER and FORGET: 0 or a code of node_transfer / node_forget. */
+/* CLUSTER TRANSFER: 0 or a code of node_transfer. */
 int render_transfer(struct fli_buf *b, int code, const struct node_status *status) FLI_MUST_USE;
-int render_forget(struct fli_buf *b, int code, uint64_t id,
-                  const struct node_status *status) FLI_MUST_USE;
 
 /* CLUSTER ADD, REMOVE, REPLACE, MOVE: 0 or a code of node_change. */
 int render_change(struct fli_buf *b, enum fli_command_id id, int code, uint64_t node,

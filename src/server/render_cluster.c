@@ -124,33 +124,6 @@ int render_transfer(struct fli_buf *b, int code, const struct node_status *s)
     }
 }
 
-int render_forget(struct fli_buf *b, int code, uint64_t id, const struct node_status *s)
-{
-    switch (code) {
-    case 0:
-        return fli_resp_simple(b, "OK");
-    case FL_ENOLEADER:
-        return not_leading(b, s);
-    case FL_ENOTFOUND:
-        return no_member(b, id);
-    case FL_EINVAL:
-        return fli_resp_error(b, "ERR", "a node cannot forget itself; ask another one to");
-    case FL_EBUSY:
-        return fli_resp_error(
-            b, "BUSY",
-            "node %" PRIu64 " is connected, or another change of the cluster is "
-            "in progress, or this node has just begun to lead. Stop the node that "
-            "lost its data, and try again",
-            id);
-    case FL_EDENIED:
-        return fli_resp_error(b, "ERR",
-                              "a majority of the other nodes is not connected; forgetting one now "
-                              "could lose what was acknowledged");
-    default:
-        return render_failure(b, code, true);
-    }
-}
-
 static int mismatch(struct fli_buf *b, enum fli_command_id id, uint64_t node)
 {
     if (id == FLI_CMD_CLUSTER_ADD) {

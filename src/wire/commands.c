@@ -96,9 +96,6 @@ const struct fli_command fli_commands[] = {
      "GET: a map of name to value; SET: OK",
      "Shows or changes the limits of the cluster, and the times and log level of all nodes. No "
      "limit goes below what is in use. With the value default each node's own option applies."},
-    {FLI_CMD_CLUSTER_FORGET, "CLUSTER", "FORGET", 1, 1, LOCK_WRITE | FLI_CMD_ADMIN, "id", "OK",
-     "Takes out a node that is down. One with an empty directory takes its place. OK once it has "
-     "left."},
     {FLI_CMD_CLUSTER_INFO, "CLUSTER", "INFO", 0, 0, FLI_CMD_LOCK | FLI_CMD_LOCAL, "",
      "lines of field:value", "Tells how the cluster looks from this node."},
     {FLI_CMD_CLUSTER_MEMBERS, "CLUSTER", "MEMBERS", 0, 0, FLI_CMD_LOCK | FLI_CMD_LOCAL, "",

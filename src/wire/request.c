@@ -186,7 +186,6 @@ static const struct spec specs[FLI_CMD_ID_MAX + 1] = {
                                          BYTES("value", value, 1, FLI_CLIENT_NAME_MAX)},
                                 .n_args = 3,
                                 .n_required = 1},
-    [FLI_CMD_CLUSTER_FORGET] = {ARGS(1, NUMBER("id", number, 1, FLI_NODE_ID_MAX, "a node"))},
     [FLI_CMD_CLUSTER_ADD] = {.known = true,
                              .args = {NODE, NODE_ADDRESS, BYTES("LEARNER", mode, 1, MODE_WORD_MAX)},
                              .n_args = 3,

@@ -13,7 +13,7 @@
  *   SESSION OPEN           owner ttl_ms lockdelay_ms label
  *   SESSION RENEW, CLOSE, SHOW  owner and, for RENEW, jeopardies lost
  *   SESSION LIST           cursor number (COUNT)
- *   CLUSTER TRANSFER       number (0: any node)     CLUSTER FORGET  number
+ *   CLUSTER TRANSFER       number (0: any node)
  *   CLUSTER ADD, REPLACE   number value (the address) learner, or force
  *   CLUSTER REMOVE         number force             CLUSTER MOVE    number value force
  *   CLUSTER CONFIG         by (GET or SET) label (the name) value

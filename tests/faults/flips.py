@@ -156,9 +156,9 @@ class Flips(unittest.TestCase):
         return cluster
 
     def is_replaced(self, cluster, node):
-        """As an operator does it: the disk is gone, the others forget the node, it comes back with nothing."""
+        """As an operator does it: the disk is gone, the others replace the node, it comes back with nothing."""
         cluster.wipe(node)
-        cluster.forget(node)
+        cluster.replace(node)
         node.start()
         cluster.wait_serving(node)
         self.assertEqual(len(set(cluster.wait_same_state())), 1)

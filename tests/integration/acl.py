@@ -68,7 +68,7 @@ class Rights(AclCase):
         self.assertError('NOPERM', acq, 'TOKEN', 'a1', text='@token')
         self.assertError('NOPERM', acq, 'BREAK', 'a1', text='@break')
         self.assertError('NOPERM', tok, 'BREAK', 'b1', text='@break')
-        for command in (('CLIENT', 'LIST'), ('CLUSTER', 'TRANSFER'), ('CLUSTER', 'FORGET', 2), ('ACL', 'LIST'),
+        for command in (('CLIENT', 'LIST'), ('CLUSTER', 'TRANSFER'), ('CLUSTER', 'REMOVE', 2), ('ACL', 'LIST'),
                         ('ACL', 'SETUSER', 'no', '+@all'), ('ACL', 'DELUSER', 'see'), ('ACL', 'GETUSER', 'no'),
                         ('ACL', 'USERS'), ('ACL', 'SAVE'), ('ACL', 'LOAD')):
             self.assertError('NOPERM', tok, *command, text='@admin')
@@ -598,7 +598,7 @@ class ThreeNodes(AclCase):
 
         # The node comes back empty, and has the users from a snapshot or the log.
         cluster.wipe(leader)
-        cluster.forget(leader)
+        cluster.replace(leader)
         leader.start()
         cluster.wait_serving(leader)
         wait_until(lambda: len(set(cluster.wait_same_state())) == 1, 'one state')
@@ -674,7 +674,7 @@ class ThreeNodes(AclCase):
         self.assertIn(last, names)
         cluster.wipe(leader)
         c = wait_until(lambda: boss(cluster.leader()), 'the boss at the leader')
-        wait_until(lambda: c.call('CLUSTER', 'FORGET', leader.id) == 'OK', 'FORGET')
+        wait_until(lambda: c.call('CLUSTER', 'REPLACE', leader.id) == 'OK', 'REPLACE')
         leader.start()
         cluster.wait_serving(leader)
         wait_until(lambda: len(set(cluster.wait_same_state())) == 1, 'one state')

@@ -301,7 +301,7 @@ class Backups(Case):
         lost.launch()
         lost.wait_ready()
         lost.kill()
-        new.forget(lost)
+        new.replace(lost)
         lost.start()
         new.wait_serving(lost)
         self.assertEqual(len(set(new.wait_same_state())), 1)

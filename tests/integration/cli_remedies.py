@@ -191,7 +191,7 @@ class Strange(CliCase):
     """Answers that no node of today gives, or only on a bad day."""
 
     def test_a_change_of_members_that_is_refused_after_an_unknown_try_is_not_done(self):
-        for change in (('transfer', '2'), ('transfer',), ('forget', '2'), ('replace', '2', '--of', '0123456789abcdef')):
+        for change in (('transfer', '2'), ('transfer',), ('replace', '2', '--of', '0123456789abcdef')):
             with self.subTest(change=change):
                 s = self.server(CLOSE, b'-ERR node 2 is not a member\r\n')
                 code, out, err = self.ask(s, 'cluster', *change)

@@ -98,7 +98,7 @@ class Settings(Case):
         cluster.wipe(leader) # all that it has comes from a snapshot then
         old = [int(n.info()['snapshots']) for n in cluster.running()]
         wait_until(lambda: all(int(n.info()['snapshots']) > before for n, before in zip(cluster.running(), old)), 'snapshots')
-        cluster.forget(leader)
+        cluster.replace(leader)
         leader.start()
         self.wait_seen(cluster, said, counts)
         load.stop()

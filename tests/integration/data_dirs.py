@@ -286,7 +286,7 @@ class DataDirs(Case):
         token = ask_again(leader, 'ACQUIRE', 'x', 'TTL', 600000, 'OWNER', OWNER)
         victim.kill()
         cluster.wipe(victim)
-        cluster.forget(victim)
+        cluster.replace(victim)
         victim.start()
         wait_until(lambda: victim.info()['applied_index'] == leader.info()['applied_index'], 'catching up')
         self.assertEqual(ask_again(victim, 'CHECK', 'x', token), 1)

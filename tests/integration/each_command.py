@@ -20,7 +20,7 @@ NEEDS = {
     'acquire': ('acquire', 'held'), 'auth': (None, 'default', 'x'), 'blpop': ('see', 'lock-signal:held', 0.001), 'break': ('break', 'held'),
     'check': ('see', 'held', 1), 'client|getname': (None,), 'client|id': (None,), 'client|info': (None,), 'client|list': ('admin',),
     'client|setinfo': (None, 'lib-name', 'x'), 'client|setname': (None, 'x'), 'client|tracking': (None, 'OFF'),
-    'cluster|add': ('admin', 9, '127.0.0.1:1', 'x'), 'cluster|backup': ('admin',), 'cluster|config': ('admin', 'GET'), 'cluster|forget': ('admin', 9),
+    'cluster|add': ('admin', 9, '127.0.0.1:1', 'x'), 'cluster|backup': ('admin',), 'cluster|config': ('admin', 'GET'),
     'cluster|info': (None,), 'cluster|move': ('admin', 9, '127.0.0.1:1'), 'cluster|members': (None,), 'cluster|remove': ('admin', 9),
     'cluster|replace': ('admin', 9), 'cluster|transfer': ('admin', 9), 'command|count': (None,), 'command|docs': (None, 'get'),
     'command|info': (None, 'get'), 'command|list': (None,), 'del': ('break', 'held'), 'delex': ('acquire', 'held', 'IFEQ', 'x'),

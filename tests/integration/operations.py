@@ -18,7 +18,7 @@ PAGES = os.path.join(ROOT, 'docs', 'operations')
 JOBS = {
     'start.md': {'start', 'serves'}, 'options.md': {'check'},
     'members.md': {'who', 'grow', 'shrink', 'add', 'learner', 'remove', 'replace', 'move'},
-    'lost-disk.md': {'lost disk', 'forget'}, 'lost-majority.md': {'lost majority'}, 'older-copy.md': {'older copy', 'witness'},
+    'lost-disk.md': {'lost disk'}, 'lost-majority.md': {'lost majority'}, 'older-copy.md': {'older copy', 'witness'},
     'backup.md': {'backup', 'schedule'}, 'restore.md': {'restore', 'restore beyond loopback'},
     'store-backup.md': {'store backup', 'store schedule', 'store restore'},
     'upgrade.md': {'stop', 'transfer', 'upgrade', 'go back'}, 'limits.md': {'limits'},
@@ -121,7 +121,7 @@ class Jobs(Case):
         self.assertIn('127.0.0.1:17506', str(self.members[3]))
 
     def test_a_lost_disk(self):
-        self.assertEqual(self.states('start', 'lost disk', 'forget'), self.voters(1, 2, 3))
+        self.assertEqual(self.states('start', 'lost disk'), self.voters(1, 2, 3))
 
     def test_a_lost_majority(self):
         out = self.run_jobs('start', 'fencelock token kept\n', 'lost majority', 'fencelock token kept --nodes 127.0.0.1:17401\n')

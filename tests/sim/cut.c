@@ -22,7 +22,7 @@ static const struct {
     struct sim_fault fault;
 } scenes[SIM_SCENES] = {
     [SIM_SCENE_FORM] = {"form", {.at = SCENE_AT_MS, .kind = SIM_FAULT_JOIN}},
-    [SIM_SCENE_FORGET] = {"forget", {.at = SCENE_AT_MS, .kind = SIM_FAULT_WIPE, .ms = 50, .i = 1}},
+    [SIM_SCENE_LOST] = {"lost", {.at = SCENE_AT_MS, .kind = SIM_FAULT_WIPE, .ms = 50, .i = 1}},
     [SIM_SCENE_ADD] = {"add", {.at = SCENE_AT_MS, .kind = SIM_FAULT_MEMBER, .i = 1, .k = 0}},
     [SIM_SCENE_RETURN] =
         {"return", {.at = SCENE_AT_MS, .kind = SIM_FAULT_MEMBER, .i = 1, .k = 0, .both = true}},
@@ -70,7 +70,7 @@ static bool anything_changes(const struct sim *s)
 {
     for (unsigned i = 0; i < s->n; i++) {
         const struct sim_node *n = &s->nodes[i];
-        if (n->wiped || n->forgetting || n->change != SIM_CHANGE_NONE) {
+        if (n->wiped || n->replacing || n->change != SIM_CHANGE_NONE) {
             return true;
         }
     }

@@ -387,7 +387,8 @@ static void do_jump(struct sim *s, const struct sim_fault *f)
     }
 }
 
-/* The node hears nobody until it gives its streams up; meanwhile the operator forgets it. */
+/* The node hears nobody until it gives its streams up; meanwhile the operator has it
+ * replaced. */
 static void do_dismiss(struct sim *s, const struct sim_fault *f)
 {
     struct sim_node *n = &s->nodes[f->i];
@@ -615,11 +616,21 @@ static void fault_fire(struct sim *s, struct sim_event *e)
 
 /* ---- the operator ---- */
 
-static void forgotten(void *ctx, int status)
+static void replaced(void *ctx, int status)
 {
     struct sim_node *n = ctx;
-    n->forgetting = false;
-    SIM_TRACE(n->sim, "FORGET of node %u ends with %s", n->index + 1, fl_err_name(status));
+    n->replacing = false;
+    SIM_TRACE(n->sim, "REPLACE of node %u ends with %s", n->index + 1, fl_err_name(status));
+}
+
+static bool replace(struct sim_node *n, struct sim_node *leader)
+{
+    struct node_change what = {.kind = NODE_CHANGE_REPLACE, .id = n->index + 1};
+    n->sim->current = leader;
+    n->replacing = node_change(leader->node, &what, replaced, n) == 0;
+    n->sim->current = NULL;
+    n->sim->marks->plan_replace += n->replacing;
+    return n->replacing;
 }
 
 bool sim_knows_all(const struct sim_node *n, const struct replica *leader)
@@ -630,23 +641,23 @@ bool sim_knows_all(const struct sim_node *n, const struct replica *leader)
            replica_configuration_index(r) == replica_configuration_index(leader);
 }
 
-/* A node that lost its disk has to be forgotten once; then it joins again. It is back when it has
+/* A node that lost its disk has to be replaced once; then it joins again. It is back when it has
  * everything and a vote, and knows of its vote: the raft library lets no node vote that has not
  * seen its own vote, so the only other node that has seen it could not be elected. */
 static void tend_wiped(struct sim_node *n)
 {
     struct sim *s = n->sim;
     struct sim_node *leader = sim_leader(s);
-    if (leader == NULL || n->forgetting) {
+    if (leader == NULL || n->replacing) {
         return;
     }
     struct machine *m = fsm_machine(leader->node->fsm);
     const struct replica *r = leader->node->replica;
     const struct configuration_server *server =
         configuration_find(replica_configuration(r), n->index + 1);
+    struct machine_node node;
+    bool planned = machine_node_find(m, n->index + 1, &node) && node.plan != MACHINE_PLAN_NONE;
     if (server != NULL && server->incarnation == n->disk.identity.incarnation) {
-        struct machine_node node;
-        bool planned = machine_node_find(m, n->index + 1, &node) && node.plan != MACHINE_PLAN_NONE;
         bool votes = server != NULL && server->role == CONFIGURATION_VOTER && !planned &&
                      replica_configuration_committed(r);
         if (votes && n->power == SIM_UP && sim_knows_all(n, r)) {
@@ -656,35 +667,26 @@ static void tend_wiped(struct sim_node *n)
         }
         return;
     }
-    if (server != NULL && leader != n) {
-        s->current = leader;
-        int rv = node_forget(leader->node, n->index + 1, forgotten, n);
-        n->forgetting = rv == 0;
-        s->marks->plan_forget += rv == 0;
-        if (rv == 0) {
-            SIM_TRACE(s, "FORGET of node %u at node %u", n->index + 1, leader->index + 1);
-        }
-        s->current = NULL;
+    bool leaves = planned && node.plan == MACHINE_PLAN_REPLACE;
+    if (server != NULL && !leaves && leader != n && replace(n, leader)) {
+        SIM_TRACE(s, "REPLACE of node %u at node %u", n->index + 1, leader->index + 1);
     }
 }
 
-/* Forgets a node that has everything, and was only away for longer than its operator waits. */
+/* Replaces a node that has everything, and was only away for longer than its operator waits. */
 static void tend_dismissed(struct sim_node *n)
 {
     struct sim *s = n->sim;
     struct sim_node *leader = sim_leader(s);
-    if (leader == NULL || leader == n || n->forgetting || !may_wipe(s)) {
+    if (leader == NULL || leader == n || n->replacing || !may_wipe(s)) {
         return;
     }
-    s->current = leader;
-    if (node_forget(leader->node, n->index + 1, forgotten, n) == 0) {
-        SIM_TRACE(s, "FORGET of node %u, which is whole, at node %u", n->index + 1,
+    if (replace(n, leader)) {
+        SIM_TRACE(s, "REPLACE of node %u, which is whole, at node %u", n->index + 1,
                   leader->index + 1);
-        n->forgetting = true;
         n->wiped = true;
         s->marks->nodes_dismissed++;
     }
-    s->current = NULL;
 }
 
 static void tend_fire(struct sim *s, struct sim_event *e)

@@ -286,7 +286,7 @@ static _Noreturn void usage(const char *program)
         "       %s --seed N --minimize                      the least part that still fails\n"
         "       %s --sabotaged [--from K]                   each sabotage must be caught\n"
         "       %s --cuts N [--from SEED] [--scene NAME]    a power cut at every Nth point of each "
-        "scene: form, forget,\n"
+        "scene: form, lost,\n"
         "                                                   add, return, replace, move\n"
         "       %s --seed N --scene NAME --cut POINT        one of them\n"
         "       %s --scenarios N [--from SEED] [--scenario NAME]   N seeds of each scenario: "

@@ -183,7 +183,6 @@
     X(plan_replace)                                                                                \
     X(plan_move)                                                                                   \
     X(plan_add)                                                                                    \
-    X(plan_forget)                                                                                 \
     X(wiped_while_joining)                                                                         \
     X(calls_elsewhere)                                                                             \
     X(change_planned_address)

@@ -408,9 +408,7 @@ static void ask_too_much(struct sim *s, struct sim_node *leader)
             must_refuse(s, leader, &remove, "another one leaves");
         } else if (up) {
             struct node_change replace = {.kind = NODE_CHANGE_REPLACE, .id = id};
-            struct node_change forget = {.kind = NODE_CHANGE_FORGET, .id = id};
             must_refuse(s, leader, &replace, "the node runs there");
-            must_refuse(s, leader, &forget, "the node is connected");
         }
     }
 }

@@ -124,7 +124,7 @@ static void tend_copied(struct sim_node *n)
     struct sim *s = n->sim;
     if (s->healed || n->disk.identity.incarnation != n->older.identity.incarnation) {
         sim_older_forget(n); /* too late, or another disk has taken its place */
-    } else if (n->older.at <= s->now && !n->forgetting && n->dismiss_until <= s->now &&
+    } else if (n->older.at <= s->now && !n->replacing && n->dismiss_until <= s->now &&
                all_are_whole(n)) {
         if (is_known(n)) {
             put_back(n);

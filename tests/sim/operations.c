@@ -1,7 +1,7 @@
 /* operations.c: what operators are told of changes of members, against the log.
  *
  *   - A plan in the log was asked for, and is there once for each time that it was submitted.
- *   - Whoever is told OK finds its plan in the log, and of FORGET the incarnation gone. Whoever is
+ *   - Whoever is told OK finds its plan in the log. Whoever is
  *     told that a change is surely not made finds it nowhere, ever. UNCERTAIN is said only of what
  *     was submitted.
  *   - One operation has one answer; so has each request to hand leadership over.
@@ -80,17 +80,11 @@ static void check_answer(const struct operation *o, int status)
     struct sim *s = o->of->sim;
     struct submitted *p = submitted_by(o);
     bool move = o->kind == NODE_CHANGE_MOVE;
-    struct machine_node e;
     bool refused = status == FL_EBUSY || status == FL_ENOTFOUND || status == FL_ELIMIT;
     SIM_CHECK(s, !o->over, "a change of node %llu has two answers", (unsigned long long)o->id);
     SIM_CHECK(s, status != 0 || move || (p != NULL && p->done),
               "a change of node %llu is said to be made, and is not in the log",
               (unsigned long long)o->id);
-    SIM_CHECK(s,
-              status != 0 || o->kind != NODE_CHANGE_FORGET ||
-                  !machine_node_find(fsm_machine(o->of->node->fsm), o->id, &e) ||
-                  e.plan != MACHINE_PLAN_REPLACE,
-              "node %llu is said to be forgotten, and has not left", (unsigned long long)o->id);
     SIM_CHECK(s, !refused || p == NULL || !p->done,
               "a change of node %llu is answered %s, and is made", (unsigned long long)o->id,
               fl_err_name(status));

@@ -9,7 +9,7 @@ struct sim_node;
 enum sim_scene {
     SIM_SCENE_NONE,
     SIM_SCENE_FORM,
-    SIM_SCENE_FORGET,
+    SIM_SCENE_LOST,
     SIM_SCENE_ADD,
     SIM_SCENE_RETURN,
     SIM_SCENE_REPLACE,

@@ -209,7 +209,7 @@ struct sim_node {
     bool wiped;    /* since its disk was lost it has not been a voter that is up to date */
     bool granted;  /* the change that was asked for last */
     uint64_t goes; /* the incarnation that its operator replaces */
-    bool forgetting;
+    bool replacing;
     bool rotten; /* its disk is, and nobody has noticed yet */
     struct sim_older older;
     enum sim_change {

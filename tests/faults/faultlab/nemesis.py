@@ -30,7 +30,7 @@ that several kinds overlap. The seed decides what they choose, but not when a fa
                       start and names the file, or the bit meant nothing. A node that refuses has lost its disk (see disk-loss), a
                   storage gets its backup. Snapshots come early
     snapshot-kill SIGKILL of every process that writes a snapshot, while the fault lasts; the node must only try again later
-    disk-loss     SIGKILL of a node whose data directory is then gone; the operator says so (CLUSTER FORGET), and it
+    disk-loss     SIGKILL of a node whose data directory is then gone; the operator says so (CLUSTER REPLACE), and it
                   starts again with nothing. One at a time: of three, one disk may be lost
     members       nodes are added (as learners, too), removed, replaced and moved, and leadership is handed over; removed
                   nodes come back. In the end all nodes show the members that were asked for
@@ -385,14 +385,14 @@ class DiskLoss(Nemesis):
         """Until a majority has agreed, the node must stay down: it has forgotten its votes and what it confirmed."""
         others = [n for n in run.cluster.nodes if n is not self.victim]
 
-        def forgotten():
+        def replaced():
             for node in others:
                 try:
-                    return node.call('CLUSTER', 'FORGET', self.victim.id, timeout=3.0) == 'OK'
+                    return node.call('CLUSTER', 'REPLACE', self.victim.id, timeout=3.0) == 'OK'
                 except (OSError, RespError):
                     continue
             return False
-        wait_until(forgotten, 'the others to forget %s' % self.victim.name, every=0.1)
+        wait_until(replaced, '%s to be replaced' % self.victim.name, every=0.1)
         if run.shimmed():
             self.victim.shim.forget_journal()
         run.bring_back(self.victim)

@@ -285,10 +285,10 @@ class Cluster:
                 return 'there is a node' in e.line
         wait_until(added, '%s to be added' % node.name, seconds=seconds)
 
-    def forget(self, node, seconds=PATIENCE_S):
-        """Has the others forget a node that lost its disk."""
+    def replace(self, node, seconds=PATIENCE_S):
+        """Has the others replace a node that lost its disk; until it is started again, asking again does no harm."""
         others = [n for n in self.nodes if n is not node]
-        wait_until(lambda: self.leader(among=others).call('CLUSTER', 'FORGET', node.id) == 'OK', 'the others to forget %s' % node.name,
+        wait_until(lambda: self.leader(among=others).call('CLUSTER', 'REPLACE', node.id) == 'OK', '%s to be replaced' % node.name,
                    seconds=seconds)
 
     def wipe(self, node):

@@ -232,11 +232,11 @@ TEST_WITH(nobody_gets_a_vote_while_two_differ, cluster_set_up, cluster_tear_down
     struct cluster_count count = {0, 1};
     d.learner = cluster_other_than(c, d.leader);
     d.other = 3 - d.leader - d.learner;
-    struct node_change forget = {.kind = NODE_CHANGE_FORGET, .id = d.learner + 1};
+    struct node_change replace = {.kind = NODE_CHANGE_REPLACE, .id = d.learner + 1};
     cluster_stop(c, d.learner, 0);
     cluster_until(c, cluster_misses_one, c, "the leader misses one");
-    assert_int_equal(node_change(c->nodes[d.leader].node, &forget, cluster_count_cb, &count), 0);
-    cluster_until(c, cluster_counted, &count, "the node is forgotten");
+    assert_int_equal(node_change(c->nodes[d.leader].node, &replace, cluster_count_cb, &count), 0);
+    cluster_until(c, cluster_counted, &count, "the node is replaced");
     assert_int_equal(count.status, 0);
     damage_state(node_machine(c->nodes[d.leader].node));
     apply_many(c, d.leader);

@@ -273,7 +273,7 @@ TEST_WITH(test_log_missing, set_up, tear_down)
     for (unsigned i = 0; i < 2; i++) {
         assert_int_equal(open_identity(f, 2, &id), FL_EDENIED);
         expect_message(f, "has lost its log");
-        expect_message(f, "CLUSTER FORGET 2");
+        expect_message(f, "cluster replace 2");
         (void)rmdir(f->dir.log_path); /* nor is it made anew when the directory is gone as well */
     }
 }

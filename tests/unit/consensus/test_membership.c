@@ -26,11 +26,15 @@ static bool is_voter_again(void *ctx)
     if (leader < 0) {
         return false;
     }
-    node_members(r->c->nodes[leader].node, m, MEMBERS_MAX);
-    return m[r->i].voter;
+    size_t n = node_members(r->c->nodes[leader].node, m, MEMBERS_MAX);
+    bool votes = false;
+    for (size_t i = 0; i < n; i++) {
+        votes = votes || (m[i].id == r->i + 1 && m[i].voter);
+    }
+    return votes;
 }
 
-struct forgetting {
+struct replacing {
     struct cluster *c;
     unsigned i;
     unsigned leader; /* which was told */
@@ -39,37 +43,50 @@ struct forgetting {
 
 /* A leader that does not know yet that it leads, that the node is gone, or that the others are
  * there, refuses. */
-static bool is_being_forgotten(void *ctx)
+static bool is_being_replaced(void *ctx)
 {
-    struct forgetting *f = ctx;
+    struct replacing *f = ctx;
     int leader = cluster_leader(f->c);
     if (leader < 0) {
         return false;
     }
     struct node *n = f->c->nodes[leader].node;
-    int rv = node_forget(n, f->i + 1, cluster_count_cb, &f->count);
+    struct node_change what = {.kind = NODE_CHANGE_REPLACE, .id = f->i + 1};
+    int rv = node_change(n, &what, cluster_count_cb, &f->count);
     if (rv == FL_ENOLEADER || rv == FL_EBUSY || rv == FL_EDENIED) {
         return false;
     }
     assert_int_equal(rv, 0);
-    assert_int_equal(node_forget(n, f->i + 1, cluster_count_cb, &f->count), FL_EBUSY);
+    assert_int_equal(node_change(n, &what, cluster_count_cb, &f->count), FL_EBUSY);
     f->leader = (unsigned)leader;
     return true;
 }
 
-/* Asks again, as an operator may, when an election came in between. */
-static void forget(struct cluster *c, unsigned i)
+/* Its successor is waited for. */
+static bool has_left(void *ctx)
 {
-    struct forgetting f = {.c = c, .i = i};
+    const struct replacing *f = ctx;
+    struct machine_node node;
+    int leader = cluster_leader(f->c);
+    return leader >= 0 &&
+           machine_node_find(node_machine(f->c->nodes[leader].node), f->i + 1, &node) &&
+           node.plan == MACHINE_PLAN_ADD;
+}
+
+/* Asks again, as an operator may, when an election came in between. */
+static void replace(struct cluster *c, unsigned i)
+{
+    struct replacing f = {.c = c, .i = i};
     bool again = true;
     while (again) {
         f.count = (struct cluster_count){0, 1};
-        cluster_until(c, is_being_forgotten, &f, "the leader forgets the node");
-        cluster_until(c, cluster_counted, &f.count, "the node is forgotten");
+        cluster_until(c, is_being_replaced, &f, "the leader replaces the node");
+        cluster_until(c, cluster_counted, &f.count, "the node is replaced");
         again = (f.count.status == FL_EUNCERTAIN || f.count.status == FL_ENOLEADER) &&
                 c->election_ms != CLUSTER_ELECTION_LONG_MS;
     }
     assert_int_equal(f.count.status, 0);
+    cluster_until(c, has_left, &f, "the node has left");
 }
 
 TEST_WITH(test_wiped, cluster_set_up, cluster_tear_down)
@@ -84,12 +101,12 @@ TEST_WITH(test_wiped, cluster_set_up, cluster_tear_down)
     cluster_until(c, has_failed, &c->nodes[lost], "the wiped node stops");
     assert_int_equal(c->nodes[lost].fatal, FL_EDENIED);
     assert_non_null(strstr(c->nodes[lost].fatal_text, "has lost its data"));
-    assert_non_null(strstr(c->nodes[lost].fatal_text, "CLUSTER FORGET"));
+    assert_non_null(strstr(c->nodes[lost].fatal_text, "cluster replace"));
     assert_int_equal(machine_cluster_id(node_machine(c->nodes[lost].node)), 0);
     cluster_stop(c, lost, 0);
     cluster_acquire(c, leader, "b", "owner-1");
 
-    forget(c, lost);
+    replace(c, lost);
     scratch_wipe(c->nodes[lost].dir);
     cluster_start(c, lost);
     struct rejoin r = {c, lost};
@@ -131,7 +148,7 @@ TEST_WITH(test_wiped_with_one_that_is_behind, cluster_set_up, cluster_tear_down)
     cluster_check(c, behind, "a", token, MACHINE_DONE);
 }
 
-TEST_WITH(test_forget_refusals, cluster_set_up, cluster_tear_down)
+TEST_WITH(test_replace_refusals, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
@@ -139,12 +156,14 @@ TEST_WITH(test_forget_refusals, cluster_set_up, cluster_tear_down)
     struct cluster_count count = {0, 1};
     cluster_acquire(c, follower, "a", "owner-1");
     struct node *n = c->nodes[leader].node;
-    assert_int_equal(node_forget(n, leader + 1, cluster_count_cb, &count), FL_EINVAL);
-    assert_int_equal(node_forget(n, 99, cluster_count_cb, &count), FL_ENOTFOUND);
-    assert_int_equal(node_forget(c->nodes[follower].node, leader + 1, cluster_count_cb, &count),
+    struct node_change what = {.kind = NODE_CHANGE_REPLACE, .id = leader + 1};
+    assert_int_equal(node_change(n, &what, cluster_count_cb, &count), FL_EBUSY);
+    assert_int_equal(node_change(c->nodes[follower].node, &what, cluster_count_cb, &count),
                      FL_ENOLEADER);
-    assert_int_equal(node_forget(c->nodes[leader].node, follower + 1, cluster_count_cb, &count),
-                     FL_EBUSY);
+    what.id = 99;
+    assert_int_equal(node_change(n, &what, cluster_count_cb, &count), FL_ENOTFOUND);
+    what.id = follower + 1;
+    assert_int_equal(node_change(n, &what, cluster_count_cb, &count), FL_EBUSY);
     assert_int_equal(count.calls, 0);
 }
 
@@ -170,25 +189,25 @@ TEST_WITH(test_new_leader_counts_nobody_as_down, cluster_set_up, cluster_tear_do
 }
 
 /* The leader loses its majority before the removal is committed; asking again does no harm. */
-TEST_WITH(test_forget_uncertain, cluster_set_up, cluster_tear_down)
+TEST_WITH(test_replace_uncertain, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up_electing(state, 3);
     unsigned leader = cluster_wait_leader(c);
     unsigned away = (leader + 1) % 3;
-    struct forgetting f = {.c = c, .i = away, .count = {0, 1}};
+    struct replacing f = {.c = c, .i = away, .count = {0, 1}};
     cluster_acquire(c, leader, "a", "owner-1");
     cluster_stop(c, away, 0);
-    cluster_until(c, is_being_forgotten, &f, "the leader forgets the node");
+    cluster_until(c, is_being_replaced, &f, "the leader replaces the node");
     unsigned other = 3 - away - f.leader;
     cluster_stop(c, other, 0);
-    cluster_until(c, cluster_counted, &f.count, "forgetting was answered");
+    cluster_until(c, cluster_counted, &f.count, "replacing was answered");
     if (f.count.status != 0) {
         /* ENOLEADER: it was deposed before it could propose anything. */
         assert_true(f.count.status == FL_EUNCERTAIN || f.count.status == FL_ENOLEADER);
         cluster_start(c, other);
         cluster_wait_leader(c);
         cluster_acquire(c, other, "b", "owner-1");
-        forget(c, away);
+        replace(c, away);
     } else {
         cluster_start(c, other);
     }
@@ -216,7 +235,7 @@ TEST_WITH(test_forgotten_but_whole, cluster_set_up, cluster_tear_down)
     unsigned away = cluster_other_than(c, leader);
     cluster_acquire(c, leader, "a", "owner-1");
     cluster_stop(c, away, 0);
-    forget(c, away);
+    replace(c, away);
     cluster_acquire(c, leader, "b", "owner-1");
     cluster_start(c, away);
     cluster_until(c, has_failed, &c->nodes[away], "the node stops");
@@ -228,10 +247,10 @@ TEST_WITH(test_forgotten_but_whole, cluster_set_up, cluster_tear_down)
     cluster_expect_same_hash(c);
 }
 
-static void forget_and_take_back(struct cluster *c, unsigned i)
+static void replace_and_take_back(struct cluster *c, unsigned i)
 {
     cluster_stop(c, i, 0);
-    forget(c, i);
+    replace(c, i);
     scratch_wipe(c->nodes[i].dir);
     take_back(c, i);
 }
@@ -264,7 +283,7 @@ TEST_WITH(test_back_after_another_was_forgotten, cluster_set_up, cluster_tear_do
     struct cluster *c = cluster_up(state, 5);
     five(c, &leader, &away, &lost);
     cluster_stop(c, away, 0);
-    forget_and_take_back(c, lost);
+    replace_and_take_back(c, lost);
     uint64_t token = cluster_acquire(c, leader, "b", "owner-1");
     hand_over(c, lost);
     cluster_start(c, away);
@@ -280,7 +299,7 @@ TEST_WITH(test_back_after_another_was_wiped_again, cluster_set_up, cluster_tear_
     struct cluster *c = cluster_up_electing(state, 5);
     five(c, &leader, &away, &lost);
     cluster_stop(c, away, 0);
-    forget_and_take_back(c, lost);
+    replace_and_take_back(c, lost);
     for (unsigned i = 0; i < 5; i++) {
         if (i != away) {
             cluster_stop(c, i, 0);
@@ -468,7 +487,7 @@ TEST_WITH(test_forgotten_joins_at_the_leader_only, cluster_set_up, cluster_tear_
     unsigned follower = (leader + 2) % 3;
     cluster_acquire(c, leader, "a", "owner-1");
     cluster_stop(c, lost, 0);
-    forget(c, lost);
+    replace(c, lost);
     cluster_expect_same_hash(c);
     const char *address = c->members.list[lost].address;
     enum handshake_verdict at_follower =
@@ -528,7 +547,7 @@ TEST_WITH(test_forgotten_while_it_runs, cluster_set_up, cluster_tear_down)
     struct rejoin r = {c, away};
     relay_client_close(n->relay, "a test"); /* it calls nobody of its own accord any more */
     cluster_until(c, without_stream, &r, "the leader has lost the stream");
-    forget(c, away);
+    replace(c, away);
     cluster_until(c, has_failed, &c->nodes[away], "the node stops");
     assert_non_null(strstr(c->nodes[away].fatal_text, "of no more use"));
     cluster_acquire(c, leader, "b", "owner-1");

@@ -234,7 +234,7 @@ TEST_WITH(bad_requests, fake_setup, fake_teardown)
                                        "ACQUIRE n TTL 1",
                                        "RENEW n 0",
                                        "CLUSTER",
-                                       "CLUSTER FORGET x",
+                                       "CLUSTER REMOVE x",
                                        "SESSION OPEN short TTL 100",
                                        "ACQUIRE n OWNER short",
                                        "ACQUIRE n MODE both",
@@ -570,7 +570,7 @@ TEST_WITH(leader_and_nodes, fake_setup, fake_teardown)
            "$11\r\nincarnation\r\n$16\r\n00000000deadbeef\r\n");
 }
 
-TEST(transfer_and_forget)
+TEST(changes_of_members)
 {
     static const struct {
         const char *ask;
@@ -584,13 +584,6 @@ TEST(transfer_and_forget)
         {"CLUSTER TRANSFER 9", FL_ENOTFOUND, "-ERR there is no such node"},
         {"CLUSTER TRANSFER", FL_EBUSY, "-BUSY leadership is being handed over"},
         {"CLUSTER TRANSFER", FL_ETIMEOUT, "-UNCERTAIN leadership was not taken over in time"},
-        {"CLUSTER FORGET 2", 0, "+OK"},
-        {"CLUSTER FORGET 2", FL_ENOLEADER, "-NOLEADER this node does not lead"},
-        {"CLUSTER FORGET 9", FL_ENOTFOUND, "-ERR node 9 is not a member"},
-        {"CLUSTER FORGET 1", FL_EINVAL, "-ERR a node cannot forget itself"},
-        {"CLUSTER FORGET 2", FL_EBUSY, "-BUSY node 2 is connected"},
-        {"CLUSTER FORGET 2", FL_EDENIED, "-ERR a majority"},
-        {"CLUSTER FORGET 2", FL_EUNCERTAIN, "-UNCERTAIN "},
         {"CLUSTER ADD 4 h:4", 0, "+OK"},
         {"CLUSTER ADD 4 h:4 learner", 0, "+OK"},
         {"CLUSTER ADD 4 h:4", FL_ENOLEADER, "-NOLEADER this node does not lead"},

@@ -183,10 +183,9 @@ TEST(test_hints)
                   "SESSION needs a subcommand: CLOSE, LIST, OPEN, RENEW or SHOW");
     check_message(FLI_SERVICE_LOCK, "session opne x", FL_ENOTFOUND,
                   "unknown subcommand 'opne' of SESSION: did you mean SESSION OPEN?");
-    check_message(
-        FLI_SERVICE_LOCK, "CLUSTER STATES", FL_ENOTFOUND,
-        "unknown subcommand 'STATES' of CLUSTER: write ADD, BACKUP, CONFIG, FORGET, INFO, "
-        "MEMBERS, MOVE, REMOVE, REPLACE or TRANSFER");
+    check_message(FLI_SERVICE_LOCK, "CLUSTER STATES", FL_ENOTFOUND,
+                  "unknown subcommand 'STATES' of CLUSTER: write ADD, BACKUP, CONFIG, INFO, "
+                  "MEMBERS, MOVE, REMOVE, REPLACE or TRANSFER");
     check_message(FLI_SERVICE_LOCK, "RELEASE a", FL_EINVAL,
                   "wrong number of arguments for 'RELEASE' command: write RELEASE name token");
     check_message(

@@ -215,7 +215,7 @@ TEST(test_number_ranges)
     number_range(LOCK, "LOCKS COUNT #", 1, FLI_COUNT_MAX);
     number_range(LOCK, "SESSION LIST COUNT #", 1, FLI_COUNT_MAX);
     number_range(LOCK, "CLUSTER TRANSFER #", 1, FLI_NODE_ID_MAX);
-    number_range(LOCK, "CLUSTER FORGET #", 1, FLI_NODE_ID_MAX);
+    number_range(LOCK, "CLUSTER REMOVE #", 1, FLI_NODE_ID_MAX);
     number_range(LOCK, "SELECT #", 0, 0);
     number_range(LOCK, "HELLO #", 2, 3);
     number_range(STORE, "CLAIM l #", 1, FL_TOKEN_MAX);

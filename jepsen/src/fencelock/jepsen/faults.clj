@@ -281,21 +281,20 @@
 
 (defn- let-in!
   "Lets a node without its data in again, as docs/operations/lost-disk.md says."
-  [test node word]
-  (fdb/await-true (str word " of " node) 60 #(ask-leader! test word (fdb/id-of test node)))
+  [test node]
+  (fdb/await-true (str "REPLACE of " node) 60 #(ask-leader! test "REPLACE" (fdb/id-of test node)))
   (fdb/await-serving test node)
   (fdb/await-true (str "the vote of " node) 60 #(fdb/all-vote? test)))
 
 (defn- replace-node!
   "Takes a lock node's disk away and gives it another one."
   [test node]
-  (let [word (rand-nth ["FORGET" "REPLACE"])]
-    (or (try-for (fn []
-                   (on-nodes test [node] (partial db/kill! (:db test)))
-                   (on-nodes test [node] fdb/wipe!)
-                   (on-nodes test [node] (partial db/start! (:db test)))
-                   (let-in! test node word)))
-        [:replaced node word])))
+  (or (try-for (fn []
+                 (on-nodes test [node] (partial db/kill! (:db test)))
+                 (on-nodes test [node] fdb/wipe!)
+                 (on-nodes test [node] (partial db/start! (:db test)))
+                 (let-in! test node)))
+      [:replaced node]))
 
 (defn- fewest
   "How many members stay: of five nodes three, of three two."
