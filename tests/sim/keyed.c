@@ -30,6 +30,7 @@
 #define ANSWER_MS 700u
 #define TRIES 8u
 #define VALUE_MAX 24u
+#define RELEASES 64u /* of a key, while they are known again */
 
 enum form { TAKE, TAKE_TWO, PROLONG, PROLONG_EACH, GIVE, GIVE_EACH, FORMS };
 static const char *const forms[FORMS] = {NULL,         "set-all", NULL,
@@ -43,9 +44,13 @@ struct value {
 struct hold {
     struct value owner; /* empty: free */
     uint64_t token, base_at, ttl_ms, promised_ms;
-    bool granted, ended;   /* by an event of the command that is being applied */
-    struct value released; /* whose release is known again, */
-    uint64_t until_ms;     /* so long */
+    bool granted, ended; /* by an event of the command that is being applied */
+    /* The last releases: whose, and how long each is known again. */
+    struct {
+        struct value owner;
+        uint64_t until_ms;
+    } released[RELEASES];
+    unsigned releases; /* ever */
 };
 
 struct actor {
@@ -95,6 +100,25 @@ static void set(struct value *v, struct fli_slice owner)
     FLI_ASSERT(owner.len <= VALUE_MAX);
     v->len = (uint8_t)owner.len;
     memcpy(v->bytes, owner.data, owner.len);
+}
+
+static void note_release(struct sim_keyed *k, struct hold *h, uint64_t until_ms)
+{
+    unsigned i = h->releases++ % RELEASES;
+    SIM_CHECK(k->sim, h->released[i].until_ms <= k->sim->oracle.last_timestamp_ms,
+              "more releases of a key than this account keeps");
+    h->released[i].owner = h->owner;
+    h->released[i].until_ms = until_ms;
+}
+
+static bool was_released(const struct sim_keyed *k, const struct hold *h, struct fli_slice owner)
+{
+    unsigned i = 0;
+    while (i < RELEASES && (!is(&h->released[i].owner, owner) ||
+                            h->released[i].until_ms < k->sim->oracle.last_timestamp_ms)) {
+        i++;
+    }
+    return i < RELEASES;
 }
 
 /* Its holder hears of it when it asks. */
@@ -160,8 +184,7 @@ static void add_key(struct sim_keyed *k, struct keys *keys, const struct machine
     keys->of[i].owner = owner;
     keys->of[i].own = is(&h->owner, owner) && !h->granted;
     keys->of[i].free = h->owner.len == 0 || h->granted;
-    keys->of[i].again = !keys->of[i].own && c->number > 0 && is(&h->released, owner) &&
-                        h->until_ms >= k->sim->oracle.last_timestamp_ms;
+    keys->of[i].again = !keys->of[i].own && c->number > 0 && was_released(k, h, owner);
     keys->own += keys->of[i].own;
     keys->free += keys->of[i].free;
     keys->again += keys->of[i].again;
@@ -197,8 +220,7 @@ static void settle(struct sim_keyed *k, struct keys *keys, const struct machine_
         SIM_CHECK(k->sim, h->ended == (releases && own), "K%td is %slet go", h - k->holds,
                   h->ended ? "" : "not ");
         if (h->ended && c->number > 0) {
-            h->released = h->owner;
-            h->until_ms = now_ms + c->number;
+            note_release(k, h, now_ms + c->number);
         }
         h->owner.len = h->ended ? 0 : h->owner.len;
         if (changes && !releases && own) {
