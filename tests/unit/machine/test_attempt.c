@@ -1,6 +1,7 @@
 /* test_attempt.c: which sending of an ACQUIRE came last, and for how long that is known. */
 #include "machine/limits.h"
 #include "as_user.h"
+#include "machine/state.h"
 
 static struct machine_command attempt(struct machine_command c, uint64_t number)
 {
@@ -48,6 +49,35 @@ TEST_WITH(test_of_what, fixture_setup, fixture_teardown)
     assert_int_equal(take(k, "L", "bob", 1).code, MACHINE_HELD);
     assert_int_equal(fixture_run(k, cmd_acquire_x("L", "ann")).code, MACHINE_HELD);
     assert_late(take(k, "L", "ann", 8), 9);
+}
+
+/* A later attempt is known for its whole time, also in the place of one that was known before. */
+TEST_WITH(test_a_later_attempt_begins_anew, fixture_setup, fixture_teardown)
+{
+    struct fixture *k = *state;
+    take(k, "L", "ann", 2);
+    fixture_tick(k, k->clock_ms + MACHINE_ATTEMPT_KEEP_MS);
+    take(k, "L", "ann", 3);
+    fixture_tick(k, k->clock_ms + MACHINE_ATTEMPT_KEEP_MS);
+    assert_late(take(k, "L", "ann", 2), 3);
+    fixture_tick(k, k->clock_ms + 1);
+    assert_int_equal(take(k, "L", "ann", 2).code, MACHINE_GRANTED);
+}
+
+/* A snapshot that a node would not write: an outcome twice, kinds in another order. */
+TEST_WITH(test_outcomes_of_a_wrong_snapshot, fixture_setup, fixture_teardown)
+{
+    struct fixture *k = *state;
+    uint8_t attempt[] = {0, 0, 0, 0, OUTCOME_ATTEMPT, 1, 'L', 'a'};
+    uint8_t leave[] = {0, 0, 0, 0, OUTCOME_LEAVE, 1, 'L', 'a'};
+    struct fli_slice first = {attempt, sizeof attempt};
+    struct fli_slice second = {leave, sizeof leave};
+    assert_true(machine_outcome_load(k->m, first, 2, k->clock_ms));
+    assert_false(machine_outcome_load(k->m, first, 2, k->clock_ms));
+    assert_true(machine_outcome_load(k->m, second, 1, k->clock_ms));
+    attempt[7] = 'b';
+    assert_false(machine_outcome_load(k->m, first, 2, k->clock_ms));
+    machine_check(k->m);
 }
 
 /* What was refused counts as well: it came. */

@@ -208,6 +208,9 @@ TEST_WITH(released_at_each_node, fixture_setup, fixture_teardown)
     struct machine_result r = run(k, again(RELEASE, "KL", "a"), MACHINE_DONE);
     assert_int_equal(r.number, 2);
     run(k, keys(RELEASE, "KL", "a", 0), MACHINE_NO); /* without a number the answer is exact */
+    run(k, keys(GRANT, "N", "a", 60000), MACHINE_GRANTED);
+    run(k, keys(RELEASE, "N", "a", 0), MACHINE_DONE); /* and is not remembered */
+    run(k, again(RELEASE, "N", "a"), MACHINE_NO);
     run(k, again(RELEASE, "KL", "b"), MACHINE_NO);
     run(k, again(RELEASE, "KM", "a"), MACHINE_NO); /* a never had M */
     assert_int_equal(run(k, again(RELEASE | EACH, "KM", "a"), MACHINE_DONE).number, 1);
