@@ -103,7 +103,7 @@ MUTANTS = [
     (8, 'a snapshot is labelled with a change that it does not contain', 'src/consensus/replica.c',
      'const struct change *c = changes_at(&r->changes, r->applied);', 'const struct change *c = changes_last(&r->changes);', 'labels a snapshot|gives a snapshot'),
     (23, 'an older copy of a directory is let in', 'src/consensus/membership_callers.c', '    if (membership_went_back(m, peer, reason)) {',
-     '    if (false) {', 'with an older copy of its disk|leads on an older copy|not everybody is answered'),
+     '    if (false) {', 'with an older copy of its disk|leads on an older copy|lets a call wait for what is on its disk|not everybody is answered'),
     (23, 'a directory that was refused forgets that', 'src/consensus/membership_starts.c', '    m->config.starts->next = (struct start){.number = STARTS_REFUSED};',
      '    m->config.starts->next = (struct start){.number = STARTS_RECORDED};', 'older copy of its disk|leads on an older copy|applies another batch|not everybody is answered'),
     (23, 'each start has a number of its own, whether anybody knows of the one before or not', 'src/consensus/starts.c',
