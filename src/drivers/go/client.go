@@ -191,11 +191,34 @@ func (c *Client) Close() error {
 	return err
 }
 
+// close ends the session, also one that is being opened: it waits for the answer to that. Whoever opens it later finds it over.
 func (s *session) close(ctx context.Context) error {
+	ended := s.endLeases()
+	select {
+	case s.gate <- struct{}{}:
+		defer func() { <-s.gate }()
+	case <-ctx.Done():
+		return because(ErrUncertain, context.Cause(ctx))
+	}
+	ended = s.endLeases() || ended
+	s.mu.Lock()
+	if s.state == nil {
+		s.state = &leaseState{state: Lost}
+	}
+	s.mu.Unlock()
+	if !ended {
+		return nil
+	}
+	_, err := s.nodes.ask(ctx, s.request([]any{"SESSION", "CLOSE", s.owner}))
+	return err
+}
+
+// endLeases makes the session lost, and returns whether it lived.
+func (s *session) endLeases() bool {
 	s.mu.Lock()
 	if s.state == nil || s.isLost() {
 		s.mu.Unlock()
-		return nil
+		return false
 	}
 	s.state.state = Lost
 	leases := s.lose()
@@ -204,6 +227,5 @@ func (s *session) close(ctx context.Context) error {
 	for _, l := range leases {
 		l.end(ErrLost)
 	}
-	_, err := s.nodes.ask(ctx, s.request([]any{"SESSION", "CLOSE", s.owner}))
-	return err
+	return true
 }

@@ -1,9 +1,12 @@
 package fencelock
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/src/drivers/go/fencelocktest"
 )
 
 func TestLease(t *testing.T) {
@@ -58,6 +61,37 @@ func TestOpenedTooLate(t *testing.T) {
 	s.state.until = now()
 	if err := s.opened(now()); err != errOver || !s.isLost() {
 		t.Fatal(err)
+	}
+}
+
+// Close ends a session that is being opened, too: else its lock would stay taken until the TTL is over.
+func TestCloseWhileASessionOpens(t *testing.T) {
+	url, ctx := fencelocktest.Start(t), context.Background()
+	locks, err := Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSession(locks.nodes, locks.log, 60000)
+	locks.sessions[s.ttl] = []*session{s}
+	s.gate <- struct{}{} // as open() does
+	closed := make(chan error)
+	go func() { closed <- locks.Close() }()
+	if _, err = locks.nodes.ask(ctx, s.request([]any{"SESSION", "OPEN", s.owner, "TTL", s.ttl})); err != nil {
+		t.Fatal(err)
+	}
+	_ = s.opened(now())
+	<-s.gate
+	if err = <-closed; err != nil || s.opened(now()) != errOver {
+		t.Fatal(err)
+	}
+	other, err := Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	a, err := other.nodes.ask(ctx, s.request([]any{"SESSION", "RENEW", s.owner}))
+	if err != nil || a.replies[0] != int64(0) {
+		t.Fatal("the session lives on: ", a, err)
 	}
 }
 
