@@ -22,8 +22,9 @@ OWNER_B = 'owner-b-0123456789'
 DONE, NO, USAGE, UNKNOWN = 0, 1, 2, 3
 # What is said of a node that had no time to answer, or could not be asked in time. One that is down refuses.
 LATE = re.compile(r'no answer within|could be reached within \d+ ms(?![^"\n]*refused)')
-# What is said when a leader was silent for so long that another one was looked for, or found.
-UNLED = re.compile('hears no leader|none of these nodes leads|no leader within|believes that it leads')
+# What is said when a leader was silent for so long that another one was looked for, or found; or by a follower that has not heard yet
+# that the cluster is formed.
+UNLED = re.compile('is being formed|hears no leader|none of these nodes leads|no leader within|believes that it leads')
 
 
 class CliCase(ClusterCase):
