@@ -19,6 +19,7 @@ struct batch {
     size_t max; /* a multiple of 8 */
     uint32_t count;
     uint32_t queries_count;
+    uint32_t expiries;       /* of the commands, the leader's own EXPIRE */
     uint32_t cost;           /* of commands and queries, machine_command_cost_now() */
     uint32_t passed_cost;    /* of those that did not stand in line while others did */
     struct fli_list tickets; /* of commands */

@@ -28,15 +28,13 @@ static int halt(struct fsm *f, int error)
     return error;
 }
 
-/* The machine makes no event of a refused request, so this reports it. */
-static void report_refused(struct fsm *f, const struct machine_cursor *before,
-                           const struct machine_result *r)
+void fsm_report(struct fsm *f, const struct machine_command *c, const struct machine_result *r)
 {
-    struct machine_command c;
-    (void)machine_command_redecode(before->p, (size_t)(before->end - before->p), &c);
-    if (c.op == MACHINE_OP_ACQUIRE || c.op == MACHINE_OP_RENEW || c.op == MACHINE_OP_RELEASE ||
-        c.op == MACHINE_OP_KEYS) {
-        f->config.refused(f->config.ctx, &c, r);
+    bool of_lock = c->op == MACHINE_OP_ACQUIRE || c->op == MACHINE_OP_RENEW ||
+                   c->op == MACHINE_OP_RELEASE || c->op == MACHINE_OP_KEYS;
+    bool refused = r->code == MACHINE_HELD || r->code == MACHINE_NO;
+    if (f->config.refused != NULL && of_lock && refused) {
+        f->config.refused(f->config.ctx, c, r);
     }
 }
 
@@ -45,9 +43,10 @@ static void run_commands(struct fsm *f, struct machine_cursor *cur, bool ours)
     struct machine_result result;
     struct machine_cursor before = *cur;
     for (uint32_t i = 0; machine_next(f->machine, cur, &result); i++, before = *cur) {
-        if (f->config.refused != NULL &&
-            (result.code == MACHINE_HELD || result.code == MACHINE_NO)) {
-            report_refused(f, &before, &result);
+        if (result.code == MACHINE_HELD || result.code == MACHINE_NO) {
+            struct machine_command c;
+            (void)machine_command_redecode(before.p, (size_t)(before.end - before.p), &c);
+            fsm_report(f, &c, &result);
         }
         if (ours) {
             f->observer.command_done(f->observer.ctx, i, &result);

@@ -47,6 +47,10 @@ int fsm_apply(struct fsm *f, const void *entry, size_t len) FLI_MUST_USE;
 /* Replaces the machine by another one. The caller destroys the old one, which is returned. */
 FLI_MUST_USE struct machine *fsm_replace(struct fsm *f, struct machine *fresh);
 
+/* The machine makes no event of a refused request, so `refused` hears of it; also of a renewal that
+ * needed no entry. */
+void fsm_report(struct fsm *f, const struct machine_command *c, const struct machine_result *r);
+
 struct machine *fsm_machine(struct fsm *f); /* the pointer changes when it is replaced */
 void fsm_set_observer(struct fsm *f, const struct fsm_observer *o); /* copied; NULL for none */
 

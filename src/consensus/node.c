@@ -338,6 +338,7 @@ int node_submit(struct node *n, struct node_ticket *t, const void *command, size
     }
     fli_list_init(&t->link);
     t->cb = cb;
+    t->needs_entry = false;
     t->deadline_ms = fli_clock_ms() + n->hold_ms;
     t->number = ++n->submitted;
     if (n->held.count == 0 && node_can_propose(n)) {
@@ -429,6 +430,7 @@ void node_get_status(struct node *n, struct node_status *ret)
         .snapshot_last_ms = n->snapshot_last_ns / 1000000,
         .snapshot_last_bytes = n->snapshot_last_bytes,
         .backups = node_backup_counts(n),
+        .clock_ms = proposer_clock_ms(n->proposer),
         .snapshot_age_ms = fli_clock_ms() - n->snapshot_at_ms,
         .starts = n->starts.starts.own.number,
         .has_witness = n->starts.witness_path != NULL,

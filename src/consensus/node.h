@@ -99,6 +99,7 @@ struct node_status {
     uint64_t pending_bytes, pending_commands, in_flight;
     uint64_t snapshots, snapshot_last_ms, snapshot_last_bytes; /* taken by this node */
     struct backup_counts backups;
+    uint64_t clock_ms;          /* the cluster clock; on a follower as of the last entry */
     uint64_t snapshot_age_ms;   /* since this process made or received one, else since its start */
     uint64_t snapshot_failures; /* not made, sent or received; each is tried again */
     uint64_t restores;          /* snapshots loaded at the start or received from a leader */

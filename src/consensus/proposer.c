@@ -20,47 +20,15 @@
  * uncertain, and from then on this node treats it as another node's batch. The open batch goes back
  * at once, and the line in the turns that follow, HELD_MOVED_MAX in each; before it has gone, no
  * other term begins. */
-#include "consensus/proposer.h"
+#include "consensus/proposer_private.h"
 
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "consensus/batch_build.h"
-#include "consensus/clock.h"
-#include "consensus/held.h"
 #include "machine/batch.h"
 
-enum state { STATE_CLOSED, STATE_BARRIER, STATE_OPEN, STATE_ENDED };
-
-/* After a fail-over the machine may name a deadline that is too early. If applying a pulse (an
- * empty batch) did not move the deadline, the next pulse waits until the clock is this far beyond
- * the machine's. Otherwise pulses would follow each other without an end. */
-#define PULSE_EARLY_MS CLUSTER_CLOCK_TICK_MS
-
 #define QUERY_PAYLOAD_MAX ((size_t)1 << 20) /* far above the limit of machine_query() */
-
-struct proposer {
-    struct proposer_config config;
-    struct replica *replica;
-    enum state state;
-    bool barrier_sent; /* in this term; for STATE_BARRIER */
-    bool barrier_done;
-    bool mark_due;     /* the first batch of the term is still to be proposed */
-    uint64_t term;     /* of leadership; STATE_BARRIER and STATE_OPEN */
-    uint64_t sequence; /* of the last batch proposed in the term */
-    uint64_t retry_at_ms;
-    struct cluster_clock clock;
-    struct batch *open; /* NULL: none */
-    struct held_queue line;
-    struct fli_list proposed;
-    struct batch *applying; /* a batch of `proposed`; NULL unless one is being applied */
-    struct metrics_histogram commit_times;
-    struct batch *reads;     /* one of `proposed` that is no entry; NULL: none */
-    unsigned in_flight;      /* entries of `proposed` */
-    uint32_t in_flight_cost; /* of these, as the machine says */
-    struct fli_buf payload;
-    struct proposer_stats stats;
-};
+#define EXPIRE_SIZE 20u                     /* bytes of the command */
 
 static void log_message(struct proposer *p, int level, const char *message)
 {
@@ -90,7 +58,7 @@ static struct batch *batch_create(struct proposer *p)
     return b;
 }
 
-static void batch_destroy(struct batch *b)
+void proposer_free_batch(struct batch *b)
 {
     FLI_ASSERT(!fli_list_linked(&b->link));
     batch_fini(b);
@@ -146,7 +114,7 @@ static void give_up_batch(struct proposer *p, struct batch *b)
     return_queries(p, b, b->count);
 }
 
-static void end_in_flight(struct proposer *p, struct batch *b)
+void proposer_end_in_flight(struct proposer *p, struct batch *b)
 {
     fli_list_remove(&b->link);
     if (b == p->reads) {
@@ -162,9 +130,9 @@ static void give_up_in_flight(struct proposer *p)
 {
     struct batch *b;
     while ((b = first_batch(&p->proposed)) != NULL) {
-        end_in_flight(p, b);
+        proposer_end_in_flight(p, b);
         give_up_batch(p, b);
-        batch_destroy(b);
+        proposer_free_batch(b);
     }
 }
 
@@ -177,7 +145,7 @@ static void return_open(struct proposer *p)
     p->stats.pending_commands = p->line.count;
     if (b != NULL) {
         return_batch(p, b);
-        batch_destroy(b);
+        proposer_free_batch(b);
     }
 }
 
@@ -205,8 +173,10 @@ static void lose(struct proposer *p)
     p->barrier_sent = false;
     p->barrier_done = false;
     p->mark_due = false;
+    p->marked = false;
     give_up_in_flight(p);
     return_open(p);
+    machine_leases_take_back(fsm_machine(p->config.fsm));
 }
 
 void proposer_barrier_applied(struct proposer *p, uint64_t term)
@@ -264,14 +234,40 @@ static void follow_leadership(struct proposer *p, uint64_t now_ms)
 static void note_proposed(struct proposer *p)
 {
     struct batch *b = p->open;
-    uint64_t pending = b->len - MACHINE_BATCH_HEADER_SIZE + b->query_bytes.len;
-    uint64_t commands = (uint64_t)b->count + b->queries_count;
+    uint64_t expiries = (uint64_t)b->expiries * EXPIRE_SIZE;
+    uint64_t pending = b->len - MACHINE_BATCH_HEADER_SIZE - expiries + b->query_bytes.len;
+    uint64_t commands = (uint64_t)b->count - b->expiries + b->queries_count;
     FLI_ASSERT(p->stats.pending_bytes >= pending);
     FLI_ASSERT(p->stats.pending_commands >= commands);
     p->stats.pending_bytes -= pending;
     p->stats.pending_commands -= commands;
     p->open = NULL;
     fli_list_push(&p->proposed, &b->link);
+}
+
+static bool watches_leases(const struct proposer *p)
+{
+    return p->marked && !machine_mark_waits(fsm_machine(p->config.fsm));
+}
+
+/* The leases that nobody has renewed end with this batch, as far as there is room. */
+static void give_up_leases(struct proposer *p, struct batch *b)
+{
+    struct machine_command c;
+    for (unsigned n = 0;
+         n < MACHINE_EXPIRIES_MAX && watches_leases(p) && batch_has_room(b, EXPIRE_SIZE, false) &&
+         machine_lease_give_up(fsm_machine(p->config.fsm), b->timestamp_ms, &c);
+         n++) {
+        struct fli_buf out;
+        fli_buf_init(&out, EXPIRE_SIZE);
+        int rv = machine_command_encode(&c, &out);
+        rv = rv != 0 ? rv : batch_add(b, NULL, out.data, out.len, false);
+        fli_buf_fini(&out);
+        if (rv != 0) {
+            fli_fatal("out of memory for the end of a lease");
+        }
+        b->expiries++;
+    }
 }
 
 /* Seals the open batch and hands it to the replica. False: nothing more can be sent now. */
@@ -283,6 +279,7 @@ static bool propose(struct proposer *p, uint64_t now_ms)
     b->sequence = p->sequence + 1;
     b->timestamp_ms = cluster_clock_timestamp(&p->clock, machine_clock(fsm_machine(p->config.fsm)));
     b->format = (uint16_t)(MACHINE_BATCH_FORMAT + machine_version(fsm_machine(p->config.fsm)) - 1);
+    give_up_leases(p, b);
     if (batch_seal(b, p->mark_due ? MACHINE_BATCH_TERM_MARK : 0, &size) != 0) {
         p->retry_at_ms = now_ms + PROPOSER_RETRY_MS;
         return false;
@@ -294,7 +291,7 @@ static bool propose(struct proposer *p, uint64_t now_ms)
     note_proposed(p);
     b->proposed_ns = fli_clock_ns();
     p->stats.batches++;
-    p->stats.commands += b->count;
+    p->stats.commands += b->count - b->expiries;
     p->stats.bytes += size;
     batch_drop_bytes(b);
     p->in_flight++;
@@ -312,6 +309,7 @@ static bool propose(struct proposer *p, uint64_t now_ms)
  * wait for it. */
 #define URGENT_COST (MACHINE_BATCH_COST_MAX / 10)
 #define URGENT_BYTES 512u
+#define EXPIRE_BYTES (50 * EXPIRE_SIZE) /* likewise reserved, for leases that end */
 #define IN_FLIGHT_COST_MAX MACHINE_BATCH_COST_MAX
 
 /* A command on its way into a batch. */
@@ -320,7 +318,7 @@ struct item {
     const uint8_t *data;
     size_t len;
     uint32_t cost;
-    bool query;
+    bool reads; /* needs no entry: a query, or a renewal (machine_renew()) */
     bool urgent;
 };
 
@@ -330,15 +328,23 @@ static bool fits(const struct batch *b, const struct item *i)
 {
     bool empty = b->count + b->queries_count == 0;
     uint32_t most = MACHINE_BATCH_COST_MAX - (i->urgent ? 0 : URGENT_COST);
-    size_t kept = i->urgent || i->query || empty ? 0 : URGENT_BYTES;
-    return batch_has_room(b, i->len + kept, i->query) && (empty || b->cost + i->cost <= most);
+    size_t kept = i->reads || empty ? 0 : EXPIRE_BYTES + (i->urgent ? 0 : URGENT_BYTES);
+    return batch_has_room(b, i->len + kept, i->reads) && (empty || b->cost + i->cost <= most);
 }
 
 static int put(struct batch *b, const struct item *i)
 {
-    int rv = batch_add(b, i->t, i->data, i->len, i->query);
+    int rv = batch_add(b, i->t, i->data, i->len, i->reads);
     b->cost += rv == 0 ? i->cost : 0;
     return rv;
+}
+
+/* A renewal that changes nothing but the end of a lease is answered like a query. */
+static bool needs_no_entry(const struct proposer *p, const struct node_ticket *t,
+                           const struct machine_command *c)
+{
+    return MACHINE_OP_IS_QUERY(c->op) || (MACHINE_IS_RENEWAL(c) && t != NULL && !t->needs_entry &&
+                                          machine_renew(fsm_machine(p->config.fsm), c, 0, NULL));
 }
 
 static struct item item_of(const struct proposer *p, struct node_ticket *t, const void *command,
@@ -348,21 +354,30 @@ static struct item item_of(const struct proposer *p, struct node_ticket *t, cons
                          .data = command,
                          .len = len,
                          .cost = machine_command_cost_now(fsm_machine(p->config.fsm), decoded),
-                         .query = MACHINE_OP_IS_QUERY(decoded->op),
+                         .reads = needs_no_entry(p, t, decoded),
                          .urgent = backlog_is_urgent(t, decoded->op)};
 }
 
 /* Reads one whole command into *ret. */
-static int read_item(const struct proposer *p, struct node_ticket *t, const void *command,
-                     size_t len, struct item *ret)
+static int read_item(struct proposer *p, struct node_ticket *t, const void *command, size_t len,
+                     struct item *ret)
 {
     struct machine_command decoded;
     size_t size;
     if (machine_command_decode(command, len, &decoded, &size) != 0 || size != len) {
         return FL_EINVAL;
     }
+    if (machine_fill_in(fsm_machine(p->config.fsm), &decoded, p->clock.value_ms)) {
+        fli_buf_clear(&p->filled);
+        int rv = machine_command_encode(&decoded, &p->filled);
+        if (rv != 0) {
+            return rv;
+        }
+        command = p->filled.data;
+        FLI_ASSERT(p->filled.len == len);
+    }
     *ret = item_of(p, t, command, len, &decoded);
-    return ret->query && t == NULL ? FL_EINVAL : 0;
+    return ret->reads && t == NULL ? FL_EINVAL : 0;
 }
 
 /* Moves commands from the line into the open batch, while there is room. False: out of memory. */
@@ -396,7 +411,7 @@ static bool fill(struct proposer *p)
 }
 
 /* The deadline on the cluster clock at which an empty batch must be sent; UINT64_MAX for none. */
-static uint64_t pulse_deadline(const struct proposer *p)
+static uint64_t timer_deadline(const struct proposer *p)
 {
     const struct machine *m = fsm_machine(p->config.fsm);
     uint64_t deadline_ms = machine_next_deadline(m);
@@ -411,10 +426,16 @@ static uint64_t pulse_deadline(const struct proposer *p)
         return p->in_flight > 0 ? UINT64_MAX : clock_ms; /* a batch in flight will do some of the
                                                             work */
     }
-    if (deadline_ms <= clock_ms) {
-        return clock_ms > UINT64_MAX - PULSE_EARLY_MS ? UINT64_MAX : clock_ms + PULSE_EARLY_MS;
-    }
     return deadline_ms;
+}
+
+static uint64_t pulse_deadline(const struct proposer *p)
+{
+    uint64_t timer_ms = timer_deadline(p);
+    uint64_t lease_ms = watches_leases(p)
+                            ? machine_next_lease(fsm_machine(p->config.fsm), p->clock.value_ms)
+                            : UINT64_MAX;
+    return timer_ms < lease_ms ? timer_ms : lease_ms;
 }
 
 static bool may_propose(const struct proposer *p)
@@ -509,122 +530,6 @@ uint64_t proposer_next_turn_ms(const struct proposer *p, uint64_t now_ms)
     return work_ms < tick_ms ? work_ms : tick_ms;
 }
 
-/* Answers tickets, from within the apply. */
-
-static void answer_query(struct proposer *p, struct node_ticket *t, struct fli_slice bytes)
-{
-    struct machine_command query;
-    struct machine_result result;
-    struct fli_slice payload = {NULL, 0};
-    (void)machine_command_redecode(bytes.data, bytes.len, &query);
-    enum fli_turn_part part = fli_turn_enter(p->config.turn, FLI_TURN_QUERIES);
-    fli_buf_clear(&p->payload);
-    int rv =
-        machine_query(fsm_machine(p->config.fsm), &query, p->clock.value_ms, &result, &p->payload);
-    p->stats.queries++;
-    if (rv != 0) {
-        t->cb(t, FL_EBUSY, NULL, payload);
-    } else {
-        payload.data = p->payload.data;
-        payload.len = p->payload.len;
-        t->cb(t, 0, &result, payload);
-    }
-    fli_turn_leave(p->config.turn, part);
-}
-
-static void answer_queries(struct proposer *p, uint32_t position)
-{
-    struct fli_slice bytes;
-    struct node_ticket *t;
-    while (p->applying != NULL && (t = batch_take_query(p->applying, position, &bytes)) != NULL) {
-        answer_query(p, t, bytes);
-    }
-}
-
-static void batch_end(void *ctx)
-{
-    struct proposer *p = ctx;
-    struct batch *b = p->applying;
-    if (b == NULL) {
-        return;
-    }
-    p->applying = NULL;
-    FLI_ASSERT(fli_list_empty(&b->tickets));
-    FLI_ASSERT(fli_list_empty(&b->queries));
-    end_in_flight(p, b);
-    batch_destroy(b);
-}
-
-static void answer_reads(struct proposer *p)
-{
-    FLI_ASSERT(p->applying == NULL && p->reads != NULL);
-    p->applying = p->reads;
-    answer_queries(p, 0);
-    batch_end(p);
-}
-
-static void answer_confirmed(struct proposer *p)
-{
-    const struct batch *b = p->reads;
-    if (b != NULL && b == first_batch(&p->proposed) &&
-        replica_round_confirmed(p->replica) >= b->round) {
-        answer_reads(p);
-    }
-}
-
-/* The batch with this header, if it is one of this node's; and whether the one that only reads
- * stands in front of it. */
-static struct batch *find_proposed(const struct proposer *p, const struct machine_batch_header *h,
-                                   bool *ret_behind_reads)
-{
-    *ret_behind_reads = false;
-    FLI_LIST_FOREACH(pos, &p->proposed)
-    {
-        struct batch *b = FLI_CONTAINER_OF(pos, struct batch, link);
-        if (b->term == h->term && b->sequence == h->sequence) {
-            FLI_ASSERT(b->count == h->count);
-            return b;
-        }
-        *ret_behind_reads = *ret_behind_reads || b == p->reads;
-    }
-    return NULL;
-}
-
-static bool batch_begin(void *ctx, const struct machine_batch_header *h)
-{
-    struct proposer *p = ctx;
-    bool behind_reads;
-    FLI_ASSERT(p->applying == NULL);
-    struct batch *b = find_proposed(p, h, &behind_reads);
-    if (b == NULL) {
-        return false;
-    }
-    if (behind_reads) {
-        answer_reads(p);
-    }
-    if (p->state == STATE_ENDED) {
-        return false; /* closed by a callback */
-    }
-    p->applying = b;
-    metrics_observe_ns(&p->commit_times, fli_clock_ns() - b->proposed_ns);
-    answer_queries(p, 0);
-    return true;
-}
-
-static void command_done(void *ctx, uint32_t index, const struct machine_result *result)
-{
-    struct proposer *p = ctx;
-    const struct fli_slice nothing = {NULL, 0};
-    if (p->applying == NULL) {
-        return; /* closed by a callback */
-    }
-    struct node_ticket *t = batch_take_ticket(p->applying, index);
-    if (t != NULL) {
-        t->cb(t, 0, result, nothing);
-    }
-    answer_queries(p, index + 1);
-}
-
 /* Functions of proposer.h. */
 
 void proposer_turn(struct proposer *p, uint64_t now_ms)
@@ -635,11 +540,11 @@ void proposer_turn(struct proposer *p, uint64_t now_ms)
     follow_leadership(p, now_ms);
     if (p->state == STATE_OPEN) {
         cluster_clock_tick(&p->clock, now_ms);
-        answer_confirmed(p);
+        proposer_answer_confirmed(p);
     }
     if (p->state == STATE_OPEN) {
         propose_all(p, now_ms);
-        answer_confirmed(p); /* the only voter has confirmed it itself */
+        proposer_answer_confirmed(p); /* the only voter has confirmed it itself */
     }
 }
 
@@ -660,14 +565,15 @@ int proposer_create(const struct proposer_config *config, struct proposer **ret)
     if (c->batch_max > MACHINE_BATCH_MAX) {
         c->batch_max = MACHINE_BATCH_MAX;
     }
-    if (c->batch_max < MACHINE_BATCH_HEADER_SIZE + MACHINE_COMMAND_MAX) {
-        c->batch_max = MACHINE_BATCH_HEADER_SIZE + MACHINE_COMMAND_MAX;
+    if (c->batch_max < MACHINE_BATCH_HEADER_SIZE + MACHINE_COMMAND_MAX + EXPIRE_BYTES) {
+        c->batch_max = MACHINE_BATCH_HEADER_SIZE + MACHINE_COMMAND_MAX + EXPIRE_BYTES;
     }
     c->batch_max -= c->batch_max % 8;
     held_init(&p->line, c->pending_max);
     fli_list_init(&p->proposed);
     fli_buf_init(&p->payload, QUERY_PAYLOAD_MAX);
-    struct fsm_observer observer = {p, batch_begin, command_done, batch_end};
+    fli_buf_init(&p->filled, MACHINE_COMMAND_LARGEST);
+    struct fsm_observer observer = proposer_observer(p);
     fsm_set_observer(c->fsm, &observer);
     *ret = p;
     return 0;
@@ -688,8 +594,16 @@ void proposer_destroy(struct proposer *p)
     FLI_ASSERT(fli_list_empty(&p->proposed));
     fsm_set_observer(p->config.fsm, NULL);
     fli_buf_fini(&p->payload);
+    fli_buf_fini(&p->filled);
     held_fini(&p->line);
     free(p);
+}
+
+uint64_t proposer_clock_ms(const struct proposer *p)
+{
+    uint64_t machine_ms = machine_clock(fsm_machine(p->config.fsm));
+    bool leads = p->state == STATE_OPEN && p->clock.value_ms > machine_ms;
+    return leads ? p->clock.value_ms : machine_ms;
 }
 
 bool proposer_is_open(const struct proposer *p)

@@ -80,8 +80,12 @@ uint64_t proposer_next_turn_ms(const struct proposer *p, uint64_t now_ms);
  * accepted. */
 void proposer_close(struct proposer *p);
 
+/* The cluster clock of the moment, if this node leads; else as its machine knows it. */
+uint64_t proposer_clock_ms(const struct proposer *p);
+
 struct proposer_stats {
     uint64_t batches, commands, queries, bytes; /* proposed since start; queries: answered */
+    uint64_t renewals;                          /* answered without an entry */
     uint64_t uncertain, returned;               /* tickets */
     uint64_t pulses;                            /* empty batches, sent only for expiry */
     uint64_t pending_bytes, pending_commands, in_flight; /* now */

@@ -24,6 +24,7 @@ struct node_ticket {
     uint64_t number; /* that the node gave it when it came; later ones are higher */
     uint64_t sequence;
     uint64_t deadline_ms; /* until when the command may wait for a leader */
+    bool needs_entry;     /* of a renewal */
     uint32_t position;
     uint32_t size;
 };

@@ -61,7 +61,7 @@ void machine_answer_granted(struct machine *m, const struct request *request,
 {
     r->code = MACHINE_GRANTED;
     r->token = request_token(request);
-    r->deadline_ms = machine_timer_deadline(m, &request_session(request)->lease);
+    r->deadline_ms = machine_lease_until(m, request_session(request));
 }
 
 /* Checks the limits on one more grant of a lock: of one that is not stored, or of one held in
@@ -136,7 +136,7 @@ void machine_wait_repeat(struct machine *m, struct wait *w, const struct machine
         machine_timer_set(m, &w->timer, deadline_ms);
     }
     if (!session_is_explicit(request_session(w->request))) {
-        request_session(w->request)->lease.ttl_ms = (uint32_t)c->ttl_ms;
+        timer_set_ttl(&request_session(w->request)->lease, c->ttl_ms);
     }
     m->digest += machine_digest_times_asked(w);
     machine_answer_queued(w, r);

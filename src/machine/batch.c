@@ -12,6 +12,7 @@
  *   SESSION_OPEN   owner, ttl 4, lockdelay 4, label
  *   SESSION_RENEW, SESSION_CLOSE, SESSION_SHOW   owner
  *   RAISE          number 8
+ *   EXPIRE         number 8 (lease), number2 8 (deadline)
  *   CHECK          name, token 8
  *   SHOW           name
  *   LOCKS          pattern (as a value), cursor (as a name), number 8 (count)
@@ -96,6 +97,7 @@ static const struct layout layouts_log[] = {
     [MACHINE_OP_SESSION_RENEW] = {0, {FIELD_OWNER}},
     [MACHINE_OP_SESSION_CLOSE] = {0, {FIELD_OWNER}},
     [MACHINE_OP_RAISE] = {0, {FIELD_NUMBER}},
+    [MACHINE_OP_EXPIRE] = {MACHINE_EXPIRE_EXPLICIT, {FIELD_NUMBER, FIELD_NUMBER2}},
     [MACHINE_OP_USER_SET] = {MACHINE_USER_INITIAL, {FIELD_USER, FIELD_WORDS}},
     [MACHINE_OP_USER_DELETE] = {0, {FIELD_USER}},
     [MACHINE_OP_USERS_SEAL] = {0, {FIELD_NOTHING}},
@@ -189,6 +191,8 @@ static bool number_ok(const struct machine_command *c)
     switch (c->op) {
     case MACHINE_OP_RAISE:
         return c->number >= 1 && c->number <= MACHINE_RAISE_STEP_MAX;
+    case MACHINE_OP_EXPIRE:
+        return c->number >= 1 && c->number <= FL_TOKEN_MAX;
     case MACHINE_OP_INIT:
     case MACHINE_OP_NODE_ADD:
     case MACHINE_OP_NODE_REPLACE:
@@ -201,7 +205,7 @@ static bool number_ok(const struct machine_command *c)
     case MACHINE_OP_LIMIT_SET:
         return c->number >= 1 && c->number <= MACHINE_LIMITS_SETTABLE;
     case MACHINE_OP_KEYS:
-        return c->number <= MACHINE_LEAVE_KEEP_MS;
+        return c->number <= (MACHINE_KEYS_NEED_LEFT(c) ? FL_TTL_MAX_MS : MACHINE_LEAVE_KEEP_MS);
     case MACHINE_OP_SETTING_SET:
         return c->number >= 1 && c->number <= MACHINE_SETTINGS;
     default:
@@ -215,6 +219,8 @@ static bool number2_ok(const struct machine_command *c)
     case MACHINE_OP_NODE_ADD:
     case MACHINE_OP_NODE_REPLACE:
         return c->number2 <= MACHINE_NODE_FLAGS;
+    case MACHINE_OP_EXPIRE:
+        return c->number2 <= MACHINE_CLOCK_MAX_MS;
     case MACHINE_OP_NODE_VERSION:
     case MACHINE_OP_LIMIT_SET:
         return c->number2 >= 1 && c->number2 <= UINT32_MAX;
@@ -298,15 +304,16 @@ static bool keys_flags_ok(const struct machine_command *c)
     case MACHINE_KEYS_GRANT | MACHINE_KEYS_EXTEND:
     case MACHINE_KEYS_EXTEND:
     case MACHINE_KEYS_EXTEND | MACHINE_KEYS_ADD:
-        return c->owner.len > 0 && c->number == 0;
+        return c->owner.len > 0 && (c->number == 0 || MACHINE_KEYS_NEED_LEFT(c));
     case MACHINE_KEYS_EXTEND | MACHINE_KEYS_EACH:
         return !labelled && c->number == 0;
     case MACHINE_KEYS_RELEASE | MACHINE_KEYS_EACH:
         return !labelled && (c->owner.len > 0 || c->number == 0);
     case MACHINE_KEYS_RELEASE:
-        return c->owner.len > 0 && (!labelled || (c->n_names == 1 && c->number == 0));
     case MACHINE_KEYS_RELEASE | MACHINE_KEYS_GRANT:
-        return c->owner.len > 0 && labelled && c->n_names == 1 && c->number == 0;
+        return c->owner.len > 0 &&
+               ((!labelled && (c->flags & MACHINE_KEYS_GRANT) == 0) ||
+                (labelled && c->n_names == 1 && (c->number == 0 || MACHINE_KEYS_NEED_LEFT(c))));
     case MACHINE_KEYS_COUNT | MACHINE_KEYS_GRANT:
     case MACHINE_KEYS_COUNT | MACHINE_KEYS_GRANT | MACHINE_KEYS_EXTEND:
         return c->owner.len > 0 && !labelled && c->n_names == 1 && c->number == 0;

@@ -56,6 +56,8 @@ enum machine_op {
     MACHINE_OP_USER_SET,    /* owner = the user's name, words (acl.h): makes or changes it */
     MACHINE_OP_USER_DELETE, /* owner = the user's name: deletes the user */
     MACHINE_OP_USERS_SEAL,  /* ends the setup of initial users, see MACHINE_USER_INITIAL */
+    MACHINE_OP_EXPIRE,      /* number: of a lease, number2: its deadline; see timers.c. The leader's
+                               own, carried out before anything that is due */
     MACHINE_OP_USERS_LOAD = 46, /* value: all users from here on, see users_load.c */
     /* The one conditional operation, see keys.c: name, also, owner (empty: of any), ttl_ms (0:
      * unchanged), label (another owner, or what names a release), number (how long a release is
@@ -89,6 +91,10 @@ enum machine_op {
 
 #define MACHINE_OP_IS_QUERY(op) ((unsigned)(op) >= 128u)
 
+/* Flag of EXPIRE: the lease is of an explicit session, and `number` its serial. Else it is the
+ * token of the grant. */
+#define MACHINE_EXPIRE_EXPLICIT 1u
+
 /* Flags of ACQUIRE. */
 #define MACHINE_ACQUIRE_EXPLICIT 1u /* owner names an explicit session; ttl_ms is 0 */
 #define MACHINE_ACQUIRE_ATTEMPT 4u  /* the `number`th attempt, above 1: see outcomes.h */
@@ -103,6 +109,9 @@ enum machine_op {
      ((c)->op == MACHINE_OP_KEYS &&                                                                \
       ((c)->flags & (MACHINE_KEYS_GRANT | MACHINE_KEYS_EXTEND)) == MACHINE_KEYS_EXTEND))
 
+/* Whether it does nothing but prolong leases, so that it may need no entry: machine_renew(). */
+#define MACHINE_IS_RENEWAL(c) ((c)->op == MACHINE_OP_RENEW || (c)->op == MACHINE_OP_SESSION_RENEW)
+
 /* Flags of KEYS (keys.c): what it does with keys in which state. Valid together are: GRANT, EXTEND
  * or both; EXTEND with ADD or EACH; RELEASE; RELEASE with EACH; RELEASE with a label, and GRANT or
  * not; COUNT with GRANT, with GRANT and EXTEND, or with RELEASE. */
@@ -112,6 +121,14 @@ enum machine_op {
 #define MACHINE_KEYS_RELEASE 8u /* all are the owner's: releases them */
 #define MACHINE_KEYS_EACH 16u   /* those that are the owner's, whatever the others are */
 #define MACHINE_KEYS_COUNT 32u  /* one key, which its owner may take several times */
+
+/* Whether it needs to know how much is left of the first key's lease, which the leader knows best:
+ * `number` then says it (machine_fill_in()). */
+#define MACHINE_KEYS_NEED_LEFT(c)                                                                  \
+    ((c)->op == MACHINE_OP_KEYS &&                                                                 \
+     (((c)->flags & MACHINE_KEYS_ADD) != 0 ||                                                      \
+      (((c)->flags & (MACHINE_KEYS_RELEASE | MACHINE_KEYS_COUNT)) == MACHINE_KEYS_RELEASE &&       \
+       (c)->label.len > 0 && (c)->ttl_ms == 0)))
 
 /* Flag of USER_SET and USERS_LOAD: the answer is EXISTS, and nothing changes, once users were
  * changed or sealed. */

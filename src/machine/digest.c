@@ -118,7 +118,7 @@ uint64_t machine_digest_timer(const struct timer *t)
     if (t->kind == TIMER_DELAY) {
         return mix_bytes(h, machine_timer_name(t));
     }
-    return mix(h, machine_lease_renewals(t), t->ttl_ms);
+    return mix(h, t->place == LEASE_OVER, t->ttl_ms);
 }
 
 uint64_t machine_digest_work(struct work *w)

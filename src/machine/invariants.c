@@ -40,9 +40,13 @@ struct tally {
 
 static void check_timer(const struct machine *m, struct tally *t, const struct timer *timer)
 {
-    FLI_ASSERT(timer->node.pos < m->timers.len);
-    FLI_ASSERT(m->timers.slots[timer->node.pos] == &timer->node);
-    FLI_ASSERT(timer->at_ms >= m->due_ms || machine_is_late(m));
+    bool is_lease = timer->kind == TIMER_LEASE_EXPLICIT || timer->kind == TIMER_LEASE_IMPLICIT;
+    const struct fli_heap *heap = !is_lease || timer->place == LEASE_OVER ? &m->timers
+                                  : timer->place == LEASE_WATCHED         ? &m->leases
+                                                                          : &m->leaving;
+    FLI_ASSERT(timer->node.pos < heap->len);
+    FLI_ASSERT(heap->slots[timer->node.pos] == &timer->node);
+    FLI_ASSERT(heap != &m->timers || timer->at_ms >= m->due_ms || machine_is_late(m));
     FLI_ASSERT(machine_timer_deadline(m, timer) >= timer->at_ms);
     t->timers++;
     t->digest += machine_digest_timer(timer);
@@ -50,7 +54,7 @@ static void check_timer(const struct machine *m, struct tally *t, const struct t
 
 static void check_heap(const struct machine *m, const struct tally *t)
 {
-    FLI_ASSERT(m->timers.len == t->timers);
+    FLI_ASSERT(m->timers.len + m->leases.len + m->leaving.len == t->timers);
     uint64_t last_ms = 0;
     for (size_t i = 0; i < m->timers.len; i++) {
         const struct fli_heap_node *n = m->timers.slots[i];

@@ -164,10 +164,12 @@ static void grant_all(struct machine *m, const struct keys *k, uint64_t ttl_ms,
     r->number = k->n;
 }
 
-static uint64_t left_ms(const struct machine *m, struct request *request)
+/* By the log, or longer: as the leader knew it when it proposed the command. */
+static uint64_t left_ms(const struct machine *m, const struct keys *k, struct request *request)
 {
     uint64_t deadline_ms = machine_timer_deadline(m, &request_session(request)->lease);
-    return deadline_ms > m->clock_ms ? deadline_ms - m->clock_ms : 0;
+    uint64_t left_ms = deadline_ms > m->clock_ms ? deadline_ms - m->clock_ms : 0;
+    return left_ms > k->c->number ? left_ms : k->c->number;
 }
 
 static uint64_t in_range(uint64_t ttl_ms)
@@ -180,7 +182,7 @@ static void renew(struct machine *m, const struct keys *k, struct request *reque
 {
     uint64_t ttl_ms = k->c->ttl_ms;
     if (ttl_ms != 0) {
-        ttl_ms = has(k, MACHINE_KEYS_ADD) ? in_range(left_ms(m, request) + ttl_ms) : ttl_ms;
+        ttl_ms = has(k, MACHINE_KEYS_ADD) ? in_range(left_ms(m, k, request) + ttl_ms) : ttl_ms;
         machine_session_renew(m, request_session(request), ttl_ms);
     }
 }
@@ -218,14 +220,14 @@ static unsigned release(struct machine *m, const struct keys *k, unsigned i,
 static void answer_own(const struct machine *m, struct request *request, struct machine_result *r)
 {
     r->token = request_token(request);
-    r->deadline_ms = machine_timer_deadline(m, &request_session(request)->lease);
+    r->deadline_ms = machine_lease_until(m, request_session(request));
 }
 
 /* A lock with waiters goes to its first waiter, not to the new owner. */
 static void hand_over(struct machine *m, struct keys *k, struct request *request,
                       struct machine_result *r)
 {
-    uint64_t ttl_ms = k->c->ttl_ms != 0 ? k->c->ttl_ms : in_range(left_ms(m, request));
+    uint64_t ttl_ms = k->c->ttl_ms != 0 ? k->c->ttl_ms : in_range(left_ms(m, k, request));
     machine_lock_end(m, request, MACHINE_EVENT_RELEASED, MACHINE_REASON_RELEASE, 0);
     if (find(m, k, 0, &request) == KEY_FREE) {
         grant_all(m, k, ttl_ms, r);
@@ -250,7 +252,7 @@ static void change_own(struct machine *m, struct keys *k, struct machine_result 
         if (has(k, MACHINE_KEYS_RELEASE)) {
             bool last = !has(k, MACHINE_KEYS_COUNT) || machine_request_count(request) == 1;
             r->number += release(m, k, i, request);
-            r->deadline_ms = last ? 0 : machine_timer_deadline(m, &request_session(request)->lease);
+            r->deadline_ms = last ? 0 : machine_lease_until(m, request_session(request));
         } else {
             renew(m, k, request);
             answer_own(m, request, r);
@@ -285,7 +287,7 @@ static uint64_t held_until(struct machine *m, struct fli_slice name)
     struct request *holder = lock == NULL ? NULL : machine_lock_oldest(m, lock, &more);
     const struct contention *c = lock == NULL ? NULL : lock_contention(lock);
     if (holder != NULL) {
-        return machine_timer_deadline(m, &request_session(holder)->lease);
+        return machine_lease_until(m, request_session(holder));
     }
     return c != NULL && c->is_delayed ? c->delay.at_ms : m->clock_ms + FL_TTL_MIN_MS;
 }
@@ -367,6 +369,22 @@ void machine_keys(struct machine *m, const struct machine_command *c, struct mac
     }
 }
 
+bool machine_fill_in(struct machine *m, struct machine_command *c, uint64_t now_ms)
+{
+    struct keys k;
+    struct request *request;
+    if (!MACHINE_KEYS_NEED_LEFT(c)) {
+        return false;
+    }
+    list_keys(c, &k);
+    (void)find(m, &k, 0, &request);
+    uint64_t until_ms = request == NULL ? 0 : machine_lease_until(m, request_session(request));
+    now_ms = now_ms > m->clock_ms ? now_ms : m->clock_ms;
+    uint64_t left_ms = until_ms > now_ms ? until_ms - now_ms : 0;
+    c->number = left_ms < FL_TTL_MAX_MS ? left_ms : FL_TTL_MAX_MS;
+    return true;
+}
+
 /* ---- KEY ------------------------------------------------------------------------------------- */
 
 /* Inspects one key. *ret_request: the request that holds it, the oldest one if several do; NULL
@@ -406,8 +424,7 @@ static bool inspect_key(struct machine *m, const struct keys *k, unsigned i, enu
 static void add_key(struct machine *m, unsigned i, struct request *request,
                     struct machine_result *r)
 {
-    uint64_t deadline_ms =
-        request == NULL ? 0 : machine_timer_deadline(m, &request_session(request)->lease);
+    uint64_t deadline_ms = request == NULL ? 0 : machine_lease_until(m, request_session(request));
     r->number++;
     r->token = i == 0 && request != NULL ? request_token(request) : r->token;
     r->deadline_ms = r->number == 1 || deadline_ms < r->deadline_ms ? deadline_ms : r->deadline_ms;

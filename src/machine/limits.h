@@ -50,7 +50,8 @@ struct machine_settings {
  * not fit goes on in the next batch, see work.c. These numbers decide what a log means: a change of
  * one needs a new MACHINE_BATCH_FORMAT. */
 #define MACHINE_STEPS_RECORD 10u
-#define MACHINE_BATCH_DUE_STEPS 6000u     /* for expiries, and work left by earlier batches */
+#define MACHINE_BATCH_DUE_STEPS 6000u /* for expiries, and work left by earlier batches */
+#define MACHINE_EXPIRIES_MAX 300u     /* leases that a leader gives up in one batch, a step each */
 #define MACHINE_BATCH_COMMAND_STEPS 6000u /* for work that the batch's commands cause */
 #define MACHINE_BATCH_COST_MAX 10000u /* sum of machine_command_cost(); the leader keeps to it */
 #define MACHINE_LIST_COST 5000u       /* of what visits many records: LOCKS, all users */
@@ -94,7 +95,7 @@ struct machine_settings {
 #define MACHINE_STEPS_OVER_MAX (MACHINE_STEPS_RECORD * (1 + 2 * MACHINE_NAMES_MAX))
 #define MACHINE_APPLY_STEPS_MAX                                                                    \
     (MACHINE_BATCH_DUE_STEPS + MACHINE_BATCH_COMMAND_STEPS + MACHINE_BATCH_COST_MAX +              \
-     2 * MACHINE_STEPS_OVER_MAX)
+     MACHINE_EXPIRIES_MAX + 2 * MACHINE_STEPS_OVER_MAX)
 
 /* RAISE lifts the counter of tokens, for a restore. Nobody can undo a lift that went too far. So
  * one entry lifts it by a trillion at most, and none beyond a point above which tokens are left for

@@ -5,7 +5,7 @@
 #include <string.h>
 
 _Static_assert(sizeof(void *) != 8 || (sizeof(struct timer) == 16 && sizeof(struct request) == 40 &&
-                                       offsetof(struct session_implicit, bytes) == 60 &&
+                                       offsetof(struct session_implicit, bytes) == 64 &&
                                        offsetof(struct lock, name) == 24),
                "a held lock costs what state.h says");
 _Static_assert(MACHINE_CLOCK_MAX_MS < UINT64_C(1) << 48, "a clock fits since_ms");
@@ -14,7 +14,7 @@ _Static_assert(MACHINE_NAMES_MAX <= 16 && FL_TOKEN_MAX < UINT64_C(1) << 60,
 _Static_assert(FL_VALUE_MAX < 1u << 11, "a length of a value fits value_len");
 _Static_assert(FL_OWNER_MAX <= UINT8_MAX && FL_NAME_MAX <= UINT8_MAX && FL_LABEL_MAX <= UINT8_MAX,
                "lengths fit a byte");
-_Static_assert(FL_TTL_MAX_MS <= UINT32_MAX && FL_LOCKDELAY_MAX_MS <= UINT32_MAX,
+_Static_assert(FL_TTL_MAX_MS < UINT32_C(1) << 30 && FL_LOCKDELAY_MAX_MS <= UINT32_MAX,
                "durations fit 32 bits");
 
 static void request_init(struct request *request, struct lock *lock, struct fli_slice value)
@@ -86,8 +86,8 @@ struct request *machine_request_create_implicit(struct machine *m, struct lock *
         fli_slab_alloc(&m->slab, offsetof(struct session_implicit, bytes) + owner.len + value.len +
                                      packed_origin.len);
     machine_timer_init(&s->base.lease, TIMER_LEASE_IMPLICIT);
-    s->base.lease.ttl_ms = (uint32_t)ttl_ms;
-    s->renewals = 0;
+    timer_set_ttl(&s->base.lease, ttl_ms);
+    s->base.later_ms = s->base.renewals = 0;
     s->base.lease.owner_len = (uint8_t)owner.len;
     request_init(&s->request, lock, value);
     s->request.has_origin = packed_origin.len > 0;
@@ -131,7 +131,7 @@ struct request *machine_multi_create(struct machine *m, struct lock *const *lock
     if (s == NULL) {
         FLI_ASSERT(owner.len >= 1 && owner.len <= FL_OWNER_MAX);
         FLI_ASSERT(ttl_ms >= FL_TTL_MIN_MS && ttl_ms <= FL_TTL_MAX_MS);
-        g->own.lease.ttl_ms = (uint32_t)ttl_ms;
+        timer_set_ttl(&g->own.lease, ttl_ms);
         g->own.lease.owner_len = (uint8_t)owner.len;
         copy(multi_bytes(g), owner);
         m->n_implicit++;

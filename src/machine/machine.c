@@ -148,7 +148,7 @@ static void free_records(struct machine *m)
     }
     FLI_ASSERT(m->locks.len == 0 && m->sessions.len == 0 && m->n_implicit == 0);
     machine_outcomes_fini(m);
-    FLI_ASSERT(m->timers.len == 0 && m->digest == 0);
+    FLI_ASSERT(m->timers.len == 0 && m->leases.len == 0 && m->leaving.len == 0 && m->digest == 0);
 }
 
 void machine_destroy(struct machine *m)
@@ -169,6 +169,8 @@ void machine_destroy(struct machine *m)
     machine_order_fini(&m->idle);
     machine_order_fini(&m->opened);
     fli_heap_fini(&m->timers);
+    fli_heap_fini(&m->leases);
+    fli_heap_fini(&m->leaving);
     fli_slab_fini(&m->slab);
     free(m);
 }
@@ -272,6 +274,69 @@ static void renew(struct machine *m, const struct machine_command *c, struct mac
     r->code = MACHINE_DONE;
     r->token = c->token;
     r->deadline_ms = machine_session_renew(m, request_session(request), c->ttl_ms);
+}
+
+/* Whether a lease may be renewed in the memory of its leader alone: a new ttl is for all nodes.
+ * With r it is renewed, until a ttl after `now_ms`. */
+static bool watch(struct machine *m, struct session *s, uint64_t ttl_ms, struct machine_result *r)
+{
+    const struct timer *lease = &s->lease;
+    if ((ttl_ms != 0 && ttl_ms != lease->ttl_ms) || lease->place != LEASE_WATCHED) {
+        return false;
+    }
+    return r == NULL || machine_lease_watch(m, s, m->query_ms + lease->ttl_ms);
+}
+
+static bool watch_lock(struct machine *m, const struct machine_command *c, struct machine_result *r)
+{
+    struct machine_result refusal;
+    struct request *request = find_own(m, c, r != NULL ? r : &refusal);
+    if (request == NULL) {
+        return true;
+    }
+    if (!watch(m, request_session(request), c->ttl_ms, r)) {
+        return false;
+    }
+    if (r != NULL) {
+        r->code = MACHINE_DONE;
+        r->token = c->token;
+        r->deadline_ms = machine_lease_until(m, request_session(request));
+    }
+    return true;
+}
+
+static bool watch_session(struct machine *m, const struct machine_command *c,
+                          struct machine_result *r)
+{
+    struct session_explicit *s = machine_session_find(m, c->owner);
+    bool found =
+        s != NULL && !machine_session_is_over(m, &s->base) && machine_sender_owns(m, &s->base);
+    if (found && !watch(m, &s->base, 0, r)) {
+        return false;
+    }
+    if (r != NULL) {
+        r->code = found ? MACHINE_DONE : MACHINE_NOSESSION;
+        r->deadline_ms = found ? machine_lease_until(m, &s->base) : 0;
+    }
+    return true;
+}
+
+bool machine_renew(struct machine *m, const struct machine_command *c, uint64_t now_ms,
+                   struct machine_result *ret)
+{
+    FLI_ASSERT(MACHINE_IS_RENEWAL(c));
+    m->query_ms = now_ms > m->clock_ms ? now_ms : m->clock_ms;
+    struct machine_result r = {.clock_ms = m->query_ms};
+    bool done = true;
+    if (machine_sender_enter(m, c, &r)) {
+        struct machine_result *into = ret == NULL ? NULL : &r;
+        done = c->op == MACHINE_OP_RENEW ? watch_lock(m, c, into) : watch_session(m, c, into);
+    }
+    machine_sender_leave(m);
+    if (done && ret != NULL) {
+        *ret = r;
+    }
+    return done;
 }
 
 /* A user may always release its own lock, whatever its rights. */
@@ -396,6 +461,8 @@ uint32_t machine_command_cost(const struct machine_command *c)
     case MACHINE_OP_SESSION_OPEN:
     case MACHINE_OP_SESSION_CLOSE:
         return 2 * MACHINE_STEPS_RECORD;
+    case MACHINE_OP_EXPIRE:
+        return 1;
     case MACHINE_OP_LOCKS:
     case MACHINE_OP_SESSION_LIST:
     case MACHINE_OP_USERS_LOAD:
@@ -474,6 +541,9 @@ static void apply_one(struct machine *m, const struct machine_command *c, struct
     case MACHINE_OP_USERS_LOAD:
         machine_users_replace(m, c, r);
         break;
+    case MACHINE_OP_EXPIRE: /* machine_begin() has carried it out */
+        r->code = MACHINE_DONE;
+        break;
     case MACHINE_OP_USERS_SEAL:
         machine_users_seal(m);
         r->code = MACHINE_DONE;
@@ -484,10 +554,11 @@ static void apply_one(struct machine *m, const struct machine_command *c, struct
     }
 }
 
-/* Checks that the bytes are exactly `count` commands that are allowed in a batch. 0, or an
- * error. */
-static int verify_commands(const uint8_t *p, const uint8_t *end, uint32_t count)
+/* Checks that the bytes are exactly `count` commands that are allowed in a batch. 0, or an error.
+ * *ret_last: the last of them that is an EXPIRE. */
+static int verify_commands(const uint8_t *p, const uint8_t *end, uint32_t count, uint32_t *ret_last)
 {
+    *ret_last = 0;
     for (uint32_t i = 0; i < count; i++) {
         struct machine_command c;
         size_t size = 0;
@@ -498,9 +569,23 @@ static int verify_commands(const uint8_t *p, const uint8_t *end, uint32_t count)
         if (MACHINE_OP_IS_QUERY(c.op)) {
             return FL_ECORRUPT;
         }
+        *ret_last = c.op == MACHINE_OP_EXPIRE ? i + 1 : *ret_last;
         p += size;
     }
     return p == end ? 0 : FL_ECORRUPT;
+}
+
+/* Leases that their leader has given up are over before what is due runs, so that all of it ends in
+ * the order of the deadlines. */
+static void expire_leases(struct machine *m, const uint8_t *p, const uint8_t *end, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        struct machine_command c;
+        p += machine_command_redecode(p, (size_t)(end - p), &c);
+        if (c.op == MACHINE_OP_EXPIRE) {
+            machine_lease_expire(m, &c);
+        }
+    }
 }
 
 int machine_begin(struct machine *m, const void *batch, size_t len, struct machine_cursor *ret)
@@ -512,7 +597,8 @@ int machine_begin(struct machine *m, const void *batch, size_t len, struct machi
     }
     const uint8_t *p = (const uint8_t *)batch + MACHINE_BATCH_HEADER_SIZE;
     const uint8_t *end = (const uint8_t *)batch + h.length;
-    rc = verify_commands(p, end, h.count);
+    uint32_t expiries;
+    rc = verify_commands(p, end, h.count, &expiries);
     if (rc != 0) {
         return rc;
     }
@@ -523,6 +609,7 @@ int machine_begin(struct machine *m, const void *batch, size_t len, struct machi
     m->spent = 0;
     m->steps = m->budget.due;
     rights_forget(&m->users.known);
+    expire_leases(m, p, end, expiries);
     machine_expire(m);
     m->steps = m->budget.commands;
     *ret = (struct machine_cursor){.p = p, .end = end, .left = h.count};
@@ -575,6 +662,11 @@ uint64_t machine_next_deadline(const struct machine *m)
     }
     uint64_t at_ms = CONST_CONTAINER_OF(n, struct timer, node)->at_ms;
     return at_ms + 1;
+}
+
+bool machine_mark_waits(const struct machine *m)
+{
+    return m->mark_due;
 }
 
 uint64_t machine_clock(const struct machine *m)

@@ -203,6 +203,30 @@ int machine_apply(struct machine *m, const void *batch, size_t len,
 int machine_query(struct machine *m, const struct machine_command *query, uint64_t now_ms,
                   struct machine_result *ret, struct fli_buf *payload) FLI_MUST_USE;
 
+/* Leases, as the leader watches them (timers.c). No clock of the log ends one. The leader gives up
+ * those that nobody has renewed, and proposes an EXPIRE of each.
+ *
+ * machine_renew(): a renewal (MACHINE_IS_RENEWAL) that needs no entry, since nothing changes but
+ * the end of the lease. False: it needs one. Else *ret is the answer, and holds once a majority has
+ * confirmed that this node leads, since a new leader gives each lease its full ttl. `ret` NULL: it
+ * is only asked. now_ms as for machine_query().
+ *
+ * machine_next_lease(): the first timestamp at which a lease is due; UINT64_MAX: none. It may be
+ * too early, never too late, and is after clock_ms unless one is due then.
+ * machine_lease_give_up(): true with the EXPIRE of a lease that is due at this timestamp, which is
+ * to be in the next batch. Both only while no term mark waits: until then, deadlines are too early.
+ * machine_leases_take_back(): this node leads no more, and what it has given up may live on. */
+bool machine_renew(struct machine *m, const struct machine_command *c, uint64_t now_ms,
+                   struct machine_result *ret) FLI_MUST_USE;
+uint64_t machine_next_lease(struct machine *m, uint64_t clock_ms);
+bool machine_lease_give_up(struct machine *m, uint64_t clock_ms,
+                           struct machine_command *ret) FLI_MUST_USE;
+void machine_leases_take_back(struct machine *m);
+bool machine_mark_waits(const struct machine *m);
+
+/* Puts what only the leader knows into a command that it is about to propose. Whether it did. */
+bool machine_fill_in(struct machine *m, struct machine_command *c, uint64_t now_ms) FLI_MUST_USE;
+
 /* The first timestamp at which something is due, one behind its deadline; UINT64_MAX when nothing
  * is; the clock itself while work is left. After a fail-over it may be too early, never too
  * late. */

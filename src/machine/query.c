@@ -45,8 +45,8 @@ static struct machine_lock_view view_lock(const struct machine *m, const struct 
         v.value = v.count > 0 ? (struct fli_slice){NULL, 0} : machine_request_value(request);
         v.token = request_token(request);
         v.since_ms = request->since_ms;
-        v.renewals = *machine_session_renewals(request_session(request));
-        v.ttl_left_ms = left_ms(m, machine_timer_deadline(m, &request_session(request)->lease));
+        v.renewals = request_session(request)->renewals;
+        v.ttl_left_ms = left_ms(m, machine_lease_until(m, request_session(request)));
     }
     if (v.session_explicit) {
         const struct session_explicit *s = session_explicit_of(request_session(request));
@@ -72,7 +72,7 @@ static struct machine_session_view view_session(const struct machine *m, struct 
         .user = machine_uid_name(m, machine_session_uid(session)),
         .address = machine_session_address(session),
         .ttl_left_ms =
-            machine_timer_is_set(lease) ? left_ms(m, machine_timer_deadline(m, lease)) : 0,
+            machine_timer_is_set(lease) ? left_ms(m, machine_lease_until(m, session)) : 0,
     };
     if (v.session_explicit) {
         const struct session_explicit *s = session_explicit_of(session);
@@ -108,7 +108,7 @@ static int check(struct machine *m, const struct machine_command *q, struct mach
     }
     r->code = MACHINE_DONE;
     r->token = q->token;
-    r->deadline_ms = machine_timer_deadline(m, &request_session(request)->lease);
+    r->deadline_ms = machine_lease_until(m, request_session(request));
     return 0;
 }
 

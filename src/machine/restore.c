@@ -43,7 +43,7 @@ struct request_record {
     struct session_explicit *session; /* NULL: implicit */
     uint64_t ttl_ms;
     uint64_t deadline_ms; /* implicit and held */
-    uint32_t renewals;    /* likewise */
+    unsigned is_over;     /* likewise */
     struct origin origin; /* implicit */
 };
 
@@ -201,13 +201,14 @@ static bool load_session(struct loader *l)
     uint32_t ttl_ms = fli_read_u32(&l->r);
     uint32_t lockdelay_ms = fli_read_u32(&l->r);
     uint64_t search_pause_ms = fli_read_u64(&l->r);
-    uint32_t renewals = fli_read_u32(&l->r);
+    unsigned is_over = fli_read_u8(&l->r);
     unsigned ending = fli_read_u8(&l->r);
     struct fli_slice owner = read_short(&l->r);
     struct fli_slice label = read_short(&l->r);
     struct origin origin;
     if (!load_origin(l, &origin) || l->r.bad || !key_ok(&m->opened, serial, m->serial) ||
-        !ttl_ok(ttl_ms) || !session_ends_ok(m, ending, deadline_ms, ttl_ms) ||
+        is_over > (ending == 0) || !ttl_ok(ttl_ms) ||
+        !session_ends_ok(m, ending, deadline_ms, ttl_ms) ||
         search_pause_ms > m->clock_ms + MACHINE_SEARCH_PAUSE_MS ||
         lockdelay_ms > FL_LOCKDELAY_MAX_MS || owner.len == 0 ||
         machine_session_find(m, owner) != NULL) {
@@ -216,12 +217,12 @@ static bool load_session(struct loader *l)
     struct session_explicit *s = machine_session_create(m, owner, serial, &origin);
     machine_session_describe(m, s, lockdelay_ms, label);
     machine_session_pause_search(m, s, search_pause_ms);
-    s->renewals = renewals;
     if (ending != 0) {
-        s->base.lease.ttl_ms = ttl_ms;
+        timer_set_ttl(&s->base.lease, ttl_ms);
         machine_session_set_ending(m, s, (enum machine_reason)ending);
     } else {
         machine_lease_set(m, &s->base.lease, ttl_ms, deadline_ms);
+        machine_lease_restore(m, &s->base.lease, is_over == 1);
     }
     return true;
 }
@@ -260,7 +261,7 @@ static bool load_request(struct loader *l, bool waits, struct request_record *re
     if (kind == 0) {
         s.ttl_ms = fli_read_u32(&l->r);
         s.deadline_ms = waits ? 0 : fli_read_u64(&l->r);
-        s.renewals = waits ? 0 : fli_read_u32(&l->r);
+        s.is_over = waits ? 0 : fli_read_u8(&l->r);
         if (!load_origin(l, &s.origin)) {
             return false;
         }
@@ -274,7 +275,7 @@ static bool load_request(struct loader *l, bool waits, struct request_record *re
     }
     if (kind == 0) {
         *ret = s;
-        return s.owner.len > 0 && ttl_ok(s.ttl_ms) &&
+        return s.owner.len > 0 && ttl_ok(s.ttl_ms) && s.is_over <= 1 &&
                (waits ||
                 (deadline_ok(l->m, s.deadline_ms, FL_TTL_MAX_MS) && s.deadline_ms >= s.ttl_ms));
     }
@@ -354,8 +355,9 @@ static bool load_held(struct loader *l)
         machine_lock_delay(m, request->lock, until_ms);
     }
     if (s.session == NULL) {
-        *machine_session_renewals(request_session(request)) = s.renewals;
-        machine_lease_set(m, &request_session(request)->lease, (uint32_t)s.ttl_ms, s.deadline_ms);
+        struct timer *lease = &request_session(request)->lease;
+        machine_lease_set(m, lease, (uint32_t)s.ttl_ms, s.deadline_ms);
+        machine_lease_restore(m, lease, s.is_over == 1);
     }
     return true;
 }

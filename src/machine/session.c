@@ -37,7 +37,8 @@ bool machine_session_is_over(const struct machine *m, struct session *s)
     if (session_is_explicit(s) && session_explicit_of(s)->ending != MACHINE_REASON_NONE) {
         return true;
     }
-    return machine_timer_is_set(&s->lease) && machine_timer_deadline(m, &s->lease) < m->due_ms;
+    return machine_timer_is_set(&s->lease) && s->lease.place == LEASE_OVER &&
+           s->lease.at_ms < m->due_ms;
 }
 
 struct session_explicit *machine_session_live(struct machine *m, struct fli_slice owner)
@@ -105,14 +106,6 @@ uint64_t machine_session_renew(struct machine *m, struct session *s, uint64_t tt
         machine_lease_set(m, t, new_ttl_ms, deadline_ms);
     }
     return deadline_ms;
-}
-
-uint32_t *machine_session_renewals(struct session *s)
-{
-    if (session_is_explicit(s)) {
-        return &session_explicit_of(s)->renewals;
-    }
-    return s->lease.is_multi ? &session_multi_of(s)->renewals : &session_implicit_of(s)->renewals;
 }
 
 void machine_session_pause_search(struct machine *m, struct session_explicit *s, uint64_t until_ms)

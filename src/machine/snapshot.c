@@ -188,7 +188,7 @@ static void put_session(struct writer *w, const struct session_explicit *e)
     put_u32(w, e->base.lease.ttl_ms);
     put_u32(w, e->lockdelay_ms);
     put_u64(w, e->search_pause_ms);
-    put_u32(w, e->renewals);
+    put_u8(w, e->ending == 0 && e->base.lease.place == LEASE_OVER);
     put_u8(w, e->ending);
     put_short(w, machine_session_owner(&e->base));
     put_short(w, (struct fli_slice){e->label, e->label_len});
@@ -218,7 +218,7 @@ static void put_owner(struct writer *w, const struct request *request)
         put_u32(w, s->lease.ttl_ms);
         if (!request->waiting) {
             put_u64(w, s->lease.at_ms);
-            put_u32(w, *machine_session_renewals(s));
+            put_u8(w, s->lease.place == LEASE_OVER);
         }
         struct origin origin = machine_session_origin(s);
         put_origin(w, &origin);

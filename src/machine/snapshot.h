@@ -2,7 +2,7 @@
 #ifndef MACHINE_SNAPSHOT_H
 #define MACHINE_SNAPSHOT_H
 
-#define SNAPSHOT_FORMAT 9u /* the only one that is read; no release wrote another */
+#define SNAPSHOT_FORMAT 10u /* the only one that is read; no release wrote another */
 #define SNAPSHOT_MAGIC "FLSNAP\r\n"
 #define SNAPSHOT_MAGIC_SIZE 8u
 #define SNAPSHOT_HEADER_SIZE 12u /* magic, format, zero */

@@ -52,11 +52,15 @@ enum timer_kind {
     TIMER_WAIT_IMPLICIT,
 };
 
+/* Which heap a lease is in, see timers.c. Only the last is state. */
+enum lease_place { LEASE_WATCHED, LEASE_LEAVING, LEASE_OVER };
+
 struct timer {
     struct fli_heap_node node; /* first: see timer_less */
-    uint32_t ttl_ms;           /* leases only */
-    uint64_t at_ms : 52;       /* the deadline; of a lease: a lower bound, see
-                                  machine_timer_deadline */
+    uint32_t ttl_ms : 30;      /* leases only, as is the next */
+    uint32_t place : 2;        /* enum lease_place */
+    uint64_t at_ms : 52;       /* the deadline; of a lease: by the log, a lower bound, see
+                                  machine_timer_deadline() */
     uint64_t kind : 3;         /* enum timer_kind */
     uint64_t is_multi : 1;     /* stored here because there is room. Of a lease: its session is
                                   the implicit one of a multi-lock */
@@ -119,6 +123,9 @@ struct machine_sender {
 /* The common head of both kinds of session. lease.kind tells the kind, also without a lease. */
 struct session {
     struct timer lease;
+    /* Not state: by how much the leader's deadline is later than `at_ms`; and how often this node
+     * has seen the lease renewed since it began, for people. 2^32 - 1 stands for that and more. */
+    uint32_t later_ms, renewals;
 };
 
 struct session_explicit {
@@ -132,7 +139,6 @@ struct session_explicit {
     uint32_t n_waits;
     uint32_t lockdelay_ms;
     uint64_t search_pause_ms;         /* searches for cycles are short before then */
-    uint32_t renewals;                /* see machine_session_renewals */
     uint32_t degree;                  /* for the search for cycles only */
     uint64_t visited;                 /* the last search for cycles that came here */
     struct session_explicit *pending; /* for the search for cycles only */
@@ -164,8 +170,7 @@ struct request {
 struct session_implicit {
     struct session base;
     struct request request;
-    uint32_t renewals; /* see machine_session_renewals */
-    uint8_t bytes[];   /* owner, value, origin */
+    uint8_t bytes[]; /* owner, value, origin */
 };
 
 /* A request that is not stored inside its session. */
@@ -190,8 +195,7 @@ struct multi_lock {
     struct multi_lock *pending; /* for the search for cycles only, as are the next two */
     uint64_t visited;
     uint32_t degree;
-    struct work work;  /* linked: the multi-lock was released */
-    uint32_t renewals; /* see machine_session_renewals */
+    struct work work; /* linked: the multi-lock was released */
     uint8_t n;
     struct multi_part
         parts[]; /* in the order of the names; then owner (implicit only), value, origin */
@@ -277,8 +281,10 @@ struct machine {
     struct fli_list waits;    /* all waits, by id */
     struct fli_list work;     /* work left for the next batch, the first piece first */
     uint64_t n_work;
-    struct fli_heap timers;
-    struct fli_slab slab; /* locks, implicit sessions, requests of explicit ones */
+    struct fli_heap timers;  /* what ends by the clock of the log, see timers.c */
+    struct fli_heap leases;  /* that the leader watches; not state */
+    struct fli_heap leaving; /* that it has proposed to end; not state */
+    struct fli_slab slab;    /* locks, implicit sessions, requests of explicit ones */
     uint64_t clock_ms;
     uint64_t
         due_ms;    /* what has an earlier deadline is over; the clock, unless some of it is left */
@@ -435,6 +441,11 @@ static inline void lock_set_holder(struct lock *lock, struct request *request)
         lock->has.holder = request;
     }
 }
+static inline void timer_set_ttl(struct timer *t, uint64_t ttl_ms)
+{
+    FLI_ASSERT(ttl_ms <= FL_TTL_MAX_MS);
+    t->ttl_ms = ttl_ms & 0x3fffffff;
+}
 static inline void timer_set_at(struct timer *t, uint64_t at_ms)
 {
     FLI_ASSERT(at_ms <= TIMER_AT_MAX_MS);
@@ -500,9 +511,6 @@ void machine_session_describe(struct machine *m, struct session_explicit *s, uin
 /* Moves the end of the lease to at least now + ttl; a ttl of 0 keeps the session's. Returns the
  * end. */
 uint64_t machine_session_renew(struct machine *m, struct session *s, uint64_t ttl_ms);
-/* How often the lease was renewed since it began, by any command; 2^32 - 1 stands for that and
- * more. It is for people: nothing is decided by it. */
-uint32_t *machine_session_renewals(struct session *s);
 /* Releases or expires all its locks, removes its waits and frees it; now, or in later batches. */
 void machine_session_end(struct machine *m, struct session_explicit *s, enum machine_reason reason);
 /* Unlinks and frees an explicit session that holds and awaits nothing. */
@@ -667,8 +675,11 @@ static inline bool machine_timer_is_set(const struct timer *t)
 {
     return t->node.pos != FLI_HEAP_NONE;
 }
-/* The effective deadline: that of a lease is not before the last term mark + ttl. */
+/* The deadline by the log: that of a lease is not before the last term mark + ttl. */
 uint64_t machine_timer_deadline(const struct machine *m, const struct timer *t);
+/* Until when the leader watches the lease, which is at least as long; for answers only, since
+ * replicas differ in it. */
+uint64_t machine_lease_until(const struct machine *m, const struct session *s);
 /* Expires everything that is due at the machine's clock, as far as the steps go. */
 void machine_expire(struct machine *m);
 /* Whether anything that is due is left. */
@@ -682,9 +693,14 @@ static inline bool machine_is_behind(const struct machine *m)
 void machine_lease_set(struct machine *m, struct timer *t, uint32_t ttl_ms, uint64_t deadline_ms);
 /* Does the same for a lease that is set, and counts a renewal. */
 void machine_lease_renew(struct machine *m, struct timer *t, uint32_t ttl_ms, uint64_t deadline_ms);
+/* Renews a lease that is watched for its leader alone. False: that needs an entry. */
+bool machine_lease_watch(struct machine *m, struct session *s, uint64_t deadline_ms);
+/* A lease that was just set by a snapshot is over, or not. */
+void machine_lease_restore(struct machine *m, struct timer *t, bool is_over);
+/* EXPIRE: the lease is over at its deadline, unless an entry has renewed it for longer. */
+void machine_lease_expire(struct machine *m, const struct machine_command *c);
 /* A number that no other timer of this kind has; 0 for a delay, which is told apart by its name. */
 uint64_t machine_timer_id(const struct timer *t);
-uint32_t machine_lease_renewals(const struct timer *t); /* 0 for a timer that is no lease */
 struct fli_slice machine_timer_name(const struct timer *t);
 
 /* digest.c: the hash that each record and each timer adds to the digest. Code that changes a record

@@ -1,7 +1,8 @@
 /* timers.c: which timers are due, and in which order they end.
  *
- * One heap for leases, waits and delays, in the total order (deadline, kind, owner, name), so that
- * the sequence of those with the same deadline is the same on every replica and explainable.
+ * One heap for leases that are over, waits and delays, in the total order (deadline, kind, owner,
+ * name), so that the sequence of those with the same deadline is the same on every replica and
+ * explainable.
  *
  * A timer is due when its deadline is before the clock, not when the two are equal. The clock
  * counts whole milliseconds. What began at timestamp 1000 may have begun anywhere between 1000 and
@@ -9,15 +10,25 @@
  *
  * When more is due than a batch has steps for, the next batch does the rest, see work.c.
  *
- * A term mark lengthens every lease to at least now + ttl. Touching two million leases for that
- * would stop the service at the worst moment. So the mark only raises a floor: the effective
- * deadline of a lease is the larger of the stored one and floor + ttl. The stored deadline is a
- * lower bound, which is corrected when the lease comes to the top of the heap. No stored deadline
- * is later than the effective one. So a lease on top whose two deadlines agree is the first to
- * end. */
+ * Leases. No clock of the log ends a lease, since a leader may have prolonged it in its memory
+ * alone. Nothing does but an EXPIRE of the leader, with the deadline that it knew:
+ *
+ *   watched   a lease is in the heap `leases`, by the deadline as this node knows it
+ *   leaving   this leader has put an EXPIRE of it into a batch; what would prolong it now needs an
+ *             entry as well, which comes behind that
+ *   over      the EXPIRE was applied: it is a timer like the others, and ends in their order
+ *
+ * An entry on its way may have prolonged the lease when its leader gave it up. So the EXPIRE does
+ * nothing when the deadline by the log is later than the leader's was.
+ *
+ * A term mark lengthens every lease to at least now + ttl, and with that all that former leaders
+ * have promised without an entry. Touching two million leases for it would stop the service at the
+ * worst moment. So the mark only raises a floor: the deadline of a lease is the larger of the
+ * stored one and floor + ttl. What is stored is a lower bound, which is corrected when the lease
+ * comes to the top of the heap. */
 #include "machine/state.h"
 
-#define STEPS_CORRECTION 5u
+#define CORRECTIONS 500u /* of the bounds of leases, at a time */
 
 static bool is_lease(const struct timer *t)
 {
@@ -70,11 +81,6 @@ struct fli_slice machine_timer_name(const struct timer *t)
     }
 }
 
-uint32_t machine_lease_renewals(const struct timer *t)
-{
-    return is_lease(t) ? *machine_session_renewals(session_of_lease(t)) : 0;
-}
-
 uint64_t machine_timer_id(const struct timer *t)
 {
     switch (t->kind) {
@@ -112,9 +118,45 @@ static bool timer_less(const struct fli_heap_node *a, const struct fli_heap_node
     return fli_bytes_cmp(p.data, p.len, q.data, q.len) < 0;
 }
 
+static const struct session *session_of(const struct timer *t)
+{
+    return CONST_CONTAINER_OF(t, struct session, lease);
+}
+
+/* The lower bound of the deadline that the leader watches. */
+static uint64_t watched_until(const struct timer *t)
+{
+    return t->at_ms + session_of(t)->later_ms;
+}
+
+/* Any order will do among those with one deadline: EXPIRE puts them into that of the timers. */
+static bool lease_less(const struct fli_heap_node *a, const struct fli_heap_node *b)
+{
+    const struct timer *x = CONST_CONTAINER_OF(a, struct timer, node);
+    const struct timer *y = CONST_CONTAINER_OF(b, struct timer, node);
+    return watched_until(x) < watched_until(y);
+}
+
 void machine_timers_init(struct machine *m)
 {
     fli_heap_init(&m->timers, timer_less);
+    fli_heap_init(&m->leases, lease_less);
+    fli_heap_init(&m->leaving, lease_less);
+}
+
+static struct fli_heap *heap_of(struct machine *m, const struct timer *t)
+{
+    if (!is_lease(t) || t->place == LEASE_OVER) {
+        return &m->timers;
+    }
+    return t->place == LEASE_WATCHED ? &m->leases : &m->leaving;
+}
+
+static void insert(struct machine *m, struct timer *t)
+{
+    if (fli_heap_insert(heap_of(m, t), &t->node) != 0) {
+        fli_fatal("out of memory for a timer of the lock machine");
+    }
 }
 
 void machine_timer_init(struct timer *t, enum timer_kind kind)
@@ -124,17 +166,37 @@ void machine_timer_init(struct timer *t, enum timer_kind kind)
 }
 
 /* The caller has taken the timer's old value out of the digest. */
+static void put(struct machine *m, struct timer *t, uint64_t deadline_ms, bool was_set)
+{
+    timer_set_at(t, deadline_ms);
+    m->digest += machine_digest_timer(t);
+    if (was_set) {
+        fli_heap_update(heap_of(m, t), &t->node);
+    } else {
+        insert(m, t);
+    }
+}
+
+/* Moves the lease to another heap. What it adds to the digest is the caller's. */
+static void move(struct machine *m, struct timer *t, enum lease_place place)
+{
+    fli_heap_remove(heap_of(m, t), &t->node);
+    t->place = place & 3;
+    insert(m, t);
+}
+
+/* The leader goes on watching it for as long as it does. */
 static void lease_put(struct machine *m, struct timer *t, uint32_t ttl_ms, uint64_t deadline_ms,
                       bool was_set)
 {
-    timer_set_at(t, deadline_ms);
-    t->ttl_ms = ttl_ms;
-    m->digest += machine_digest_timer(t);
-    if (was_set) {
-        fli_heap_update(&m->timers, &t->node);
-    } else if (fli_heap_insert(&m->timers, &t->node) != 0) {
-        fli_fatal("out of memory for a timer of the lock machine");
+    struct session *s = session_of_lease(t);
+    uint64_t until_ms = was_set && t->place != LEASE_OVER ? watched_until(t) : 0;
+    timer_set_ttl(t, ttl_ms);
+    s->later_ms = until_ms > deadline_ms ? (uint32_t)(until_ms - deadline_ms) : 0;
+    if (was_set && t->place == LEASE_OVER) {
+        move(m, t, LEASE_WATCHED); /* not over yet, or nobody could renew it */
     }
+    put(m, t, deadline_ms, was_set);
 }
 
 void machine_lease_set(struct machine *m, struct timer *t, uint32_t ttl_ms, uint64_t deadline_ms)
@@ -147,31 +209,40 @@ void machine_lease_set(struct machine *m, struct timer *t, uint32_t ttl_ms, uint
 void machine_lease_renew(struct machine *m, struct timer *t, uint32_t ttl_ms, uint64_t deadline_ms)
 {
     FLI_ASSERT(is_lease(t) && machine_timer_is_set(t));
-    uint32_t *renewals = machine_session_renewals(session_of_lease(t));
-    m->digest -= machine_digest_timer(t);
-    *renewals += *renewals < UINT32_MAX;
-    lease_put(m, t, ttl_ms, deadline_ms, true);
+    struct session *s = session_of_lease(t);
+    s->renewals += s->renewals < UINT32_MAX;
+    machine_lease_set(m, t, ttl_ms, deadline_ms);
 }
 
 void machine_timer_set(struct machine *m, struct timer *t, uint64_t deadline_ms)
 {
-    machine_lease_set(m, t, t->ttl_ms, deadline_ms);
+    FLI_ASSERT(!is_lease(t));
+    bool was_set = machine_timer_is_set(t);
+    m->digest -= was_set ? machine_digest_timer(t) : 0;
+    put(m, t, deadline_ms, was_set);
 }
 
 void machine_timer_clear(struct machine *m, struct timer *t)
 {
     if (machine_timer_is_set(t)) {
         m->digest -= machine_digest_timer(t);
-        fli_heap_remove(&m->timers, &t->node);
+        fli_heap_remove(heap_of(m, t), &t->node);
     }
 }
 
 uint64_t machine_timer_deadline(const struct machine *m, const struct timer *t)
 {
     FLI_ASSERT(machine_timer_is_set(t));
-    uint64_t floor = is_lease(t) ? m->floor_ms + t->ttl_ms : 0;
+    uint64_t floor = is_lease(t) && t->place != LEASE_OVER ? m->floor_ms + t->ttl_ms : 0;
     uint64_t at_ms = t->at_ms;
     return at_ms > floor ? at_ms : floor;
+}
+
+uint64_t machine_lease_until(const struct machine *m, const struct session *s)
+{
+    uint64_t by_log_ms = machine_timer_deadline(m, &s->lease);
+    uint64_t watched_ms = s->lease.place == LEASE_OVER ? 0 : watched_until(&s->lease);
+    return watched_ms > by_log_ms ? watched_ms : by_log_ms;
 }
 
 static struct request *timer_request(const struct timer *t)
@@ -209,20 +280,13 @@ bool machine_is_late(const struct machine *m)
     return n != NULL && CONST_CONTAINER_OF(n, struct timer, node)->at_ms < m->due_ms;
 }
 
-/* Ends everything with a deadline before due_ms. The loop terminates: each round corrects or
- * removes a timer, and new leases and delays have deadlines after the clock. */
+/* Ends everything with a deadline before due_ms. The loop terminates: each round removes a timer,
+ * and new delays have deadlines after the clock. */
 static void expire_due(struct machine *m)
 {
     while (m->steps > 0 && machine_is_late(m)) {
-        struct timer *t = FLI_CONTAINER_OF(fli_heap_min(&m->timers), struct timer, node);
-        uint64_t deadline_ms = machine_timer_deadline(m, t);
-        if (deadline_ms == t->at_ms) {
-            expire_one(m, t);
-            machine_work(m);
-        } else {
-            machine_charge(m, STEPS_CORRECTION);
-            machine_timer_set(m, t, deadline_ms);
-        }
+        expire_one(m, FLI_CONTAINER_OF(fli_heap_min(&m->timers), struct timer, node));
+        machine_work(m);
     }
 }
 
@@ -244,4 +308,111 @@ void machine_expire(struct machine *m)
     }
     machine_users_work(m);
     m->expiring = false;
+}
+
+void machine_lease_restore(struct machine *m, struct timer *t, bool is_over)
+{
+    if (is_over) {
+        m->digest -= machine_digest_timer(t);
+        move(m, t, LEASE_OVER);
+        m->digest += machine_digest_timer(t);
+    }
+}
+
+/* ---- leases, as the leader sees them --------------------------------------------------------- */
+
+bool machine_lease_watch(struct machine *m, struct session *s, uint64_t deadline_ms)
+{
+    uint64_t until_ms = machine_lease_until(m, s);
+    until_ms = until_ms > deadline_ms ? until_ms : deadline_ms;
+    if (s->lease.place != LEASE_WATCHED || until_ms - s->lease.at_ms > UINT32_MAX) {
+        return false;
+    }
+    s->later_ms = (uint32_t)(until_ms - s->lease.at_ms);
+    s->renewals += s->renewals < UINT32_MAX;
+    fli_heap_update(&m->leases, &s->lease.node);
+    return true;
+}
+
+/* The lease that seems to end first. Bounds that are over at this timestamp are corrected, but only
+ * so many at a time: after a term mark there may be a million. NULL: there is none, or it would
+ * take more to tell. */
+static struct timer *first_lease(struct machine *m, uint64_t clock_ms)
+{
+    for (unsigned i = 0; i < CORRECTIONS && m->leases.len > 0; i++) {
+        struct timer *t = FLI_CONTAINER_OF(fli_heap_min(&m->leases), struct timer, node);
+        uint64_t until_ms = machine_lease_until(m, session_of(t));
+        if (watched_until(t) >= clock_ms || until_ms == watched_until(t)) {
+            return t;
+        }
+        session_of_lease(t)->later_ms = (uint32_t)(until_ms - t->at_ms);
+        fli_heap_update(&m->leases, &t->node);
+    }
+    return NULL;
+}
+
+uint64_t machine_next_lease(struct machine *m, uint64_t clock_ms)
+{
+    const struct timer *t = first_lease(m, clock_ms);
+    if (t == NULL) {
+        return m->leases.len == 0 ? UINT64_MAX : clock_ms + 1;
+    }
+    return watched_until(t) + 1;
+}
+
+bool machine_lease_give_up(struct machine *m, uint64_t clock_ms, struct machine_command *ret)
+{
+    struct timer *t = first_lease(m, clock_ms);
+    if (t == NULL || watched_until(t) >= clock_ms) {
+        return false;
+    }
+    bool is_explicit = t->kind == TIMER_LEASE_EXPLICIT;
+    *ret = (struct machine_command){.op = MACHINE_OP_EXPIRE,
+                                    .flags = is_explicit ? MACHINE_EXPIRE_EXPLICIT : 0,
+                                    .number = machine_timer_id(t),
+                                    .number2 = watched_until(t)};
+    move(m, t, LEASE_LEAVING);
+    return true;
+}
+
+void machine_leases_take_back(struct machine *m)
+{
+    struct fli_heap_node *n;
+    while ((n = fli_heap_min(&m->leaving)) != NULL) {
+        move(m, FLI_CONTAINER_OF(n, struct timer, node), LEASE_WATCHED);
+    }
+}
+
+/* The session whose lease has this number; NULL when it has ended. */
+static struct session *session_with(struct machine *m, const struct machine_command *c)
+{
+    if ((c->flags & MACHINE_EXPIRE_EXPLICIT) != 0) {
+        struct order_node *n = machine_order_seek(&m->opened, c->number - 1);
+        return n != NULL && n->key == c->number ? &session_of_opened(n)->base : NULL;
+    }
+    struct order_node *n = machine_order_seek(&m->held, held_key(c->number, 0) - 1);
+    struct request *request = n == NULL ? NULL : request_of_held(n);
+    bool fits = request != NULL && n->key == held_key(c->number, 0) &&
+                !session_is_explicit(request_session(request));
+    return fits ? request_session(request) : NULL;
+}
+
+void machine_lease_expire(struct machine *m, const struct machine_command *c)
+{
+    struct session *s = session_with(m, c);
+    if (s == NULL || !machine_timer_is_set(&s->lease) || s->lease.place == LEASE_OVER) {
+        return;
+    }
+    struct timer *t = &s->lease;
+    if (machine_timer_deadline(m, t) > c->number2) {
+        if (t->place == LEASE_LEAVING) {
+            move(m, t, LEASE_WATCHED);
+        }
+        return;
+    }
+    m->digest -= machine_digest_timer(t);
+    timer_set_at(t, c->number2);
+    s->later_ms = 0;
+    move(m, t, LEASE_OVER);
+    m->digest += machine_digest_timer(t);
 }

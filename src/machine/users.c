@@ -245,6 +245,7 @@ static bool is_of_clients(unsigned op)
     case MACHINE_OP_NODE_VERSION:
     case MACHINE_OP_VERSION_RAISE:
     case MACHINE_OP_RAISE:
+    case MACHINE_OP_EXPIRE:
     case MACHINE_OP_CANCEL:
         return false;
     default:

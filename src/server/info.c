@@ -244,7 +244,7 @@ static int locks_section(struct fli_buf *b, const struct info *i)
     struct machine_counts c;
     machine_get_counts(i->machine, &c);
     const struct machine_limits *l = machine_get_limits(i->machine);
-    const struct line lines[] = {{"cluster_clock", machine_clock(i->machine)},
+    const struct line lines[] = {{"cluster_clock", i->status.clock_ms},
                                  {"last_token", machine_last_token(i->machine)},
                                  {"min_live_token", machine_min_live_token(i->machine)},
                                  {"locks_held", c.locks_held},

@@ -79,7 +79,7 @@ static void sample_cb(void *ctx, void *ret)
         f->has_machine = true;
         machine_get_counts(machine, &f->counts);
         f->limits = *machine_get_limits(machine);
-        f->clock_ms = machine_clock(machine);
+        f->clock_ms = f->info.status.clock_ms;
         f->last_token = machine_last_token(machine);
         f->min_live_token = machine_min_live_token(machine);
     }

@@ -137,7 +137,7 @@ static void put_counts(const struct page_view *v, struct fli_json *j)
         return;
     }
     machine_get_counts(m, &c);
-    fli_json_u64(j, "clock", machine_clock(m));
+    fli_json_u64(j, "clock", v->info->status.clock_ms);
     fli_json_u64(j, "last_token", machine_last_token(m));
     fli_json_u64(j, "locks", c.locks);
     fli_json_u64(j, "held", c.locks_held);
@@ -150,14 +150,23 @@ static void put_counts(const struct page_view *v, struct fli_json *j)
 
 /* ---- one lock ---- */
 
-static void put_grant(const struct machine_lock_view *l, struct fli_json *j)
+/* Only the leader knows when a lease ends, since it may have renewed it in its memory. */
+static void put_left(const struct page_view *v, uint64_t left_ms, struct fli_json *j)
+{
+    if (v->info->status.role == NODE_LEADER) {
+        fli_json_u64(j, "left_ms", left_ms);
+    }
+}
+
+static void put_grant(const struct page_view *v, const struct machine_lock_view *l,
+                      struct fli_json *j)
 {
     fli_json_percent(j, "owner", l->owner);
     fli_json_percent(j, "label", l->label);
     fli_json_percent(j, "value", l->value);
     fli_json_u64(j, "token", l->token);
     fli_json_u64(j, "since", l->since_ms);
-    fli_json_u64(j, "left_ms", l->ttl_left_ms);
+    put_left(v, l->ttl_left_ms, j);
     fli_json_u64(j, "renewals", l->renewals);
 }
 
@@ -169,12 +178,14 @@ static bool may_see(const struct page_view *v, struct fli_slice name)
 }
 
 /* False: there is nothing to show, or, with the code LIMIT, it cannot be told yet. */
-static bool show(struct machine *m, struct fli_slice name, struct fli_buf *payload,
+static bool show(const struct page_view *v, struct fli_slice name, struct fli_buf *payload,
                  struct machine_page *ret, uint8_t *ret_code)
 {
     struct machine_command c = {.op = MACHINE_OP_SHOW, .name = name};
     struct machine_result r = {.code = MACHINE_NOTFOUND};
-    int rc = m == NULL ? FL_EINVAL : machine_query(m, &c, 0, &r, payload);
+    struct machine *m = v->info->machine;
+    uint64_t now_ms = v->info->status.clock_ms;
+    int rc = m == NULL ? FL_EINVAL : machine_query(m, &c, now_ms, &r, payload);
     *ret_code = r.code;
     return rc == 0 && r.code == MACHINE_DONE &&
            machine_page_open(payload->data, payload->len, ret) == 0;
@@ -187,8 +198,7 @@ static void put_hot_now(const struct page_view *v, struct fli_slice name, struct
     struct machine_lock_view lock;
     uint8_t code = 0;
     fli_buf_init(&payload, PAYLOAD_MAX);
-    bool found = show(v->info->machine, name, &payload, &page, &code) &&
-                 machine_page_next_lock(&page, &lock) == 1;
+    bool found = show(v, name, &payload, &page, &code) && machine_page_next_lock(&page, &lock) == 1;
     fli_json_u64(j, "waiters", found ? lock.waiters : 0);
     fli_json_u64(j, "holders", found ? lock.holders : 0);
     fli_buf_fini(&payload);
@@ -227,13 +237,14 @@ static void put_locks(const struct page_view *v, struct fli_json *j)
     struct fli_buf payload;
     fli_buf_init(&payload, PAYLOAD_MAX);
     fli_json_array(j, "held_locks");
-    if (v->info->machine != NULL && machine_query(v->info->machine, &c, 0, &r, &payload) == 0 &&
+    if (v->info->machine != NULL &&
+        machine_query(v->info->machine, &c, v->info->status.clock_ms, &r, &payload) == 0 &&
         r.code == MACHINE_DONE && machine_page_open(payload.data, payload.len, &page) == 0) {
         while (machine_page_next_lock(&page, &lock) == 1) {
             fli_json_object(j, NULL);
             fli_json_percent(j, "name", lock.name);
             fli_json_u64(j, "waiters", lock.waiters);
-            put_grant(&lock, j);
+            put_grant(v, &lock, j);
             fli_json_end_object(j);
         }
     }
@@ -260,10 +271,11 @@ int page_state(const struct page_view *v, struct fli_buf *out)
     return j.rc;
 }
 
-static void put_holder(const struct machine_lock_view *l, struct fli_json *j)
+static void put_holder(const struct page_view *v, const struct machine_lock_view *l,
+                       struct fli_json *j)
 {
     fli_json_object(j, NULL);
-    put_grant(l, j);
+    put_grant(v, l, j);
     fli_json_end_object(j);
 }
 
@@ -275,7 +287,7 @@ static void put_waiter(const struct machine_session_view *s, struct fli_json *j)
     fli_json_end_object(j);
 }
 
-static void put_lock(struct machine_page *page, struct fli_json *j)
+static void put_lock(const struct page_view *v, struct machine_page *page, struct fli_json *j)
 {
     struct machine_lock_view first;
     struct machine_session_view waiter;
@@ -288,12 +300,12 @@ static void put_lock(struct machine_page *page, struct fli_json *j)
     fli_json_u64(j, "holders_n", first.holders);
     fli_json_u64(j, "waiters_n", first.waiters);
     fli_json_u64(j, "permits", first.permits);
-    fli_json_u64(j, "left_ms", first.ttl_left_ms);
+    put_left(v, first.ttl_left_ms, j);
     fli_json_bool(j, "shared", first.mode == MACHINE_LOCK_SHARED);
     fli_json_array(j, "holders");
     struct machine_lock_view next = first;
     for (uint32_t i = 0; i < first.holders; i++) {
-        put_holder(&next, j);
+        put_holder(v, &next, j);
         if (i + 1 < first.holders &&
             (!machine_page_is_at_lock(page) || machine_page_next_lock(page, &next) != 1)) {
             break;
@@ -338,10 +350,10 @@ int page_lock(const struct page_view *v, struct fli_slice name, struct fli_buf *
     fli_json_init(&j, out);
     fli_json_object(&j, NULL);
     fli_json_percent(&j, "name", name);
-    fli_json_u64(&j, "clock", v->info->machine == NULL ? 0 : machine_clock(v->info->machine));
+    fli_json_u64(&j, "clock", v->info->machine == NULL ? 0 : v->info->status.clock_ms);
     uint8_t code = 0;
-    if (show(v->info->machine, name, &payload, &page, &code)) {
-        put_lock(&page, &j);
+    if (show(v, name, &payload, &page, &code)) {
+        put_lock(v, &page, &j);
     } else {
         fli_json_text(&j, "state", code == MACHINE_LIMIT ? "not known yet" : "free");
     }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "../lib/give_up.h"
 #include "base/clock.h"
 #include "machine/budget.h"
 #include "machine/machine.h"
@@ -51,6 +52,7 @@ static size_t batch_end(struct batches *b)
 
 static void apply(struct machine *m, struct batches *b, struct machine_result *results)
 {
+    b->count += results == NULL ? give_up_leases(m, b->clock_ms, &b->buf, MACHINE_EXPIRIES_MAX) : 0;
     size_t len = batch_end(b); /* may move the data */
     if (machine_apply(m, b->buf.data, len, results) != 0) {
         abort();
@@ -211,7 +213,7 @@ static void drain(struct machine *m, struct batches *b, const char *what, uint64
         if (batches < TIMES_MAX) {
             times[batches++] = t;
         }
-    } while (machine_has_work(m));
+    } while (machine_has_work(m) || machine_next_lease(m, b->clock_ms) <= b->clock_ms);
     report(what, all, n);
     qsort(times, batches, sizeof times[0], by_size);
     printf("  one apply of these, us of CPU: median %.0f, p99 %.0f, longest of %zu %.0f\n",

@@ -60,9 +60,10 @@ class ThreeNodes(ClusterCase):
         page = node.call('LOCKS', 'MATCH', 'x')
         return as_dict(page[1][0])['waiters'] if page[1] else 0
 
-    def test_reads_write_nothing(self):
-        """What only asks is answered by a round of the leader, through any node."""
+    def test_reads_and_renewals_write_nothing(self):
+        """What only asks or renews is answered by a round of the leader, through any node."""
         token = self.cluster.nodes[0].call('ACQUIRE', 'x', 'TTL', 600000, 'OWNER', OWNER_A)
+        self.assertEqual(self.cluster.nodes[0].call('SESSION', 'OPEN', OWNER_B, 'TTL', 600000), 'OK')
         leader = self.cluster.leader()
         for node in self.cluster.nodes:
             wait_until(lambda: node.info()['applied_index'] == leader.info()['applied_index'], 'all is applied')
@@ -72,10 +73,12 @@ class ThreeNodes(ClusterCase):
                 for _ in range(200):
                     self.assertEqual(c.call('CHECK', 'x', token), 1)
                     self.assertEqual(as_dict(c.call('SHOW', 'x'))['token'], token)
+                    self.assertEqual(c.call('RENEW', 'x', token), 1)
+                    self.assertEqual(c.call('SESSION', 'RENEW', OWNER_B), 1)
         for node, then in zip(self.cluster.nodes, before):
             now = node.info()
             for field in ('log_writes', 'last_index'):
-                # The nodes tell their versions when they have met; 1200 reads are many more.
+                # The nodes tell their versions when they have met; 2400 requests are many more.
                 self.assertLess(int(now[field]) - int(then[field]), 10, 'node %s: %s' % (node.id, field))
 
     def test_a_wait_that_ends_answers_nil(self):

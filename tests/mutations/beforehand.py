@@ -275,7 +275,7 @@ MUTANTS = [
      '    struct fli_list *first = fli_list_first(&s->returned);\n    first = first != NULL ? first : fli_list_first(&s->commands);',
      '    struct fli_list *first = fli_list_first(&s->commands);\n    first = first != NULL ? first : fli_list_first(&s->returned);',
      'sending \\d+, of kind \\d+, is carried out after sending \\d+ of '),
-    ('members', 'queries behind a command are answered one command later', 'src/consensus/proposer.c',
+    ('members', 'queries behind a command are answered one command later', 'src/consensus/proposer_answer.c',
      '    answer_queries(p, index + 1);',
      '    answer_queries(p, index);',
      'not everybody is answered \\d+ ms after healing'),

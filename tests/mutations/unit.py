@@ -4,6 +4,7 @@ RELAY_C, RELAY_S, PROPOSER = 'src/consensus/relay_client.c', 'src/consensus/rela
 OUTCOMES, KEYS, FLOW = 'src/machine/outcomes.c', 'src/machine/keys.c', 'src/client/call_state.c'
 NO_SHARED = 'the clients of the simulation take the nodes for one server'
 MARKS, RULE = 'src/fence/marks.c', 'src/fence/rule.c'
+TIMERS = 'src/machine/timers.c'
 ROUND = 'src/consensus/replica_round.c'
 REPLACED = 'a leader that is replaced steps down as the other is elected, and asks nothing old meanwhile'
 AHEAD = 'src/log/ahead.c'
@@ -175,7 +176,15 @@ MUTANTS = [
     ('a learner confirms', ROUND, 'answers += s->role == CONFIGURATION_VOTER && says_yes;', 'answers += says_yes;', 'consensus/test_consensus_round', REPLACED),
     ('a question that is lost is not asked again', ROUND, 'r->now_ms - r->round.sent_ms >= r->config.heartbeat_ms', 'r->round.sent_ms == UINT64_MAX',
      'consensus/test_consensus_round', 'the next change of leader ends it'),
-    ('a query alone is answered without a round', PROPOSER, ' &&\n        replica_round_confirmed(p->replica) >= b->round', '', 'consensus/test_consensus_proposer_reads', REPLACED),
-    ('a query is answered by what came behind it', PROPOSER, '    if (behind_reads) {\n        answer_reads(p);\n    }\n', '', 'consensus/test_consensus_proposer_reads',
+    ('a query alone is answered without a round', 'src/consensus/proposer_answer.c', ' && replica_round_confirmed(p->replica) >= b->round', '', 'consensus/test_consensus_proposer_reads', REPLACED),
+    ('a query is answered by what came behind it', 'src/consensus/proposer_answer.c', '    if (behind_reads) {\n        answer_reads(p);\n    }\n', '', 'consensus/test_consensus_proposer_reads',
      'clients of the simulation have one request on its way for each lock'),
+    ('a renewal is answered while the end of its lease is on its way', 'src/machine/machine.c', ' || lease->place != LEASE_WATCHED', '',
+     'machine/test_machine_leases', REPLACED),
+    ('a new ttl stays with its leader', 'src/machine/machine.c', '(ttl_ms != 0 && ttl_ms != lease->ttl_ms) || ', '', 'machine/test_machine_leases',
+     'clients of the simulation do not change theirs'),
+    ('an entry forgets what the leader has promised', TIMERS, 's->later_ms = until_ms > deadline_ms ? (uint32_t)(until_ms - deadline_ms) : 0;', 's->later_ms = 0;',
+     'machine/test_machine_leases', 'an entry renews for longer than what was promised'),
+    ('what a former leader gave up is never watched again', PROPOSER, '    machine_leases_take_back(fsm_machine(p->config.fsm));\n', '',
+     'consensus/test_consensus_proposer_reads', 'hardly any leader leads again while its lease lives'),
 ]

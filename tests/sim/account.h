@@ -140,6 +140,7 @@ struct sim_oracle {
     size_t made_len, made_cap;
     uint64_t last_timestamp_ms; /* of the last batch applied anywhere */
     uint64_t term_timestamp_ms; /* of the last one that was the first of its term */
+    uint64_t term_at;           /* when the first batch of that term was sealed */
     struct sim_seal last_seal;
 };
 

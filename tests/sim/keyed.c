@@ -225,8 +225,10 @@ static void settle(struct sim_keyed *k, struct keys *keys, const struct machine_
         h->owner.len = h->ended ? 0 : h->owner.len;
         if (changes && !releases && own) {
             uint64_t until_ms = now_ms + c->ttl_ms;
+            bool of_this_term = h->base_at >= k->sim->oracle.term_at;
+            bool longer = of_this_term && h->promised_ms > until_ms;
             h->base_at = k->sim->oracle.last_seal.at;
-            h->promised_ms = until_ms > h->promised_ms ? until_ms : h->promised_ms;
+            h->promised_ms = longer ? h->promised_ms : until_ms;
         }
         h->granted = h->ended = false;
     }

@@ -27,6 +27,7 @@
     X(sessions, 50)                                                                                \
     X(sessions_expired, 50)                                                                        \
     X(sessions_renewed, 50)                                                                        \
+    X(renewed_in_memory, 50)                                                                       \
     X(sessions_lost, 100)                                                                          \
     X(waits_died, 200)                                                                             \
     X(together, 50)                                                                                \

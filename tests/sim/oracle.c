@@ -1,10 +1,9 @@
 /* oracle.c: what must hold, whatever happens. Judged after every event, by one who sees all.
  *
- *   1  tokens: one is issued once, and each is larger than all that were issued when it was asked
- *      for; those of one lock grow in the order of its grants
+ *   1  a token is issued once, and larger than all before; those of a lock grow with its grants
  *   2  answers: what is said of a lock, a token, a session (granted, renewed, given back, held,
  *      gone, in use by another) was so in the log at some moment between question and answer, and
- *      nothing answered is missing from the log. Unknown outcomes stay open for ever
+ *      nothing answered but renewals is missing from it. Unknown outcomes stay open for ever
  *   3  storage: the tokens that it accepts for a lock never go down, across its crashes too
  *   4  no accepted write is based on another value than the last one: no update is lost
  *   5  that two hold one lock at a time is not judged by anybody's clock, only by 3 and 4: it is
@@ -213,6 +212,7 @@ static void sim_oracle_batch(struct sim_node *n, const void *data, size_t len)
     s->marks->terms += h.sequence == 1;
     o->last_timestamp_ms = h.timestamp_ms;
     o->term_timestamp_ms = h.sequence == 1 ? h.timestamp_ms : o->term_timestamp_ms;
+    o->term_at = h.sequence == 1 ? seal->at : o->term_at;
     o->last_seal = *seal;
 }
 
@@ -399,14 +399,16 @@ static void said_held(struct sim_lane *l, uint64_t token)
               "token %llu is said to be held after it has ended", (unsigned long long)token);
 }
 
-/* A lease has begun anew, and its end was said. */
+/* A lease has begun anew, and its end was said. What was promised in an earlier term was so by
+ * another clock. */
 static void said_until(struct sim *s, const struct machine_result *r, uint64_t ttl_ms,
-                       uint64_t *promised_ms)
+                       uint64_t base_at, uint64_t *promised_ms)
 {
     SIM_CHECK(s, r->deadline_ms >= r->clock_ms + ttl_ms,
               "a lease of %llu ms is to end %lld ms after it was renewed",
               (unsigned long long)ttl_ms, (long long)(r->deadline_ms - r->clock_ms));
-    *promised_ms = *promised_ms > r->deadline_ms ? *promised_ms : r->deadline_ms;
+    bool longer = base_at >= s->oracle.term_at && *promised_ms > r->deadline_ms;
+    *promised_ms = longer ? *promised_ms : r->deadline_ms;
 }
 
 /* Or it is another user's, which is all the same to this one. */
@@ -519,10 +521,8 @@ static void answer_renew(struct sim_lane *l, uint64_t token, const struct machin
     if (r->code == MACHINE_DONE) {
         struct sim_token *t = sim_oracle_token(s, token);
         said_held(l, token);
-        if (t->base_at < l->start_at) {
-            t->base_at = l->start_at;
-        }
-        said_until(s, r, t->ttl_ms, &t->promised_ms);
+        said_until(s, r, t->ttl_ms, t->base_at, &t->promised_ms);
+        t->base_at = t->base_at < l->start_at ? l->start_at : t->base_at;
         s->marks->renewed++;
         return;
     }
@@ -566,10 +566,10 @@ static void answer_session(struct sim_lane *l, const struct machine_result *r)
     if (done &&
         (l->command.op == MACHINE_OP_SESSION_OPEN || l->command.op == MACHINE_OP_SESSION_RENEW)) {
         struct sim_owner *o = sim_oracle_owner(s, l->owner_number);
-        o->base_at = o->base_at > l->start_at ? o->base_at : l->start_at;
         if (o->open) {
-            said_until(s, r, o->ttl_ms, &o->promised_ms);
+            said_until(s, r, o->ttl_ms, o->base_at, &o->promised_ms);
         }
+        o->base_at = o->base_at > l->start_at ? o->base_at : l->start_at;
         s->marks->sessions += l->command.op == MACHINE_OP_SESSION_OPEN;
         s->marks->sessions_renewed += l->command.op == MACHINE_OP_SESSION_RENEW;
     }

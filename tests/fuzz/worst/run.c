@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "../../lib/give_up.h"
 #include "base/turn.h"
 #include "machine/budget.h"
 #include "machine/machine.h"
@@ -168,6 +169,10 @@ static void ask_all(struct run *r)
 /* One entry, and what the turn of the loop does that applies it. */
 static void apply(struct run *r)
 {
+    uint32_t asked = r->count;
+    if (r->flags == 0) { /* before its term mark is applied a leader gives up no lease */
+        r->count += give_up_leases(r->m, r->clock_ms, &r->batch, MACHINE_EXPIRIES_MAX);
+    }
     size_t len = seal(r);
     struct machine_cursor cursor;
     struct machine_result answer;
@@ -175,7 +180,9 @@ static void apply(struct run *r)
     branches = 0;
     must(machine_begin(r->m, r->batch.data, len, &cursor));
     for (uint32_t i = 0; machine_next(r->m, &cursor, &answer); i++) {
-        remember(r, i, &answer);
+        if (i < asked) {
+            remember(r, i, &answer);
+        }
     }
     note(r, WORST_APPLY, branches);
     note(r, WORST_STEPS, machine_spent(r->m));

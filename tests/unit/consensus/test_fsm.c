@@ -1,4 +1,5 @@
 /* test_fsm.c: what is applied, who hears of it, and a state that takes the place of another. */
+#include "../../lib/give_up.h"
 #include "../../lib/unit.h"
 
 #include "base/bytes.h"
@@ -111,6 +112,7 @@ static struct entry batch(struct rig *r, uint64_t timestamp_ms, unsigned count, 
                                     .ttl_ms = ttl_ms};
         assert_int_equal(machine_command_encode(&c, &b), 0);
     }
+    count += give_up_leases(fsm_machine(r->fsm), timestamp_ms, &b, UINT32_MAX);
     assert_int_equal(fli_buf_reserve(&b, 8), 0);
     struct machine_batch_header h = {.count = count,
                                      .timestamp_ms = timestamp_ms,
@@ -137,7 +139,7 @@ TEST_WITH(asks_the_leader_between_the_commands, setup, teardown)
     assert_string_equal(r->diary, "bg0g1g2e");
     /* What is due expires before the leader is asked. */
     assert_int_equal(apply(r, batch(r, 200, 1, 50)), 0);
-    assert_string_equal(r->diary, "xxxbg0e");
+    assert_string_equal(r->diary, "xxxbg0123e"); /* and the three EXPIRE, which are done */
     assert_int_equal(apply(r, batch(r, 200, 0, 50)), 0);
     assert_string_equal(r->diary, "be");
 }

@@ -163,3 +163,131 @@ TEST_WITH(a_query_goes_with_an_expiry_that_is_due, start_three, stop)
     rig_await(r, check);
     assert_int_equal(check->result.code, MACHINE_NO);
 }
+
+/* ---- renewals -------------------------------------------------------------------------------- */
+
+static struct rig_call *take(struct rig *r, unsigned l, uint64_t ttl_ms)
+{
+    struct rig_call *c = rig_acquire(r, "lock", OWNER_A, ttl_ms);
+    assert_int_equal(rig_add(r, l, c), 0);
+    rig_await(r, c);
+    assert_int_equal(c->result.code, MACHINE_GRANTED);
+    return c;
+}
+
+static struct rig_call *renew(struct rig *r, unsigned l, uint64_t token, uint64_t ttl_ms)
+{
+    struct machine_command m = {
+        .op = MACHINE_OP_RENEW, .name = rig_text("lock"), .token = token, .ttl_ms = ttl_ms};
+    struct rig_call *c = rig_call(r, &m);
+    assert_int_equal(rig_add(r, l, c), 0);
+    return c;
+}
+
+static unsigned check(struct rig *r, unsigned l, uint64_t token)
+{
+    struct rig_call *c = rig_check(r, "lock", token);
+    assert_int_equal(rig_add(r, l, c), 0);
+    rig_await(r, c);
+    return c->result.code;
+}
+
+TEST_WITH(a_renewal_needs_no_entry, start_three, stop)
+{
+    struct rig *r = *state;
+    unsigned l = rig_leader(r);
+    struct rig_call *own = take(r, l, 5000);
+    uint64_t token = own->result.token;
+    uint64_t batches = rig_batches(r, l);
+    uint64_t until_ms = own->result.deadline_ms;
+    for (unsigned i = 0; i < 5; i++) {
+        rig_run(r, 4000);
+        struct rig_call *c = renew(r, l, token, i % 2 == 0 ? 0 : 5000);
+        rig_turn(r, l);
+        assert_int_equal(c->answers, 0); /* a majority has not said yet that this one leads */
+        rig_await(r, c);
+        assert_int_equal(c->result.code, MACHINE_DONE);
+        assert_true(c->result.deadline_ms >= until_ms + 3900);
+        until_ms = c->result.deadline_ms;
+    }
+    assert_int_equal(rig_batches(r, l), batches);
+    assert_int_equal(check(r, l, token), MACHINE_DONE);
+    /* Nobody renews it any more: one entry ends it. */
+    rig_run(r, 6000);
+    assert_int_equal(rig_batches(r, l), batches + 1);
+    assert_int_equal(check(r, l, token), MACHINE_NO);
+    struct rig_call *late = renew(r, l, token, 0);
+    rig_await(r, late);
+    assert_int_equal(late->result.code, MACHINE_NO);
+}
+
+/* All nodes have to know a new ttl, since one of them may lead next. */
+TEST_WITH(a_new_ttl_needs_an_entry, start_three, stop)
+{
+    struct rig *r = *state;
+    unsigned l = rig_leader(r);
+    uint64_t token = take(r, l, 5000)->result.token;
+    uint64_t batches = rig_batches(r, l);
+    struct rig_call *c = renew(r, l, token, 60000);
+    rig_await(r, c);
+    assert_int_equal(rig_batches(r, l), batches + 1);
+    rig_run(r, 30000);
+    assert_int_equal(check(r, l, token), MACHINE_DONE);
+}
+
+static void hold_all(struct rig *r, bool held)
+{
+    for (unsigned i = 1; i <= r->g.n; i++) {
+        r->g.held[i] = held;
+    }
+}
+
+/* It comes when the end of the lease is on its way, and hears what becomes of it. */
+TEST_WITH(a_renewal_waits_for_an_end_that_is_on_its_way, start_three, stop)
+{
+    struct rig *r = *state;
+    unsigned l = rig_leader(r);
+    uint64_t token = take(r, l, 5000)->result.token;
+    uint64_t batches = rig_batches(r, l);
+    while (rig_batches(r, l) == batches) {
+        rig_step(r);
+    }
+    hold_all(r, true); /* messages take a millisecond */
+    struct rig_call *c = renew(r, l, token, 0);
+    rig_run(r, 10);
+    assert_int_equal(c->answers, 0);
+    hold_all(r, false);
+    rig_await(r, c);
+    assert_int_equal(c->result.code, MACHINE_NO);
+}
+
+/* The end of a lease that is not committed is no end: the new leader gives the lease its full ttl,
+ * and with it whatever the former one has said. */
+TEST_WITH(a_new_leader_gives_each_lease_its_full_ttl, start_three, stop)
+{
+    struct rig *r = *state;
+    unsigned l = rig_leader(r);
+    uint64_t token = take(r, l, 5000)->result.token;
+    rig_run(r, 4900);
+    struct rig_call *c = renew(r, l, token, 0);
+    rig_await(r, c);
+    uint64_t renewed_at_ms = r->g.now_ms;
+    group_isolate(&r->g, l, true);
+    while (rig_leader(r) == l) {
+        rig_step(r);
+    }
+    unsigned next = rig_leader(r);
+    while (r->g.now_ms < renewed_at_ms + 4900) {
+        rig_step(r);
+    }
+    assert_int_equal(check(r, next, token), MACHINE_DONE);
+    c = renew(r, next, token, 0);
+    rig_await(r, c);
+    assert_int_equal(c->result.code, MACHINE_DONE);
+    /* The former leader has given the lease up meanwhile, and follows. */
+    group_isolate(&r->g, l, false);
+    rig_run(r, 4000);
+    assert_int_equal(check(r, next, token), MACHINE_DONE);
+    rig_run(r, 6000);
+    assert_int_equal(check(r, next, token), MACHINE_NO);
+}

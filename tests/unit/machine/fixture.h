@@ -33,6 +33,8 @@ void fixture_add(struct fixture *k, struct machine_command c);
 /* Seals what was added and returns its size. */
 size_t fixture_seal(struct fixture *k);
 /* Applies what was added; results as machine_apply wants them. */
+/* Adds the EXPIRE of each lease that is due at the clock; fixture_apply() does so. */
+void fixture_give_up(struct fixture *k);
 void fixture_apply(struct fixture *k, struct machine_result *results);
 
 /* One command in a batch of its own at the current clock. */
@@ -41,6 +43,7 @@ struct machine_result fixture_run(struct fixture *k, struct machine_command c);
 void fixture_tick(struct fixture *k, uint64_t clock_ms);
 /* Empty batches at the same clock until no work is left; returns how many. */
 unsigned fixture_drain(struct fixture *k);
+uint64_t fixture_next_deadline(struct fixture *k); /* of timers and leases */
 /* One with a term mark. */
 void fixture_mark(struct fixture *k, uint64_t clock_ms);
 

@@ -26,7 +26,7 @@ struct model_session {
     char name; /* of the lock, or the first of several, implicit only; else 0 */
     char label;
     uint32_t uid; /* of its user */
-    uint64_t ttl_ms, deadline_ms, lockdelay_ms, serial, renewals;
+    uint64_t ttl_ms, deadline_ms, lockdelay_ms, serial;
 };
 
 /* In use: held by somebody, or idle, which is neither held nor free. */

@@ -166,7 +166,6 @@ void model_renew(struct model *m, unsigned session, uint64_t ttl_ms, struct mach
     if (ttl_ms != 0) {
         s->ttl_ms = ttl_ms;
     }
-    s->renewals += s->leased;
     s->leased = true;
     s->deadline_ms = max_u64(s->deadline_ms, m->clock_ms + s->ttl_ms);
     r->deadline_ms = s->deadline_ms;

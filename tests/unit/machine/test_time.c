@@ -14,17 +14,17 @@ TEST_WITH(test_clock_never_goes_back, fixture_setup, fixture_teardown)
 TEST_WITH(test_lease_ends_after_its_deadline, fixture_setup, fixture_teardown)
 {
     struct fixture *k = *state;
-    assert_int_equal(machine_next_deadline(k->m), UINT64_MAX);
+    assert_int_equal(fixture_next_deadline(k), UINT64_MAX);
     fixture_run(k, cmd_acquire("L", "ann", 100));
     fixture_forget_events(k);
-    assert_int_equal(machine_next_deadline(k->m), 1101);
+    assert_int_equal(fixture_next_deadline(k), 1101);
     fixture_tick(k, 1100);
     fixture_expect_events(k, "");
     fixture_reload(k);
     assert_int_equal(fixture_query(k, cmd_held(MACHINE_OP_CHECK, "L", 1, 0)).code, MACHINE_DONE);
     fixture_tick(k, 1101);
     fixture_expect_events(k, "expired:deadline L ann token=1\n");
-    assert_int_equal(machine_next_deadline(k->m), UINT64_MAX);
+    assert_int_equal(fixture_next_deadline(k), UINT64_MAX);
     assert_int_equal(machine_min_live_token(k->m), 2);
 }
 
@@ -98,9 +98,9 @@ TEST_WITH(test_mark_lengthens_leases, fixture_setup, fixture_teardown)
     assert_int_equal(fixture_query(k, cmd_held(MACHINE_OP_CHECK, "L", 1, 0)).deadline_ms, 2100);
     assert_int_equal(fixture_query(k, cmd_held(MACHINE_OP_CHECK, "M", 2, 0)).deadline_ms, 7000);
     /* What is told about the next deadline may be early, never late. */
-    assert_true(machine_next_deadline(k->m) <= 2101);
+    assert_true(fixture_next_deadline(k) <= 2101);
     fixture_reload(k);
-    assert_int_equal(machine_next_deadline(k->m), 2101);
+    assert_int_equal(fixture_next_deadline(k), 2101);
     fixture_tick(k, 2100);
     fixture_expect_events(k, "");
     fixture_tick(k, 2101);
@@ -168,7 +168,7 @@ TEST_WITH(test_lock_delay, fixture_setup, fixture_teardown)
                              "session_ended:deadline ann*\n");
     assert_int_equal(fixture_run(k, cmd_acquire("M", "cid", 70)).code, MACHINE_HELD);
     assert_int_equal(fixture_run(k, cmd_wait("L", "cid", 70, 5000)).number, 2);
-    assert_int_equal(machine_next_deadline(k->m), 1402);
+    assert_int_equal(fixture_next_deadline(k), 1402);
     fixture_forget_events(k);
     fixture_reload(k);
     fixture_tick(k, 1401);

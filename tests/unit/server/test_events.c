@@ -1,6 +1,7 @@
 /* test_events.c: subscriptions and their messages: every frame in both protocols, order, ceilings,
  * subscribers whose buffers are full. Shares of a turn are in test_events_share.c. The events of
  * the last tests come from a real machine. */
+#include "../../lib/give_up.h"
 #include "events_rig.h"
 
 #include "base/turn.h"
@@ -639,8 +640,9 @@ static void run(struct log *l, const struct machine_command *c)
     if (c != NULL) {
         assert_int_equal(machine_command_encode(c, &b), 0);
     }
+    uint32_t ends = give_up_leases(l->m, l->timestamp_ms, &b, UINT32_MAX);
     assert_int_equal(fli_buf_reserve(&b, 8), 0);
-    struct machine_batch_header h = {.count = c != NULL,
+    struct machine_batch_header h = {.count = (c != NULL) + ends,
                                      .timestamp_ms = l->timestamp_ms,
                                      .term = 1,
                                      .sequence = ++l->sequence,
