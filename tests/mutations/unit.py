@@ -185,6 +185,4 @@ MUTANTS = [
      'clients of the simulation do not change theirs'),
     ('an entry forgets what the leader has promised', TIMERS, 's->later_ms = until_ms > deadline_ms ? (uint32_t)(until_ms - deadline_ms) : 0;', 's->later_ms = 0;',
      'machine/test_machine_leases', 'an entry renews for longer than what was promised'),
-    ('what a former leader gave up is never watched again', PROPOSER, '    machine_leases_take_back(fsm_machine(p->config.fsm));\n', '',
-     'consensus/test_consensus_proposer_reads', 'hardly any leader leads again while its lease lives'),
 ]
