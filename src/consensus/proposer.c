@@ -42,9 +42,9 @@ static bool leads(const struct proposer *p)
     return replica_role(p->replica) == REPLICA_LEADER;
 }
 
-static struct batch *first_batch(struct fli_list *list)
+struct batch *proposer_first_batch(const struct proposer *p)
 {
-    struct fli_list *first = fli_list_first(list);
+    struct fli_list *first = fli_list_first(&p->proposed);
     return first == NULL ? NULL : FLI_CONTAINER_OF(first, struct batch, link);
 }
 
@@ -129,7 +129,7 @@ void proposer_end_in_flight(struct proposer *p, struct batch *b)
 static void give_up_in_flight(struct proposer *p)
 {
     struct batch *b;
-    while ((b = first_batch(&p->proposed)) != NULL) {
+    while ((b = proposer_first_batch(p)) != NULL) {
         proposer_end_in_flight(p, b);
         give_up_batch(p, b);
         proposer_free_batch(b);

@@ -4,12 +4,6 @@
 #include "consensus/proposer_private.h"
 #include "machine/batch.h"
 
-static const struct batch *first_batch(const struct proposer *p)
-{
-    const struct fli_list *first = fli_list_first(&p->proposed);
-    return first == NULL ? NULL : FLI_CONTAINER_OF(first, struct batch, link);
-}
-
 /* When the lease has changed meanwhile, or is on its way out, the renewal goes behind that, with an
  * entry. */
 static void answer_renewal(struct proposer *p, struct node_ticket *t,
@@ -90,7 +84,8 @@ static void answer_reads(struct proposer *p)
 void proposer_answer_confirmed(struct proposer *p)
 {
     const struct batch *b = p->reads;
-    if (b != NULL && b == first_batch(p) && replica_round_confirmed(p->replica) >= b->round) {
+    if (b != NULL && b == proposer_first_batch(p) &&
+        replica_round_confirmed(p->replica) >= b->round) {
         answer_reads(p);
     }
 }

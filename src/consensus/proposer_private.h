@@ -34,6 +34,8 @@ struct proposer {
     struct proposer_stats stats;
 };
 
+/* The oldest batch that was proposed; NULL: none. */
+struct batch *proposer_first_batch(const struct proposer *p);
 void proposer_end_in_flight(struct proposer *p, struct batch *b);
 void proposer_free_batch(struct batch *b);
 

@@ -176,7 +176,7 @@ MUTANTS = [
     ('a learner confirms', ROUND, 'answers += s->role == CONFIGURATION_VOTER && says_yes;', 'answers += says_yes;', 'consensus/test_consensus_round', REPLACED),
     ('a question that is lost is not asked again', ROUND, 'r->now_ms - r->round.sent_ms >= r->config.heartbeat_ms', 'r->round.sent_ms == UINT64_MAX',
      'consensus/test_consensus_round', 'the next change of leader ends it'),
-    ('a query alone is answered without a round', 'src/consensus/proposer_answer.c', ' && replica_round_confirmed(p->replica) >= b->round', '', 'consensus/test_consensus_proposer_reads', REPLACED),
+    ('a query alone is answered without a round', 'src/consensus/proposer_answer.c', ' &&\n        replica_round_confirmed(p->replica) >= b->round', '', 'consensus/test_consensus_proposer_reads', REPLACED),
     ('a query is answered by what came behind it', 'src/consensus/proposer_answer.c', '    if (behind_reads) {\n        answer_reads(p);\n    }\n', '', 'consensus/test_consensus_proposer_reads',
      'clients of the simulation have one request on its way for each lock'),
     ('a renewal is answered while the end of its lease is on its way', 'src/machine/machine.c', ' || lease->place != LEASE_WATCHED', '',
@@ -185,4 +185,6 @@ MUTANTS = [
      'clients of the simulation do not change theirs'),
     ('an entry forgets what the leader has promised', TIMERS, 's->later_ms = until_ms > deadline_ms ? (uint32_t)(until_ms - deadline_ms) : 0;', 's->later_ms = 0;',
      'machine/test_machine_leases', 'an entry renews for longer than what was promised'),
+    ('what a former leader gave up is never watched again', PROPOSER, '    machine_leases_take_back(fsm_machine(p->config.fsm));\n', '',
+     'consensus/test_consensus_proposer_reads', 'hardly any leader leads again while its lease lives'),
 ]

@@ -291,3 +291,33 @@ TEST_WITH(a_new_leader_gives_each_lease_its_full_ttl, start_three, stop)
     rig_run(r, 6000);
     assert_int_equal(check(r, next, token), MACHINE_NO);
 }
+
+/* A leader gives a lease up, and is replaced before that is committed. When it leads again it
+ * watches the lease as any other, and ends it. */
+TEST_WITH(what_a_former_leader_gave_up_is_watched_again, start_three, stop)
+{
+    struct rig *r = *state;
+    unsigned l = rig_leader(r);
+    uint64_t token = take(r, l, 5000)->result.token;
+    uint64_t batches = rig_batches(r, l);
+    rig_run(r, 4900);
+    assert_int_equal(rig_batches(r, l), batches);
+    group_isolate(&r->g, l, true);
+    struct machine *m = fsm_machine(r->nodes[l].server->fsm);
+    struct machine_command end;
+    assert_true(machine_lease_give_up(m, machine_clock(m) + 60000, &end));
+    while (rig_leader(r) == l) {
+        rig_step(r);
+    }
+    unsigned next = rig_leader(r);
+    group_isolate(&r->g, l, false);
+    rig_run(r, 1000);
+    assert_int_equal(check(r, next, token), MACHINE_DONE);
+    assert_int_equal(replica_transfer(group_replica(&r->g, next), r->g.now_ms, l + 1), 0);
+    while (rig_leader(r) != l) {
+        rig_step(r);
+    }
+    assert_int_equal(check(r, l, token), MACHINE_DONE);
+    rig_run(r, 6000);
+    assert_int_equal(check(r, l, token), MACHINE_NO);
+}
