@@ -21,11 +21,27 @@ USER = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>user</groupId><artifactId>user</artifactId><version>1</version>
   <repositories><repository><id>published</id><url>file://%s</url></repository></repositories>
+  %s
   <dependencies>
-    <dependency><groupId>io.github.fencelock</groupId><artifactId>fencelock-jdbc</artifactId><version>0.1.0</version></dependency>
+    %s
     <dependency><groupId>org.postgresql</groupId><artifactId>postgresql</artifactId><version>42.7.8</version></dependency>
   </dependencies>
 </project>
+"""
+
+
+DEPENDENCY = '<dependency><groupId>io.github.fencelock</groupId><artifactId>%s</artifactId><version>0.1.0</version></dependency>'
+
+BOOT = """<dependencyManagement><dependencies><dependency><groupId>org.springframework.boot</groupId><artifactId>spring-boot-dependencies</artifactId>
+  <version>3.5.7</version><type>pom</type><scope>import</scope></dependency></dependencies></dependencyManagement>"""
+
+EVERY = """class Every {
+    Object[] made(io.github.fencelock.Fencelock locks) {
+        return new Object[] {new io.github.fencelock.shedlock.FencelockLockProvider(locks), new io.github.fencelock.spring.FencelockAutoConfiguration(),
+            new io.github.fencelock.quartz.FencelockJobFactory(locks, java.time.Duration.ZERO), io.github.fencelock.jdbc.Fence.class,
+            new io.github.fencelock.integration.FencelockLockRegistry(locks, ""), io.github.fencelock.test.FencelockServer.class};
+    }
+}
 """
 
 
@@ -102,11 +118,18 @@ class JavaProbe:
         return [*self.argv[:-1], 'Fences']
 
     def frameworks(self, scratch, database):
-        """The tests of the modules for ShedLock and Spring, each with its framework: the command, where it runs, and its environment."""
+        """The tests of the modules for ShedLock, Spring and Quartz, each with its framework: the command, where it runs, and its environment.
+        Before, a project that has nothing yet gets the jars of all modules from a repository and compiles with them."""
         copy = os.path.join(scratch, 'driver')
         shutil.copytree(self.driver, copy, ignore=shutil.ignore_patterns('target'))
         if subprocess.run([*self.maven, 'test-compile'], cwd=copy).returncode != 0:
             return None
+        lib, every = self.publish(scratch), os.path.join(scratch, 'Every.java')
+        with open(every, 'w', encoding='utf-8') as f:
+            f.write(EVERY)
+        self.compile([every], os.path.join(scratch, 'classes'), lib)
+        sources = glob.glob(os.path.join(self.driver, '*/src/main/java/**/*.java'), recursive=True)
+        subprocess.run(self.pages(scratch, sources, lib), check=True)
         return [*self.maven, 'test'], copy, {'FENCELOCK_TEST_POSTGRES': self.database(database)}
 
     @staticmethod
@@ -114,37 +137,36 @@ class JavaProbe:
         """The address of libpq as one of JDBC, which cannot use a socket's path."""
         return 'jdbc:postgresql://127.0.0.1:%s/postgres?user=postgres' % re.search(r'port=(\d+)', url)[1]
 
-    def publish(self, scratch):
-        """The jars, as a repository has them; and a user's project, with a local repository that has nothing yet. Gives its class path."""
-        copy, published, user = (os.path.join(scratch, name) for name in ('driver', 'published', 'user'))
-        shutil.copytree(self.driver, copy, ignore=shutil.ignore_patterns('target'))
-        subprocess.run([*self.maven, '-o', '-f', copy, 'package', '-DskipTests', '-Dmaven.test.skip=true', '-pl', ','.join(self.plain)], check=True)
-        for artifact in ('', *self.plain):
-            name = (artifact or 'fencelock-parent') + '-0.1.0'
-            place = os.path.join(published, 'io/github/fencelock', artifact or 'fencelock-parent', '0.1.0')
-            os.makedirs(place)
-            shutil.copy(os.path.join(copy, artifact, 'pom.xml'), os.path.join(place, name + '.pom'))
-            if artifact:
-                shutil.copy(os.path.join(copy, artifact, 'target', name + '.jar'), place)
+    def publish(self, scratch, *modules):
+        """The jars of these modules or of all, in a repository; and a user's project, with a local repository that has nothing yet. Gives its
+        class path."""
+        published, user = (os.path.join(scratch, name) for name in ('published', 'user'))
+        subprocess.run([os.path.join(self.driver, 'package'), published, *modules], env=dict(os.environ, MAVEN_ARGS='--offline'), check=True)
         os.makedirs(user)
-        for name, text in (('pom.xml', USER % published), ('settings.xml', SETTINGS % os.path.expanduser('~/.m2/repository'))):
+        found = [m for m in os.listdir(os.path.join(published, 'io/github/fencelock')) if m != 'fencelock-parent']
+        project = USER % (published, '' if modules else BOOT, ''.join(DEPENDENCY % m for m in found))
+        for name, text in (('pom.xml', project), ('settings.xml', SETTINGS % os.path.expanduser('~/.m2/repository'))):
             with open(os.path.join(user, name), 'w', encoding='utf-8') as f:
                 f.write(text)
         subprocess.run([*self.maven, '-f', user, '-s', os.path.join(user, 'settings.xml'), '-Dmaven.repo.local=' + os.path.join(scratch, 'm2'),
                         'dependency:copy-dependencies', '-DoutputDirectory=lib'], check=True)
         return os.path.join(user, 'lib', '*')
 
+    @staticmethod
+    def pages(scratch, sources, cp):
+        """The command that makes the pages of the API."""
+        return ['javadoc', '-quiet', '-Xdoclint:all', '-Werror', '--release', '17', '-cp', cp, '-d', os.path.join(scratch, 'pages'), *sources]
+
     def package(self, scratch, url):
         """The pages of the API; that the jars work is seen by test_the_page, which takes them from a repository."""
-        yield ['javadoc', '-quiet', '-Xdoclint:all', '-Werror', '--release', '17', '-cp', os.path.join(self.jars, '*'), '-d', os.path.join(scratch, 'pages'),
-               *self.sources()], {}
+        yield self.pages(scratch, self.sources(), os.path.join(self.jars, '*')), {}
 
     def page(self, scratch):
         """The program of src/drivers/java/README.md as it stands there, with the jars from a repository; its other blocks are compiled."""
         with open(os.path.join(ROOT, 'src/drivers/java/README.md'), encoding='utf-8') as f:
             blocks = re.findall(r'^```java\n(.*?)^```', f.read(), re.M | re.S)
         assert len(blocks[0].splitlines()) <= 15 and len(blocks) > 1
-        lib, classes = self.publish(scratch), os.path.join(scratch, 'classes')
+        lib, classes = self.publish(scratch, *self.plain), os.path.join(scratch, 'classes')
         with open(os.path.join(scratch, 'Add.java'), 'w', encoding='utf-8') as f:
             f.write(blocks[0])
         imports, rest = ''.join(re.findall(r'^import .*\n', blocks[0], re.M)), ''.join('{\n%s}\n' % b for b in blocks[1:])

@@ -133,7 +133,11 @@ public final class Lease implements AutoCloseable {
         }
     }
 
-    private synchronized void interruptNoMore() {
+    /**
+     * The end of {@link #interruptOnLoss}, for a lease that is held for longer than its work lasts. In the thread of the work it takes back
+     * an interrupt that is late.
+     */
+    public synchronized void interruptNoMore() {
         if (interrupted && interrupts == Thread.currentThread()) {
             Thread.interrupted();
         }
