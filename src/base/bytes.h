@@ -45,6 +45,13 @@ uint32_t fli_crc32c(uint32_t crc, const void *data, size_t len);
 /* Whole string is a decimal number, digits only, no sign, no leading blanks, at most `max`. */
 bool fli_parse_u64(const void *text, size_t len, uint64_t max, uint64_t *ret);
 
+/* The value of a hex digit in either case; -1: it is none. */
+static inline int fli_hex_digit(uint8_t c)
+{
+    uint8_t letter = c | 0x20;
+    return c >= '0' && c <= '9' ? c - '0' : letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
+}
+
 /* Parses "1500", "1500ms", "5s", "2m", "1h". False for anything else, and for what does not fit. */
 bool fli_parse_duration(const char *text, uint64_t *ret_ms);
 

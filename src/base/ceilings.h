@@ -152,7 +152,6 @@
  *   server/info.h: INFO_TEXT_MAX
  *   server/page_state.c: PAYLOAD_MAX
  *   server/parked.h: PARKED_SPARE_MAX
- *   server/frontdoor_open.c: ALIASES_SIZE_MAX
  *   server/render.h: RENDER_ADDRESS_MAX
  *   server/server.c: PIPELINE_MAX SUBSCRIBER_UNSENT_MAX
  *   snapshot/file.h: SNAPSHOT_CONF_MAX

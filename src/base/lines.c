@@ -45,3 +45,22 @@ int fli_line_first(const char *path, char *room, size_t size, char *why, size_t 
                    path, size - 1, reason != NULL ? reason : "it is empty");
     return FL_EINVAL;
 }
+
+int fli_file_read(const char *path, uint8_t *room, size_t size, size_t *ret_len, char *why,
+                  size_t why_size)
+{
+    FILE *f = fopen(path, "re");
+    size_t len = f == NULL ? 0 : fread(room, 1, size, f);
+    bool longer = f != NULL && len == size && getc(f) != EOF;
+    bool failed = f == NULL || ferror(f) != 0;
+    if (failed) {
+        (void)snprintf(why, why_size, "cannot read %.512s: %s", path, strerror(errno));
+    } else if (longer) {
+        (void)snprintf(why, why_size, "%.512s is longer than %zu bytes", path, size);
+    }
+    if (f != NULL) {
+        (void)fclose(f);
+    }
+    *ret_len = len;
+    return failed || longer ? FL_EINVAL : 0;
+}

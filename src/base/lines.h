@@ -17,4 +17,8 @@ int fli_line_read(FILE *f, char *room, size_t size, size_t *ret_len,
 int fli_line_first(const char *path, char *room, size_t size, char *why,
                    size_t why_size) FLI_MUST_USE;
 
+/* A whole file of at most `size` bytes. 0; or FL_EINVAL, and why. */
+int fli_file_read(const char *path, uint8_t *room, size_t size, size_t *ret_len, char *why,
+                  size_t why_size) FLI_MUST_USE;
+
 #endif

@@ -1,14 +1,15 @@
 /* fencelock_cmd_frontdoor.c: `fencelock frontdoor check`: watches a live Redis through MONITOR for
- * a while, and says which of its commands and scripts the front door would serve. Changes nothing
- * there. */
+ * a while, and says which of its commands and scripts the front door would serve. It sends the
+ * first of each kind to a lock machine of its own (frontdoor_trial.h). Changes nothing there. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/lines.h"
+#include "cli/frontdoor_trial.h"
 #include "cli/redlock_args.h"
 #include "client/nodes.h"
-#include "frontdoor/monitor.h"
 #include "link/link.h"
 #include "machine/glob.h"
 
@@ -19,6 +20,7 @@
 
 struct kind {
     struct frontdoor_verdict verdict;
+    struct cli_frontdoor_trial trial; /* holds, and saw nothing, when there was nothing to try */
     uint64_t times;
     char key[FL_NAME_MAX + 1]; /* an example of the keys */
     size_t key_len;
@@ -28,7 +30,7 @@ struct check {
     const struct cli_args *a;
     struct frontdoor_context context;
     struct fli_slice match; /* only keys that match; empty: all */
-    uint64_t seen, served, left_out;
+    uint64_t seen, served, left_out, broken;
     uint64_t keyless; /* refused, and of no key, so that --match cannot tell whose they are */
     size_t n;
     struct kind kinds[KINDS_MAX];
@@ -36,7 +38,19 @@ struct check {
 
 /* ---- counting -------------------------------------------------------------------------------- */
 
-static void count(struct check *k, const struct frontdoor_verdict *v, struct fli_slice key)
+static void try_first(struct check *k, const struct frontdoor_monitored *m, struct kind *to)
+{
+    if (!to->verdict.served || !cli_frontdoor_try(&k->context, m, &to->trial)) {
+        to->trial = (struct cli_frontdoor_trial){.holds = true};
+    }
+    if (!to->trial.holds) {
+        k->broken++;
+        memcpy(to->verdict.why, to->trial.why, sizeof to->trial.why);
+    }
+}
+
+static void count(struct check *k, const struct frontdoor_monitored *m,
+                  const struct frontdoor_verdict *v, struct fli_slice key)
 {
     size_t i = 0;
     while (i < k->n && (strcmp(k->kinds[i].verdict.what, v->what) != 0 ||
@@ -51,6 +65,7 @@ static void count(struct check *k, const struct frontdoor_verdict *v, struct fli
     if (i == k->n) {
         k->n++;
         to->verdict = *v;
+        try_first(k, m, to);
         to->key_len = key.len < FL_NAME_MAX ? key.len : FL_NAME_MAX;
         if (to->key_len > 0) {
             memcpy(to->key, key.data, to->key_len);
@@ -75,7 +90,7 @@ static void count_line(struct check *k, struct fli_slice line)
             k->keyless += keyless;
             k->seen++;
             k->served += v.served;
-            count(k, &v, key);
+            count(k, &m, &v, key);
         }
     }
     free(room);
@@ -177,8 +192,15 @@ static void list_commands(struct fli_json *json, const struct check *k, bool col
         cli_list_u64(&l, "times", "TIMES", CLI_PLAIN, one->times);
         cli_list_bool(&l, "served", served);
         cli_list_text(&l, NULL, "SERVED", served ? CLI_GREEN : CLI_RED, served ? "yes" : "no");
+        bool holds = one->trial.holds;
+        cli_list_bool(&l, "holds", holds);
+        cli_list_text(&l, NULL, "HOLDS", holds ? CLI_GREEN : CLI_RED,
+                      !served ? ""
+                      : holds ? "yes"
+                              : "no");
         cli_list_bytes(&l, "key", "A KEY", CLI_DIM, (struct fl_bytes){one->key, one->key_len});
         cli_list_text(&l, "why", "WHY NOT", CLI_PLAIN, one->verdict.why);
+        cli_list_text(&l, "saw", "TRIED WITH", CLI_DIM, one->trial.saw);
     }
     cli_list_end(&l, stdout, colours);
 }
@@ -190,6 +212,7 @@ static void print_json(const struct check *k)
     fli_json_u64(&j, "served", k->served);
     fli_json_u64(&j, "left_out", k->left_out);
     fli_json_u64(&j, "keyless", k->keyless);
+    fli_json_u64(&j, "broken", k->broken);
     list_commands(&j, k, false);
     cli_json_print(&j, stdout);
 }
@@ -215,7 +238,7 @@ static int report(struct check *k)
                      "--match leaves out",
                      (unsigned long long)k->keyless, k->keyless == 1 ? " has" : "s have");
     }
-    return k->seen > 0 && k->served == k->seen ? CLI_EXIT_DONE : CLI_EXIT_NO;
+    return k->seen > 0 && k->served == k->seen && k->broken == 0 ? CLI_EXIT_DONE : CLI_EXIT_NO;
 }
 
 static int run(struct check *k, const struct fli_node *at, const struct cli_redlock_options *o,
@@ -233,6 +256,28 @@ static int run(struct check *k, const struct fli_node *at, const struct cli_redl
               watch(k, &link, duration_ms, errmsg, sizeof errmsg);
     fli_link_close(&link);
     return ok ? report(k) : cli_fail(k->a, FL_ENOCONN, errmsg, NULL, NULL);
+}
+
+/* Reads the file of aliases, if there is one. An exit code. */
+static int read_aliases(struct check *k)
+{
+    char why[FRONTDOOR_ERRMSG_SIZE + 64];
+    const char *path = k->a->text[CLI_OPT_ALIASES];
+    size_t len = 0;
+    if (!cli_has(k->a, CLI_OPT_ALIASES)) {
+        return 0;
+    }
+    uint8_t *text = fli_xmalloc(FRONTDOOR_ALIASES_SIZE_MAX);
+    int rc = fli_file_read(path, text, FRONTDOOR_ALIASES_SIZE_MAX, &len, why, sizeof why);
+    if (rc == 0) {
+        rc = frontdoor_scripts_alias(k->context.scripts, (struct fli_slice){text, len}, why,
+                                     sizeof why);
+    }
+    free(text);
+    if (rc != 0) {
+        cli_complain("--front-door-aliases: %s", why);
+    }
+    return rc != 0 ? CLI_EXIT_USAGE : 0;
 }
 
 int cli_run_frontdoor_check(const struct cli_args *a)
@@ -263,7 +308,8 @@ int cli_run_frontdoor_check(const struct cli_args *a)
     }
     code = CLI_EXIT_UNKNOWN;
     if (frontdoor_scripts_create(&k->context.scripts) == 0) {
-        code = run(k, &at, &o, duration_ms);
+        code = read_aliases(k);
+        code = code != 0 ? code : run(k, &at, &o, duration_ms);
     }
     frontdoor_scripts_destroy(k->context.scripts);
     free(k);

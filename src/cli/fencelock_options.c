@@ -119,6 +119,8 @@ static const struct fli_option options[CLI_OPTIONS] = {
                      .help = "draw the first run into this file"},
     [CLI_OPT_DURATION] = {"duration", FLI_OPTION_TIME, "TIME",
                           .help = "watch for this long (default 10s)"},
+    [CLI_OPT_ALIASES] = {"front-door-aliases", FLI_OPTION_POINTER, "FILE",
+                         .help = "the forms of further scripts, as fencelockd will have them"},
     [CLI_OPT_TIMEOUT] = {"timeout", FLI_OPTION_TIME, "TIME",
                          .help = "time limit beyond --wait (default 5s; cluster: 10s)",
                          OR_VARIABLE},

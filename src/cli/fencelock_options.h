@@ -77,6 +77,7 @@ enum cli_option {
     CLI_OPT_RUNS,
     CLI_OPT_SVG,
     CLI_OPT_DURATION,
+    CLI_OPT_ALIASES,
     CLI_OPT_VERIFY,
     CLI_OPT_KEEP,
     CLI_OPT_REPLACE,

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
+
 static const char plain_scheme[] = "fencelock://";
 static const char tls_scheme[] = "fencelocks://";
 
@@ -20,15 +22,6 @@ static int wrong(char *errmsg, size_t errmsg_size, const char *why)
     return FL_EINVAL;
 }
 
-static int hex_of(char c)
-{
-    if (c >= '0' && c <= '9') {
-        return c - '0';
-    }
-    char lower = (char)(c | 0x20);
-    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-}
-
 /* Decodes len bytes into room, which ends with a zero byte. False: a % without two hex digits, a
  * zero byte, no byte at all, or too many. */
 static bool decode(const char *text, size_t len, char *room, size_t room_size)
@@ -37,8 +30,8 @@ static bool decode(const char *text, size_t len, char *room, size_t room_size)
     for (size_t i = 0; i < len; i++) {
         char c = text[i];
         if (c == '%') {
-            int high = len - i > 2 ? hex_of(text[i + 1]) : -1;
-            int low = len - i > 2 ? hex_of(text[i + 2]) : -1;
+            int high = len - i > 2 ? fli_hex_digit((uint8_t)text[i + 1]) : -1;
+            int low = len - i > 2 ? fli_hex_digit((uint8_t)text[i + 2]) : -1;
             if (high < 0 || low < 0) {
                 return false;
             }

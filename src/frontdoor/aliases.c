@@ -45,7 +45,7 @@ static int wrong_form(struct reader *r)
 
 static int read_line(struct reader *r, const uint8_t *p, const uint8_t *end)
 {
-    uint8_t sha1[FRONTDOOR_SHA1_SIZE];
+    uint8_t sha1[FLI_SHA1_SIZE];
     struct fli_slice line =
         trim(p, (const uint8_t *)fli_comment_of((const char *)p, (const char *)end));
     if (line.len == 0) {
@@ -55,7 +55,7 @@ static int read_line(struct reader *r, const uint8_t *p, const uint8_t *end)
     if (equals == NULL) {
         return wrong(r, "write `sha1 = form`");
     }
-    if (!frontdoor_sha1_parse(trim(line.data, equals), sha1)) {
+    if (!fli_sha1_parse(trim(line.data, equals), sha1)) {
         return wrong(r, "write the SHA-1 of a script, 40 hex digits, in front of =");
     }
     const struct frontdoor_form *form = frontdoor_form_find(trim(equals + 1, line.data + line.len));

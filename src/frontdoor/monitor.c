@@ -5,16 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "frontdoor/signals.h"
-
-static int hex(uint8_t c)
-{
-    if (c >= '0' && c <= '9') {
-        return c - '0';
-    }
-    c = c >= 'A' && c <= 'F' ? (uint8_t)(c + ('a' - 'A')) : c;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
 
 /* Reads what follows a backslash. NULL when it is no valid escape. */
 static const uint8_t *read_escape(const uint8_t *p, const uint8_t *end, uint8_t *ret)
@@ -24,8 +16,8 @@ static const uint8_t *read_escape(const uint8_t *p, const uint8_t *end, uint8_t 
     if (p == end) {
         return NULL;
     }
-    if (*p == 'x' && end - p >= 3 && hex(p[1]) >= 0 && hex(p[2]) >= 0) {
-        *ret = (uint8_t)(hex(p[1]) << 4 | hex(p[2]));
+    if (*p == 'x' && end - p >= 3 && fli_hex_digit(p[1]) >= 0 && fli_hex_digit(p[2]) >= 0) {
+        *ret = (uint8_t)(fli_hex_digit(p[1]) << 4 | fli_hex_digit(p[2]));
         return p + 3;
     }
     const char *at = *p == '\0' ? NULL : strchr(letters, *p);
@@ -101,18 +93,18 @@ struct fli_slice frontdoor_monitor_key(const struct frontdoor_monitored *m)
 static void name_script(const struct frontdoor_context *c, const struct frontdoor_monitored *m,
                         struct frontdoor_verdict *ret)
 {
-    uint8_t sha1[FRONTDOOR_SHA1_SIZE];
-    char text[FRONTDOOR_SHA1_HEX + 1] = "";
+    uint8_t sha1[FLI_SHA1_SIZE];
+    char text[FLI_SHA1_HEX + 1] = "";
     const struct frontdoor_form *f = NULL;
     bool named = true;
     if (frontdoor_is_word(m->words[0], "EVAL")) {
         f = frontdoor_scripts_load(c->scripts, m->words[1], sha1);
     } else {
-        named = frontdoor_sha1_parse(m->words[1], sha1);
+        named = fli_sha1_parse(m->words[1], sha1);
         f = named ? frontdoor_scripts_find(c->scripts, sha1) : NULL;
     }
     if (named) {
-        frontdoor_sha1_text(sha1, text);
+        fli_sha1_text(sha1, text);
     }
     (void)snprintf(ret->what, sizeof ret->what, "script %s", f != NULL ? f->name : text);
 }
@@ -126,11 +118,11 @@ static void check_keys(const struct frontdoor_context *c, const struct fli_comma
         name_script(c, m, ret);
     }
     if (command->id == FLI_CMD_SCRIPT_LOAD) {
-        uint8_t sha1[FRONTDOOR_SHA1_SIZE];
+        uint8_t sha1[FLI_SHA1_SIZE];
         ret->served = frontdoor_scripts_load(c->scripts, m->words[words], sha1) != NULL;
         if (!ret->served) {
-            char text[FRONTDOOR_SHA1_HEX + 1];
-            frontdoor_sha1_text(sha1, text);
+            char text[FLI_SHA1_HEX + 1];
+            fli_sha1_text(sha1, text);
             (void)snprintf(ret->why, sizeof ret->why, "script %s is none of those that are served",
                            text);
         }

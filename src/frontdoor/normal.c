@@ -16,7 +16,7 @@ enum kind {
 #define WORD_MAX 12u  /* longer than every word of a command */
 
 struct stream {
-    struct frontdoor_sha1 sha1;
+    struct fli_sha1 sha1;
     char *out; /* NULL: only the hash is needed */
     size_t size, len;
 };
@@ -44,7 +44,7 @@ static void print(struct stream *s, const uint8_t *data, size_t len)
 static void begin_token(struct stream *s, enum kind kind)
 {
     uint8_t byte = (uint8_t)kind;
-    frontdoor_sha1_add(&s->sha1, &byte, 1);
+    fli_sha1_add(&s->sha1, &byte, 1);
     print(s,
           (const uint8_t *)(kind == KIND_STRING ? "'"
                             : kind == KIND_RAW  ? "\\'"
@@ -56,14 +56,14 @@ static void begin_token(struct stream *s, enum kind kind)
 
 static void add_bytes(struct stream *s, const uint8_t *data, size_t len)
 {
-    frontdoor_sha1_add(&s->sha1, data, len);
+    fli_sha1_add(&s->sha1, data, len);
     print(s, data, len);
 }
 
 static void end_token(struct stream *s)
 {
     uint8_t zero = 0;
-    frontdoor_sha1_add(&s->sha1, &zero, 1);
+    fli_sha1_add(&s->sha1, &zero, 1);
     print(s, (const uint8_t *)"\n", 1);
 }
 
@@ -355,12 +355,12 @@ static bool scan_all(struct fli_slice text, struct stream *to)
     return false;
 }
 
-bool frontdoor_normal(struct fli_slice text, uint8_t out[FRONTDOOR_SHA1_SIZE])
+bool frontdoor_normal(struct fli_slice text, uint8_t out[FLI_SHA1_SIZE])
 {
     struct stream s = {.out = NULL};
-    frontdoor_sha1_init(&s.sha1);
+    fli_sha1_init(&s.sha1);
     bool ok = scan_all(text, &s);
-    frontdoor_sha1_end(&s.sha1, out);
+    fli_sha1_end(&s.sha1, out);
     return ok;
 }
 
@@ -368,7 +368,7 @@ bool frontdoor_normal_print(struct fli_slice text, char *out, size_t size)
 {
     FLI_ASSERT(size > 0);
     struct stream s = {.out = out, .size = size};
-    frontdoor_sha1_init(&s.sha1);
+    fli_sha1_init(&s.sha1);
     bool ok = scan_all(text, &s);
     out[s.len] = '\0';
     return ok;

@@ -7,11 +7,11 @@
 #ifndef FRONTDOOR_NORMAL_H
 #define FRONTDOOR_NORMAL_H
 
-#include "frontdoor/sha1.h"
+#include "base/sha1.h"
 
 /* False when this cannot read the text as Lua: a string or comment without end, or a character that
  * Lua does not have. */
-bool frontdoor_normal(struct fli_slice text, uint8_t out[FRONTDOOR_SHA1_SIZE]) FLI_MUST_USE;
+bool frontdoor_normal(struct fli_slice text, uint8_t out[FLI_SHA1_SIZE]) FLI_MUST_USE;
 
 /* Writes the tokens as text, one per line, for people and tests: at most `size` bytes,
  * terminated. */

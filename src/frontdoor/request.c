@@ -234,10 +234,10 @@ static int parse_set(struct parse *p, const struct fli_slice *args, unsigned n)
 
 /* ---- scripts --------------------------------------------------------------------------------- */
 
-static int unknown_script(struct parse *p, const uint8_t sha1[FRONTDOOR_SHA1_SIZE])
+static int unknown_script(struct parse *p, const uint8_t sha1[FLI_SHA1_SIZE])
 {
-    char text[FRONTDOOR_SHA1_HEX + 1];
-    frontdoor_sha1_text(sha1, text);
+    char text[FLI_SHA1_HEX + 1];
+    fli_sha1_text(sha1, text);
     return wrong(p,
                  "script %s is none of those that are served, and none is run here. If it does "
                  "what one of the forms in docs/FRONTDOOR.md does, put the line `%s = FORM` into "
@@ -248,13 +248,12 @@ static int unknown_script(struct parse *p, const uint8_t sha1[FRONTDOOR_SHA1_SIZ
 static int find_script(struct parse *p, enum fli_command_id id, struct fli_slice given,
                        const struct frontdoor_form **ret)
 {
-    uint8_t sha1[FRONTDOOR_SHA1_SIZE];
+    uint8_t sha1[FLI_SHA1_SIZE];
     if (id == FLI_CMD_EVAL) {
         *ret = frontdoor_scripts_load(p->context->scripts, given, sha1);
         return *ret != NULL ? 0 : unknown_script(p, sha1);
     }
-    *ret = frontdoor_sha1_parse(given, sha1) ? frontdoor_scripts_find(p->context->scripts, sha1)
-                                             : NULL;
+    *ret = fli_sha1_parse(given, sha1) ? frontdoor_scripts_find(p->context->scripts, sha1) : NULL;
     if (*ret == NULL) {
         (void)wrong(p, "No matching script. Please use EVAL.");
         return FL_ENOTFOUND;
@@ -371,7 +370,7 @@ static int parse_eval(struct parse *p, enum fli_command_id id, const struct fli_
     }
     if (f->latch_key > 0) {
         const struct fli_slice *latch = &args[1 + f->latch_key];
-        frontdoor_sha1_of(latch->data, latch->len, p->r->latch);
+        fli_sha1_of(latch->data, latch->len, p->r->latch);
         p->r->has_latch = true;
     }
     rc = take_keys(p, args + 2, f->first_key ? 1 : (unsigned)keys);
@@ -571,22 +570,22 @@ bool frontdoor_is_local(enum fli_command_id id)
 
 static int load(struct frontdoor_scripts *scripts, struct fli_slice text, struct fli_buf *out)
 {
-    uint8_t sha1[FRONTDOOR_SHA1_SIZE];
-    char hex[FRONTDOOR_SHA1_HEX + 1];
+    uint8_t sha1[FLI_SHA1_SIZE];
+    char hex[FLI_SHA1_HEX + 1];
     char errmsg[FRONTDOOR_ERRMSG_SIZE];
     struct parse p = {.errmsg = errmsg};
     if (frontdoor_scripts_load(scripts, text, sha1) == NULL) {
         (void)unknown_script(&p, sha1);
         return fli_resp_error(out, "ERR", "%s", errmsg);
     }
-    frontdoor_sha1_text(sha1, hex);
+    fli_sha1_text(sha1, hex);
     return fli_resp_text(out, hex);
 }
 
 int frontdoor_local(struct frontdoor_scripts *scripts, enum fli_command_id id,
                     const struct fli_slice *args, unsigned n, struct fli_buf *out)
 {
-    uint8_t sha1[FRONTDOOR_SHA1_SIZE];
+    uint8_t sha1[FLI_SHA1_SIZE];
     if (id == FLI_CMD_SCRIPT_LOAD) {
         return load(scripts, args[0], out);
     }
@@ -596,8 +595,7 @@ int frontdoor_local(struct frontdoor_scripts *scripts, enum fli_command_id id,
     }
     int rc = fli_resp_array(out, n);
     for (unsigned i = 0; rc == 0 && i < n; i++) {
-        bool known =
-            frontdoor_sha1_parse(args[i], sha1) && frontdoor_scripts_find(scripts, sha1) != NULL;
+        bool known = fli_sha1_parse(args[i], sha1) && frontdoor_scripts_find(scripts, sha1) != NULL;
         rc = fli_resp_int(out, known);
     }
     return rc;

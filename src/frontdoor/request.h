@@ -19,8 +19,8 @@ struct frontdoor_request {
     bool fetches;               /* one key: when another value has it, that value is asked for */
     const struct fli_slice *each_keys, *each_values; /* a form of `each`: keys[0] is the first */
     bool has_latch;
-    uint8_t latch[FRONTDOOR_SHA1_SIZE]; /* identifies a release when it is sent again */
-    uint64_t keep_ms;                   /* how long a release is remembered */
+    uint8_t latch[FLI_SHA1_SIZE]; /* identifies a release when it is sent again */
+    uint64_t keep_ms;             /* how long a release is remembered */
     struct frontdoor_answers answers;
 };
 

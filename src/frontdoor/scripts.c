@@ -7,7 +7,7 @@
 #include "frontdoor/normal.h"
 
 struct entry {
-    uint8_t sha1[FRONTDOOR_SHA1_SIZE];
+    uint8_t sha1[FLI_SHA1_SIZE];
     const struct frontdoor_form *form;
 };
 
@@ -22,15 +22,14 @@ struct frontdoor_scripts {
 
 static int compare(const void *a, const void *b)
 {
-    return memcmp(((const struct entry *)a)->sha1, ((const struct entry *)b)->sha1,
-                  FRONTDOOR_SHA1_SIZE);
+    return memcmp(((const struct entry *)a)->sha1, ((const struct entry *)b)->sha1, FLI_SHA1_SIZE);
 }
 
 static const struct frontdoor_form *find(const struct entry *list, size_t n,
-                                         const uint8_t sha1[FRONTDOOR_SHA1_SIZE])
+                                         const uint8_t sha1[FLI_SHA1_SIZE])
 {
     struct entry key = {.form = NULL};
-    memcpy(key.sha1, sha1, FRONTDOOR_SHA1_SIZE);
+    memcpy(key.sha1, sha1, FLI_SHA1_SIZE);
     const struct entry *e = n == 0 ? NULL : bsearch(&key, list, n, sizeof key, compare);
     return e == NULL ? NULL : e->form;
 }
@@ -45,7 +44,7 @@ static size_t add_known(struct entry *list, size_t n, const struct frontdoor_kno
 {
     FLI_ASSERT(n + len <= KNOWN_MAX);
     for (size_t i = 0; i < len; i++) {
-        bool ok = frontdoor_sha1_parse(slice(known[i].sha1), list[n].sha1);
+        bool ok = fli_sha1_parse(slice(known[i].sha1), list[n].sha1);
         list[n].form = frontdoor_form_find(slice(known[i].form));
         FLI_ASSERT(ok && list[n].form != NULL);
         n++;
@@ -86,22 +85,22 @@ void frontdoor_scripts_destroy(struct frontdoor_scripts *s)
 }
 
 const struct frontdoor_form *frontdoor_scripts_find(const struct frontdoor_scripts *s,
-                                                    const uint8_t sha1[FRONTDOOR_SHA1_SIZE])
+                                                    const uint8_t sha1[FLI_SHA1_SIZE])
 {
     const struct frontdoor_form *form = find(s->texts, s->n_texts, sha1);
     for (size_t i = 0; form == NULL && i < s->n_loaded; i++) {
-        if (memcmp(s->loaded[i].sha1, sha1, FRONTDOOR_SHA1_SIZE) == 0) {
+        if (memcmp(s->loaded[i].sha1, sha1, FLI_SHA1_SIZE) == 0) {
             form = s->loaded[i].form;
         }
     }
     return form;
 }
 
-static void remember(struct frontdoor_scripts *s, const uint8_t sha1[FRONTDOOR_SHA1_SIZE],
+static void remember(struct frontdoor_scripts *s, const uint8_t sha1[FLI_SHA1_SIZE],
                      const struct frontdoor_form *form)
 {
     struct entry *e = &s->loaded[s->next_loaded];
-    memcpy(e->sha1, sha1, FRONTDOOR_SHA1_SIZE);
+    memcpy(e->sha1, sha1, FLI_SHA1_SIZE);
     e->form = form;
     s->next_loaded = (s->next_loaded + 1) % FRONTDOOR_LOADED_MAX;
     s->n_loaded += s->n_loaded < FRONTDOOR_LOADED_MAX;
@@ -109,10 +108,10 @@ static void remember(struct frontdoor_scripts *s, const uint8_t sha1[FRONTDOOR_S
 
 const struct frontdoor_form *frontdoor_scripts_load(struct frontdoor_scripts *s,
                                                     struct fli_slice text,
-                                                    uint8_t sha1[FRONTDOOR_SHA1_SIZE])
+                                                    uint8_t sha1[FLI_SHA1_SIZE])
 {
-    uint8_t tokens[FRONTDOOR_SHA1_SIZE];
-    frontdoor_sha1_of(text.data, text.len, sha1);
+    uint8_t tokens[FLI_SHA1_SIZE];
+    fli_sha1_of(text.data, text.len, sha1);
     const struct frontdoor_form *form = frontdoor_scripts_find(s, sha1);
     if (form != NULL || !frontdoor_normal(text, tokens)) {
         return form;
@@ -130,23 +129,21 @@ void frontdoor_scripts_flush(struct frontdoor_scripts *s)
     s->next_loaded = 0;
 }
 
-bool frontdoor_scripts_add_alias(struct frontdoor_scripts *s,
-                                 const uint8_t sha1[FRONTDOOR_SHA1_SIZE],
+bool frontdoor_scripts_add_alias(struct frontdoor_scripts *s, const uint8_t sha1[FLI_SHA1_SIZE],
                                  const struct frontdoor_form *form)
 {
     if (s->n_aliases == FRONTDOOR_ALIASES_MAX) {
         return false;
     }
     struct entry *e = &s->texts[s->n_texts++];
-    memcpy(e->sha1, sha1, FRONTDOOR_SHA1_SIZE);
+    memcpy(e->sha1, sha1, FLI_SHA1_SIZE);
     e->form = form;
     s->n_aliases++;
     qsort(s->texts, s->n_texts, sizeof s->texts[0], compare);
     return true;
 }
 
-bool frontdoor_scripts_is_text(const struct frontdoor_scripts *s,
-                               const uint8_t sha1[FRONTDOOR_SHA1_SIZE])
+bool frontdoor_scripts_is_text(const struct frontdoor_scripts *s, const uint8_t sha1[FLI_SHA1_SIZE])
 {
     return find(s->texts, s->n_texts, sha1) != NULL;
 }

@@ -8,10 +8,11 @@
 #define FRONTDOOR_SCRIPTS_H
 
 #include "frontdoor/forms.h"
-#include "frontdoor/sha1.h"
+#include "base/sha1.h"
 
 #define FRONTDOOR_LOADED_MAX 1024u
 #define FRONTDOOR_ALIASES_MAX 256u
+#define FRONTDOOR_ALIASES_SIZE_MAX ((size_t)256 << 10) /* of their file */
 
 struct frontdoor_scripts;
 
@@ -21,11 +22,11 @@ void frontdoor_scripts_destroy(struct frontdoor_scripts *s); /* NULL is fine */
 /* Finds the form of a text and remembers it; NULL when it has none. `sha1`: of the text. */
 const struct frontdoor_form *frontdoor_scripts_load(struct frontdoor_scripts *s,
                                                     struct fli_slice text,
-                                                    uint8_t sha1[FRONTDOOR_SHA1_SIZE]);
+                                                    uint8_t sha1[FLI_SHA1_SIZE]);
 
 /* The form of the known or loaded text with this SHA-1; NULL when there is none. */
 const struct frontdoor_form *frontdoor_scripts_find(const struct frontdoor_scripts *s,
-                                                    const uint8_t sha1[FRONTDOOR_SHA1_SIZE]);
+                                                    const uint8_t sha1[FLI_SHA1_SIZE]);
 
 /* Forgets the loaded texts. */
 void frontdoor_scripts_flush(struct frontdoor_scripts *s);
@@ -37,11 +38,10 @@ int frontdoor_scripts_alias(struct frontdoor_scripts *s, struct fli_slice text, 
 
 /* For aliases.c: adds one alias; false when there are too many. And whether a text with this SHA-1
  * is known without being loaded. */
-bool frontdoor_scripts_add_alias(struct frontdoor_scripts *s,
-                                 const uint8_t sha1[FRONTDOOR_SHA1_SIZE],
+bool frontdoor_scripts_add_alias(struct frontdoor_scripts *s, const uint8_t sha1[FLI_SHA1_SIZE],
                                  const struct frontdoor_form *form) FLI_MUST_USE;
 bool frontdoor_scripts_is_text(const struct frontdoor_scripts *s,
-                               const uint8_t sha1[FRONTDOOR_SHA1_SIZE]);
+                               const uint8_t sha1[FLI_SHA1_SIZE]);
 
 /* Compiled-in names: of whole texts, and of their tokens. */
 struct frontdoor_known {

@@ -1,38 +1,24 @@
 /* frontdoor_open.c: see frontdoor_open.h. */
 #include "server/frontdoor_open.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define ALIASES_SIZE_MAX ((size_t)256 << 10)
+#include "base/lines.h"
 
 static int read_aliases(const char *path, struct frontdoor_scripts *scripts, char *errmsg,
                         size_t errmsg_size)
 {
-    char why[FRONTDOOR_ERRMSG_SIZE] = "";
-    uint8_t *text = fli_xmalloc(ALIASES_SIZE_MAX + 1);
-    FILE *f = fopen(path, "re");
-    size_t len = f == NULL ? 0 : fread(text, 1, ALIASES_SIZE_MAX + 1, f);
-    bool failed = f == NULL || ferror(f) != 0;
-    int error = errno;
-    if (f != NULL) {
-        (void)fclose(f);
-    }
-    int rc = 0;
-    if (failed) {
-        (void)snprintf(errmsg, errmsg_size, "--front-door-aliases: cannot read %.512s: %s", path,
-                       strerror(error));
-        rc = FL_EINVAL;
-    } else if (len > ALIASES_SIZE_MAX) {
-        (void)snprintf(errmsg, errmsg_size, "--front-door-aliases: %.512s is longer than %zu bytes",
-                       path, ALIASES_SIZE_MAX);
-        rc = FL_EINVAL;
-    } else if (frontdoor_scripts_alias(scripts, (struct fli_slice){text, len}, why, sizeof why) !=
-               0) {
+    char why[FRONTDOOR_ERRMSG_SIZE + 64] = "";
+    uint8_t *text = fli_xmalloc(FRONTDOOR_ALIASES_SIZE_MAX);
+    size_t len = 0;
+    int rc = fli_file_read(path, text, FRONTDOOR_ALIASES_SIZE_MAX, &len, why, sizeof why);
+    if (rc != 0) {
+        (void)snprintf(errmsg, errmsg_size, "--front-door-aliases: %s", why);
+    } else {
+        rc = frontdoor_scripts_alias(scripts, (struct fli_slice){text, len}, why, sizeof why);
         (void)snprintf(errmsg, errmsg_size, "--front-door-aliases: %.512s: %s", path, why);
-        rc = FL_EINVAL;
     }
     free(text);
     return rc;

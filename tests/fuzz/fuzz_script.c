@@ -12,8 +12,8 @@
 
 static void check_names(struct fli_slice text)
 {
-    uint8_t a[FRONTDOOR_SHA1_SIZE];
-    uint8_t b[FRONTDOOR_SHA1_SIZE];
+    uint8_t a[FLI_SHA1_SIZE];
+    uint8_t b[FLI_SHA1_SIZE];
     bool ok = frontdoor_normal(text, a);
     FLI_ASSERT(frontdoor_normal(text, b) == ok && memcmp(a, b, sizeof a) == 0);
     /* A comment in front and a line end behind are no tokens. */
@@ -121,9 +121,9 @@ static void check_otherwise(struct fli_slice text, struct frontdoor_scripts *s)
     static char room[TEXT_MAX];
     static char other[TEXT_MAX * 2];
     static struct token tokens[TOKENS_MAX];
-    uint8_t a[FRONTDOOR_SHA1_SIZE];
-    uint8_t b[FRONTDOOR_SHA1_SIZE];
-    uint8_t sha1[FRONTDOOR_SHA1_SIZE];
+    uint8_t a[FLI_SHA1_SIZE];
+    uint8_t b[FLI_SHA1_SIZE];
+    uint8_t sha1[FLI_SHA1_SIZE];
     size_t n;
     if (text.len > TEXT_MAX / 8 || !frontdoor_normal(text, a) ||
         !read_tokens(text, room, sizeof room, tokens, &n) || n == 0) {
@@ -196,7 +196,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fli_slice text = {data, size};
     struct frontdoor_scripts *s;
-    uint8_t sha1[FRONTDOOR_SHA1_SIZE];
+    uint8_t sha1[FLI_SHA1_SIZE];
     char errmsg[FRONTDOOR_ERRMSG_SIZE];
     check_names(text);
     FLI_ASSERT(frontdoor_scripts_create(&s) == 0);

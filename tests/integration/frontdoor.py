@@ -677,14 +677,38 @@ class Check(Case):
         out, err = p.communicate(timeout=PATIENCE_S)
         self.assertEqual((p.returncode, err), (1, ''))
         said = json.loads(out)
-        self.assertEqual((said['seen'], said['served']), (8, 4))
+        self.assertEqual((said['seen'], said['served'], said['broken']), (8, 4, 0))
         found = {c['command']: c for c in said['commands']}
         self.assertEqual((found['SET']['times'], found['SET']['served']), (3, True))
         self.assertTrue(found['script release']['served'])
+        self.assertEqual([found[name]['holds'] for name in ('SET', 'script release')], [True, True])
+        self.assertIn("another holder's: stays as it is (:0); its own: given back (:1)", found['script release']['saw'])
         self.assertIn('its text was not seen', found['script ' + 'b' * 40]['why'])
         self.assertIn('is none of those', found['script ' + hashlib.sha1(b'return 1').hexdigest()]['why'])
         self.assertIn('does not say whose', found['DEL']['why'])
         self.assertIn('unknown command', found['HSET']['why'])
+
+    def test_an_alias_that_holds_no_promise_is_found(self):
+        """The operator has named a script that prolongs a lease as one that gives the lock back."""
+        redis = Redis(self.lab, 'redis')
+        path = self.lab.path('aliases')
+        for change, code in (("'pexpire', KEYS[1], 60000", 1), ("'del', KEYS[1]", 0)):
+            script = "local own = redis.call('get', KEYS[1]) == ARGV[1] if own then redis.call(%s) end return own and 1 or 0" % change
+            with open(path, 'w') as f:
+                f.write('%s = release\n' % hashlib.sha1(script.encode()).hexdigest())
+            p = self.run_check(redis, '--duration', '10m', '--json', '--front-door-aliases', path)
+            wait_until(lambda: self.watched(redis), what='MONITOR')
+            redis.call('EVAL', script, 1, 'lock:1', 'nobody')
+            p.send_signal(signal.SIGINT)
+            out, err = p.communicate(timeout=PATIENCE_S)
+            self.assertEqual((p.returncode, err), (code, ''), out)
+            said = json.loads(out)
+            found = said['commands'][-1]
+            self.assertEqual((said['broken'], found['served'], found['holds']), (code, True, code == 0))
+            self.assertEqual(found['why'], 'its own: it is given back, though nothing in the request does that' if code else '')
+        p = self.run_check(redis, '--front-door-aliases', self.lab.path('none'))
+        self.assertIn('--front-door-aliases: cannot read', p.communicate(timeout=PATIENCE_S)[1])
+        self.assertEqual(p.returncode, 2)
 
     def test_what_has_no_key_is_counted_beside_a_match(self):
         """A transaction will be refused, and begins with a command of no key."""

@@ -56,7 +56,7 @@ void *__wrap_memcpy(void *to, const void *from, size_t n)
 
 static uint64_t cost(const char *text, size_t len)
 {
-    uint8_t name[FRONTDOOR_SHA1_SIZE];
+    uint8_t name[FLI_SHA1_SIZE];
     steps = 0;
     bool read = frontdoor_normal((struct fli_slice){(const uint8_t *)text, len}, name);
     (void)read;

@@ -11,47 +11,10 @@ static struct fli_slice text(const char *s)
     return (struct fli_slice){(const uint8_t *)s, strlen(s)};
 }
 
-TEST(sha1)
-{
-    static const struct {
-        const char *text, *hex;
-    } rows[] = {
-        {"", "da39a3ee5e6b4b0d3255bfef95601890afd80709"},
-        {"abc", "a9993e364706816aba3e25717850c26c9cd0d89d"},
-        {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
-         "84983e441c3bd26ebaae4aa1f95129e5e54670f1"},
-    };
-    uint8_t out[FRONTDOOR_SHA1_SIZE];
-    uint8_t again[FRONTDOOR_SHA1_SIZE];
-    char hex[FRONTDOOR_SHA1_HEX + 1];
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        frontdoor_sha1_of(rows[i].text, strlen(rows[i].text), out);
-        frontdoor_sha1_text(out, hex);
-        assert_string_equal(hex, rows[i].hex);
-        assert_true(frontdoor_sha1_parse(text(hex), again));
-        assert_memory_equal(out, again, sizeof out);
-    }
-    struct frontdoor_sha1 s; /* a million letters, in pieces of all lengths */
-    frontdoor_sha1_init(&s);
-    char letters[1000];
-    memset(letters, 'a', sizeof letters);
-    for (size_t left = 1000000, n = 1; left > 0; n = n % 997 + 1) {
-        size_t piece = n < left ? n : left;
-        frontdoor_sha1_add(&s, letters, piece);
-        left -= piece;
-    }
-    frontdoor_sha1_end(&s, out);
-    frontdoor_sha1_text(out, hex);
-    assert_string_equal(hex, "34aa973cd4c4daa4f61eeb2bdbad27316534016f");
-    assert_true(frontdoor_sha1_parse(text("A9993E364706816ABA3E25717850C26C9CD0D89D"), out));
-    assert_false(frontdoor_sha1_parse(text("a9993e364706816aba3e25717850c26c9cd0d89"), out));
-    assert_false(frontdoor_sha1_parse(text("g9993e364706816aba3e25717850c26c9cd0d89d"), out));
-}
-
 static bool same(const char *a, const char *b)
 {
-    uint8_t x[FRONTDOOR_SHA1_SIZE];
-    uint8_t y[FRONTDOOR_SHA1_SIZE];
+    uint8_t x[FLI_SHA1_SIZE];
+    uint8_t y[FLI_SHA1_SIZE];
     assert_true(frontdoor_normal(text(a), x));
     assert_true(frontdoor_normal(text(b), y));
     return memcmp(x, y, sizeof x) == 0;
@@ -94,7 +57,7 @@ TEST(what_is_no_lua)
 {
     static const char *const bad[] = {"'",     "\"a\n\"", "'a\\",   "[[ a ]", "--[[ a",
                                       "a ! b", "\x01",    "[=[ ]]", "a @",    "'a"};
-    uint8_t out[FRONTDOOR_SHA1_SIZE];
+    uint8_t out[FLI_SHA1_SIZE];
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         assert_false(frontdoor_normal(text(bad[i]), out));
     }
@@ -120,7 +83,7 @@ TEST(printed)
 TEST(forms)
 {
     struct frontdoor_scripts *s;
-    uint8_t name[FRONTDOOR_SHA1_SIZE];
+    uint8_t name[FLI_SHA1_SIZE];
     assert_int_equal(frontdoor_scripts_create(&s), 0);
     for (size_t i = 0; i < frontdoor_forms_len; i++) {
         const struct frontdoor_form *f = &frontdoor_forms[i];
@@ -136,7 +99,7 @@ TEST(forms)
         }
     }
     for (size_t i = 0; i < frontdoor_known_texts_len; i++) {
-        assert_true(frontdoor_sha1_parse(text(frontdoor_known_texts[i].sha1), name));
+        assert_true(fli_sha1_parse(text(frontdoor_known_texts[i].sha1), name));
         assert_ptr_equal(frontdoor_scripts_find(s, name),
                          frontdoor_form_find(text(frontdoor_known_texts[i].form)));
     }
@@ -149,18 +112,18 @@ TEST(forms)
 /* No two entries of the tables have the same tokens, so the order of the tables does not matter. */
 TEST(no_stream_of_tokens_is_two_forms)
 {
-    uint8_t names[80][FRONTDOOR_SHA1_SIZE];
+    uint8_t names[80][FLI_SHA1_SIZE];
     size_t n = 0;
     assert_true(frontdoor_known_tokens_len + frontdoor_forms_len <= 80);
     for (size_t i = 0; i < frontdoor_known_tokens_len; i++) {
-        assert_true(frontdoor_sha1_parse(text(frontdoor_known_tokens[i].sha1), names[n++]));
+        assert_true(fli_sha1_parse(text(frontdoor_known_tokens[i].sha1), names[n++]));
     }
     for (size_t i = 0; i < frontdoor_forms_len; i++) {
         assert_true(frontdoor_normal(text(frontdoor_forms[i].script), names[n++]));
     }
     for (size_t i = 0; i < n; i++) {
         for (size_t k = 0; k < i; k++) {
-            assert_memory_not_equal(names[i], names[k], FRONTDOOR_SHA1_SIZE);
+            assert_memory_not_equal(names[i], names[k], FLI_SHA1_SIZE);
         }
     }
 }
@@ -168,8 +131,8 @@ TEST(no_stream_of_tokens_is_two_forms)
 TEST(loaded_scripts_are_bounded)
 {
     struct frontdoor_scripts *s;
-    uint8_t first[FRONTDOOR_SHA1_SIZE];
-    uint8_t name[FRONTDOOR_SHA1_SIZE];
+    uint8_t first[FLI_SHA1_SIZE];
+    uint8_t name[FLI_SHA1_SIZE];
     char script[512];
     assert_int_equal(frontdoor_scripts_create(&s), 0);
     for (unsigned i = 0; i <= FRONTDOOR_LOADED_MAX; i++) {
@@ -205,12 +168,12 @@ TEST(aliases)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char errmsg[256] = "";
         struct frontdoor_scripts *s;
-        uint8_t name[FRONTDOOR_SHA1_SIZE];
+        uint8_t name[FLI_SHA1_SIZE];
         assert_int_equal(frontdoor_scripts_create(&s), 0);
         int rc = frontdoor_scripts_alias(s, text(rows[i].file), errmsg, sizeof errmsg);
         assert_int_equal(rc, rows[i].says == NULL ? 0 : FL_EINVAL);
         assert_true(rows[i].says == NULL || strstr(errmsg, rows[i].says) == errmsg);
-        assert_true(frontdoor_sha1_parse(text(A40), name));
+        assert_true(fli_sha1_parse(text(A40), name));
         assert_true((frontdoor_scripts_find(s, name) != NULL) ==
                     (strstr(rows[i].file, A40 " = release ") != NULL || i == 3 || i == 8));
         frontdoor_scripts_destroy(s);

@@ -1,7 +1,9 @@
 /* sha1.c: see sha1.h. */
-#include "frontdoor/sha1.h"
+#include "base/sha1.h"
 
 #include <string.h>
+
+#include "base/bytes.h"
 
 static uint32_t rotate(uint32_t v, unsigned n)
 {
@@ -31,7 +33,7 @@ static uint32_t mix(unsigned i, uint32_t b, uint32_t c, uint32_t d)
     }
 }
 
-static void step(struct frontdoor_sha1 *s)
+static void step(struct fli_sha1 *s)
 {
     static const uint32_t k[4] = {0x5a827999, 0x6ed9eba1, 0x8f1bbcdc, 0xca62c1d6};
     uint32_t w[80];
@@ -56,12 +58,12 @@ static void step(struct frontdoor_sha1 *s)
     s->h[4] += e;
 }
 
-void frontdoor_sha1_init(struct frontdoor_sha1 *s)
+void fli_sha1_init(struct fli_sha1 *s)
 {
-    *s = (struct frontdoor_sha1){.h = {0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476, 0xc3d2e1f0}};
+    *s = (struct fli_sha1){.h = {0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476, 0xc3d2e1f0}};
 }
 
-void frontdoor_sha1_add(struct frontdoor_sha1 *s, const void *data, size_t len)
+void fli_sha1_add(struct fli_sha1 *s, const void *data, size_t len)
 {
     const uint8_t *p = data;
     while (len > 0) {
@@ -77,7 +79,7 @@ void frontdoor_sha1_add(struct frontdoor_sha1 *s, const void *data, size_t len)
     }
 }
 
-void frontdoor_sha1_end(struct frontdoor_sha1 *s, uint8_t out[FRONTDOOR_SHA1_SIZE])
+void fli_sha1_end(struct fli_sha1 *s, uint8_t out[FLI_SHA1_SIZE])
 {
     static const uint8_t padding[64] = {0x80};
     uint8_t length[8];
@@ -86,50 +88,40 @@ void frontdoor_sha1_end(struct frontdoor_sha1 *s, uint8_t out[FRONTDOOR_SHA1_SIZ
         length[i] = (uint8_t)(bits >> (56 - 8 * i));
     }
     size_t at = (size_t)(s->bytes % 64);
-    frontdoor_sha1_add(s, padding, at < 56 ? 56 - at : 120 - at);
-    frontdoor_sha1_add(s, length, sizeof length);
+    fli_sha1_add(s, padding, at < 56 ? 56 - at : 120 - at);
+    fli_sha1_add(s, length, sizeof length);
     FLI_ASSERT(s->bytes % 64 == 0);
     for (unsigned i = 0; i < 20; i++) {
         out[i] = (uint8_t)(s->h[i / 4] >> (24 - 8 * (i % 4)));
     }
 }
 
-void frontdoor_sha1_of(const void *data, size_t len, uint8_t out[FRONTDOOR_SHA1_SIZE])
+void fli_sha1_of(const void *data, size_t len, uint8_t out[FLI_SHA1_SIZE])
 {
-    struct frontdoor_sha1 s;
-    frontdoor_sha1_init(&s);
-    frontdoor_sha1_add(&s, data, len);
-    frontdoor_sha1_end(&s, out);
+    struct fli_sha1 s;
+    fli_sha1_init(&s);
+    fli_sha1_add(&s, data, len);
+    fli_sha1_end(&s, out);
 }
 
-void frontdoor_sha1_text(const uint8_t sha1[FRONTDOOR_SHA1_SIZE], char out[FRONTDOOR_SHA1_HEX + 1])
+void fli_sha1_text(const uint8_t sha1[FLI_SHA1_SIZE], char out[FLI_SHA1_HEX + 1])
 {
     static const char digits[] = "0123456789abcdef";
-    for (size_t i = 0; i < FRONTDOOR_SHA1_SIZE; i++) {
+    for (size_t i = 0; i < FLI_SHA1_SIZE; i++) {
         out[2 * i] = digits[sha1[i] >> 4];
         out[2 * i + 1] = digits[sha1[i] & 15];
     }
-    out[FRONTDOOR_SHA1_HEX] = '\0';
+    out[FLI_SHA1_HEX] = '\0';
 }
 
-/* -1: no hex digit. */
-static int value_of(uint8_t c)
+bool fli_sha1_parse(struct fli_slice text, uint8_t out[FLI_SHA1_SIZE])
 {
-    if (c >= '0' && c <= '9') {
-        return c - '0';
-    }
-    c = c >= 'A' && c <= 'F' ? (uint8_t)(c + ('a' - 'A')) : c;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-bool frontdoor_sha1_parse(struct fli_slice text, uint8_t out[FRONTDOOR_SHA1_SIZE])
-{
-    if (text.len != FRONTDOOR_SHA1_HEX) {
+    if (text.len != FLI_SHA1_HEX) {
         return false;
     }
-    for (size_t i = 0; i < FRONTDOOR_SHA1_SIZE; i++) {
-        int high = value_of(text.data[2 * i]);
-        int low = value_of(text.data[2 * i + 1]);
+    for (size_t i = 0; i < FLI_SHA1_SIZE; i++) {
+        int high = fli_hex_digit(text.data[2 * i]);
+        int low = fli_hex_digit(text.data[2 * i + 1]);
         if (high < 0 || low < 0) {
             return false;
         }
