@@ -88,8 +88,8 @@
  *   auth/logins.h: AUTH_USER_MAX
  *   consensus/configuration.h: CONFIGURATION_SIZE_MAX
  *   consensus/election.c: ROUNDS_MAX
- *   consensus/identity.c: FILE_PATH_MAX
- *   consensus/identity.h: DATA_DIR_PATH_MAX IDENTITY_TEXT_MAX
+ *   consensus/data_dir.c: FILE_PATH_MAX
+ *   consensus/data_dir.h: DATA_DIR_PATH_MAX
  *   consensus/message_codec.h: MESSAGE_ENTRIES_MAX MESSAGE_BYTES_MAX MESSAGE_HEAD_MAX
  *       MESSAGE_ENTRY_MAX MESSAGE_BODY_MAX
  *   consensus/node_open.c: RAFT_FRAME_MAX RAFT_OUT_MAX RELAY_FRAME_MAX RELAY_OUT_MAX

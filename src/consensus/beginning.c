@@ -1,5 +1,5 @@
-/* beginning.c: see beginning.h. The identity is written last. Every start refuses a directory that
- * has a log and no identity, so a half-made one does no harm. */
+/* beginning.c: see beginning.h. The record is written last. Every start refuses a directory that
+ * has a log and no record, so a half-made one does no harm. */
 #include "consensus/beginning.h"
 
 #include <errno.h>
@@ -12,9 +12,7 @@
 #include "base/clock.h"
 #include "consensus/backup_file.h"
 #include "consensus/configuration.h"
-#include "consensus/identity.h"
 #include "consensus/identity_peek.h"
-#include "consensus/starts.h"
 #include "log/log.h"
 #include "snapshot/format.h"
 
@@ -193,20 +191,16 @@ static uint32_t begun_crc(const struct maker *k)
     return crc == 0 ? 1 : crc;
 }
 
-static int write_identity(struct maker *k)
+static int write_record(struct maker *k)
 {
-    struct identity id;
-    memset(&id, 0, sizeof id);
-    id.id = k->b->id;
-    id.members = *k->b->members;
-    id.bootstrapped = true;
-    id.begun_crc = begun_crc(k);
-    while (id.incarnation == 0) {
-        fli_random(&id.incarnation, sizeof id.incarnation);
+    struct record record = {.identity = {.id = k->b->id,
+                                         .members = *k->b->members,
+                                         .bootstrapped = true,
+                                         .begun_crc = begun_crc(k)}};
+    while (record.identity.incarnation == 0) {
+        fli_random(&record.identity.incarnation, sizeof record.identity.incarnation);
     }
-    struct starts starts = {.incarnation = id.incarnation};
-    int rv = starts_store(&k->dir, &starts);
-    rv = rv != 0 ? rv : identity_store(&k->dir, &id);
+    int rv = record_store(&k->dir, &record);
     if (rv != 0) {
         snprintf(k->errmsg, k->errmsg_size, "cannot write the identity in %s: %s", k->dir.path,
                  strerror(errno));
@@ -228,7 +222,7 @@ static int fill_directory(struct maker *k)
     rv = write_state(k);
     rv = rv != 0 ? rv : write_log(k);
     log_files_destroy(k->device);
-    return rv != 0 ? rv : write_identity(k);
+    return rv != 0 ? rv : write_record(k);
 }
 
 int beginning_make(const struct beginning *b, struct machine *old, uint64_t index, uint64_t term,

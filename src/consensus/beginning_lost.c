@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "consensus/beginning.h"
-#include "consensus/identity.h"
+#include "consensus/data_dir.h"
 #include "consensus/identity_peek.h"
 #include "snapshot/decode.h"
 #include "log/log.h"
@@ -171,7 +171,7 @@ int beginning_recover(const struct beginning *b, const char *old_data, struct be
                       char *errmsg, size_t errmsg_size)
 {
     struct remains m = {
-        .errmsg = errmsg, .errmsg_size = errmsg_size, .dir = {.lock_fd = -1, .starts_fd = -1}};
+        .errmsg = errmsg, .errmsg_size = errmsg_size, .dir = {.lock_fd = -1, .record_fd = -1}};
     memset(ret, 0, sizeof *ret);
     snprintf(errmsg, errmsg_size, "out of memory");
     int rv = beginning_check(b, errmsg, errmsg_size);

@@ -46,22 +46,14 @@ static int check_entries(const char *path, struct directory_summary *ret)
 static int read_identity(const char *path, struct directory_summary *ret)
 {
     char name[PATH_SIZE];
-    char text[IDENTITY_TEXT_MAX];
+    struct record record;
     (void)snprintf(name, sizeof name, "%s/identity", path);
-    int fd = open(name, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return errno == ENOENT ? 0 : FL_ESYSTEM;
-    }
-    ssize_t n = read(fd, text, sizeof text);
-    int saved = errno;
-    close(fd);
-    errno = saved;
-    if (n < 0) {
-        return FL_ESYSTEM;
-    }
-    int rv = identity_parse(text, (size_t)n, &ret->identity);
+    int rv = record_peek(name, &record);
     ret->has_identity = rv == 0;
-    return rv;
+    if (rv == 0) {
+        ret->identity = record.identity;
+    }
+    return rv == FL_ENOTFOUND ? 0 : rv;
 }
 
 int identity_peek(const char *path, struct directory_summary *ret, char *errmsg, size_t errmsg_size)

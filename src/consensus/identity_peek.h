@@ -2,7 +2,7 @@
 #ifndef CONSENSUS_IDENTITY_PEEK_H
 #define CONSENSUS_IDENTITY_PEEK_H
 
-#include "consensus/identity.h"
+#include "consensus/data_dir.h"
 
 struct directory_summary {
     bool exists;  /* the directory does */

@@ -125,15 +125,17 @@ void membership_call(struct membership *m, struct member_state *p)
 
 /* What the node's disk says changes, before this node says so. It happens once, before anybody is
  * served, so the loop waits. */
-static bool store_identity(struct membership *m, const struct identity *fresh)
+static void store_identity(struct membership *m, const struct identity *fresh)
 {
-    if (identity_store(m->config.dir, fresh) != 0) {
-        membership_log_once(m, "the identity file cannot be written; this is tried again");
-        return false;
-    }
+    const struct identity before = *m->config.identity;
     *m->config.identity = *fresh;
+    if (m->config.store(m->config.ctx) != 0) {
+        *m->config.identity = before;
+        membership_log_once(m, "the identity file cannot be written; this is tried again");
+        return;
+    }
     m->members_due = true;
-    return true;
+    transport_check_again(m->transport); /* the starts were written with it */
 }
 
 /* Step 1. A member of a formed cluster founds no other one. Who is gone may come back with another
@@ -166,7 +168,7 @@ static void found(struct membership *m)
         log_waiting(m, missing, "they began with other data: start all with empty directories");
         return;
     }
-    (void)store_identity(m, &fresh);
+    store_identity(m, &fresh);
 }
 
 /* Steps 2 and 3. Once anybody has begun, all have written the founders. */
@@ -223,7 +225,7 @@ static void note_cluster(struct membership *m)
         return;
     }
     fresh.cluster_id = c->cluster_id;
-    (void)store_identity(m, &fresh);
+    store_identity(m, &fresh);
 }
 
 /* The first leader's part. */

@@ -46,7 +46,7 @@
 #define CONSENSUS_MEMBERSHIP_H
 
 #include "peer/host.h"
-#include "consensus/identity.h"
+#include "consensus/data_dir.h"
 #include "consensus/node_change.h"
 #include "consensus/proposer.h"
 #include "consensus/relay_server.h"
@@ -64,13 +64,13 @@ struct membership_config {
     struct fsm *fsm;
     struct proposer *proposer;
     struct relay_server *followers;
-    struct starts *starts;            /* the caller's, see node_starts.c */
+    struct starts *starts;            /* the caller's, see node_record.c */
     const struct starts *starts_kept; /* likewise: what of them is on disk; only that is told */
     bool is_new;                      /* the directory was just made: it has promised nothing */
     unsigned ask_ms; /* how long others may take to answer before this node speaks */
     void *ctx;
-    int (*store_starts)(void *ctx);           /* writes them to disk at once: 0 or an error */
-    void (*save_starts)(void *ctx);           /* has them written; starts_kept follows */
+    int (*store)(void *ctx); /* writes identity and starts to disk at once: 0 or an error */
+    void (*save)(void *ctx); /* has them written; starts_kept follows */
     void (*hang_up)(void *ctx, uint64_t id);  /* closes the streams of a node that is not let in
                                                   any more, or whose start is over */
     bool (*can_lead)(void *ctx, uint64_t id); /* as far as it has told of itself */

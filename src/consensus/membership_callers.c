@@ -49,7 +49,7 @@ static bool may_found(const struct membership *m, uint64_t id, uint64_t incarnat
     const struct identity *self = m->config.identity;
     bool founder = !self->joins && members_find(&self->members, id) != NULL;
     for (unsigned i = 0; i < self->n_founders && founder; i++) {
-        founder = self->founders[i].id != id || self->founders[i].incarnation == incarnation;
+        founder = self->members.list[i].id != id || self->founders[i] == incarnation;
     }
     return founder && replica_configuration(m->replica)->n == 0;
 }

@@ -22,15 +22,15 @@
 
 static void save(struct membership *m)
 {
-    m->config.save_starts(m->config.ctx);
+    m->config.save(m->config.ctx);
 }
 
 /* The node ends now, so it may wait. */
 void membership_is_refused(struct membership *m)
 {
     m->config.starts->next = (struct start){.number = STARTS_REFUSED};
-    if (m->config.store_starts(m->config.ctx) != 0) {
-        host_fail(&m->config.host, FL_EIO, "the file starts in %s cannot be written",
+    if (m->config.store(m->config.ctx) != 0) {
+        host_fail(&m->config.host, FL_EIO, "the file identity in %s cannot be written",
                   m->config.dir->path);
     }
 }

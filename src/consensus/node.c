@@ -250,7 +250,7 @@ static void node_turn(struct node *n)
     if (!n->failed) {
         membership_turn(n->membership, node_running(n));
     }
-    node_starts_turn(n);
+    node_record_turn(n);
     if (n->phase == PHASE_DRAIN) {
         node_stop_turn(n);
         if (n->phase >= PHASE_CLOSE) {
@@ -310,7 +310,7 @@ static void tick_cb(uv_timer_t *timer)
     relay_server_tick(n->followers);
     node_snapshot_tick(n);
     node_watch_tick(n);
-    node_starts_tick(n);
+    node_record_tick(n);
 }
 
 void node_turn_start(struct node *n)
@@ -432,9 +432,9 @@ void node_get_status(struct node *n, struct node_status *ret)
         .backups = node_backup_counts(n),
         .clock_ms = proposer_clock_ms(n->proposer),
         .snapshot_age_ms = fli_clock_ms() - n->snapshot_at_ms,
-        .starts = n->starts.starts.own.number,
-        .has_witness = n->starts.witness_path != NULL,
-        .witness_index = n->starts.save_witness.busy ? 0 : n->starts.witness_kept.index,
+        .starts = n->record.own.now.starts.own.number,
+        .has_witness = n->record.witness.path != NULL,
+        .witness_index = n->record.witness.busy ? 0 : n->record.witness.kept.starts.index,
         .election_ms = n->election_ms,
         .heartbeat_ms = n->heartbeat_ms,
         .hold_ms = n->hold_ms,

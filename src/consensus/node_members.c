@@ -37,10 +37,10 @@ static bool describe_member(struct node *n, const struct member *m, struct node_
                      relay_client_connected(n->relay, m->id) ||
                      (founds && outbound_is_up(n->outbound, m->id)),
         .match_index = replica_match_index(n->replica, m->id),
-        .starts = m->id == n->id ? n->starts.starts.own.number
+        .starts = m->id == n->id ? n->record.own.now.starts.own.number
                                  : membership_start_of(n->membership, m->id),
         .kept_index =
-            m->id == n->id ? node_starts_index(n) : membership_kept_index_of(n->membership, m->id),
+            m->id == n->id ? node_record_index(n) : membership_kept_index_of(n->membership, m->id),
         .report = node_report_of(n, m->id),
     };
     return true;
@@ -74,15 +74,16 @@ int node_check_members(const struct node *n, const struct node_config *c, char *
     for (unsigned i = 0; i < conf->n; i++) {
         (void)members_put(&now, conf->servers[i].id, conf->servers[i].address);
     }
-    if (n->identity.cluster_id == 0 || c->joins || members_equal(c->members, &now) ||
-        members_equal(c->members, &n->identity.members)) {
+    if (n->record.own.now.identity.cluster_id == 0 || c->joins || members_equal(c->members, &now) ||
+        members_equal(c->members, &n->record.own.now.identity.members)) {
         return 0;
     }
     if (conf->n == 0) {
-        return identity_refuse_members(&n->dir, &n->identity.members, c->members, errmsg,
-                                       errmsg_size);
+        return identity_refuse_members(&n->dir, &n->record.own.now.identity.members, c->members,
+                                       errmsg, errmsg_size);
     }
-    if (!members_overlap(c->members, &now) && !members_overlap(c->members, &n->identity.members)) {
+    if (!members_overlap(c->members, &now) &&
+        !members_overlap(c->members, &n->record.own.now.identity.members)) {
         return identity_refuse_members(&n->dir, &now, c->members, errmsg, errmsg_size);
     }
     host_log(&n->host, 3,

@@ -219,7 +219,7 @@ static int open_log(struct node *n, char *errmsg, size_t errmsg_size)
 {
     struct log_config config = {.cache_bytes = n->log_cache_bytes,
                                 .segment_bytes = n->log_segment_bytes,
-                                .must_exist = n->identity.bootstrapped,
+                                .must_exist = n->record.own.now.identity.bootstrapped,
                                 .ctx = n,
                                 .durable = node_durable,
                                 .arrived = node_arrived,
@@ -231,8 +231,9 @@ static int open_log(struct node *n, char *errmsg, size_t errmsg_size)
     }
     config.device = n->device;
     rv = log_open(&config, &n->log, errmsg, errmsg_size);
-    return rv == FL_ENOTFOUND ? identity_refuse_lost_log(&n->dir, &n->identity, errmsg, errmsg_size)
-                              : rv;
+    return rv == FL_ENOTFOUND
+               ? identity_refuse_lost_log(&n->dir, &n->record.own.now.identity, errmsg, errmsg_size)
+               : rv;
 }
 
 /* Only what is damaged costs a directory: a right or a descriptor may be lacking, and an error of
@@ -305,8 +306,8 @@ static int append_first_entry(struct node *n)
     uint8_t bytes[CONFIGURATION_SIZE_MAX];
     struct log_hard_state hs = {.term = 1};
     struct log_entry entry = {.index = 1, .term = 1, .kind = RAFT_CHANGE, .data = bytes};
-    identity_found(&n->identity, &n->identity.incarnation);
-    identity_configuration(&n->identity, &c);
+    identity_found(&n->record.own.now.identity, &n->record.own.now.identity.incarnation);
+    identity_configuration(&n->record.own.now.identity, &c);
     entry.len = (uint32_t)configuration_encode(&c, bytes);
     bool appended = log_set_hard_state(n->log, &hs) != 0 && log_append(n->log, &entry) != 0;
     return appended ? write_out(n) : FL_ENOMEM;
@@ -314,22 +315,14 @@ static int append_first_entry(struct node *n)
 
 static int bootstrap(struct node *n, char *errmsg, size_t errmsg_size)
 {
-    if (n->identity.bootstrapped) {
-        return node_starts_load(n, errmsg, errmsg_size);
+    const struct identity *id = &n->record.own.now.identity;
+    if (id->bootstrapped) {
+        return node_record_check(n, errmsg, errmsg_size);
     }
-    int rv = node_starts_new(n, errmsg, errmsg_size);
-    if (rv != 0) {
-        return rv;
-    }
-    bool alone = !n->identity.joins && n->identity.members.n == 1;
-    if (alone && append_first_entry(n) != 0) {
+    n->record.is_new = true;
+    if (!id->joins && id->members.n == 1 && append_first_entry(n) != 0) {
         snprintf(errmsg, errmsg_size, "cannot write the first entry of the log in %s",
                  n->dir.log_path);
-        return FL_EIO;
-    }
-    n->identity.bootstrapped = true;
-    if (identity_store(&n->dir, &n->identity) != 0) {
-        snprintf(errmsg, errmsg_size, "cannot write the identity file in %s", n->dir.path);
         return FL_EIO;
     }
     return 0;
@@ -342,10 +335,11 @@ static int open_replica(struct node *n, const struct snapshot_meta *meta, char *
     fli_random(&seed, sizeof seed);
     struct replica_config config = {
         .id = n->id,
-        .incarnation = n->identity.incarnation,
-        .address = members_find(&n->identity.members, n->id)->address,
+        .incarnation = n->record.own.now.identity.incarnation,
+        .address = members_find(&n->record.own.now.identity.members, n->id)->address,
         /* A node may be stopped before the cluster is formed, or before it is sent an entry. */
-        .may_be_empty = n->identity.joins || n->identity.members.n > 1,
+        .may_be_empty =
+            n->record.own.now.identity.joins || n->record.own.now.identity.members.n > 1,
         .log = n->log,
         .fsm = n->fsm,
         .snapshot = meta->index == 0 ? NULL : meta,
@@ -401,7 +395,7 @@ static int open_state(struct node *n, const struct node_config *c, struct snapsh
         return rv;
     }
     rv = bootstrap(n, errmsg, errmsg_size);
-    return rv != 0 ? rv : node_starts_begin(n, c->witness, c->witness_reset, errmsg, errmsg_size);
+    return rv != 0 ? rv : node_record_begin(n, c->witness, c->witness_reset, errmsg, errmsg_size);
 }
 
 /* ---- parts ---- */
@@ -411,7 +405,7 @@ static int open_state(struct node *n, const struct node_config *c, struct snapsh
 static uint32_t members_crc(const struct node *n)
 {
     char text[MEMBERS_TEXT_MAX];
-    size_t len = members_format(&n->identity.members, text, sizeof text);
+    size_t len = members_format(&n->record.own.now.identity.members, text, sizeof text);
     return fli_crc32c(0, text, len);
 }
 
@@ -419,15 +413,15 @@ static void fill_self(struct node *n, const struct node_config *c, struct peer_i
 {
     memset(self, 0, sizeof *self);
     self->node_id = n->id;
-    self->incarnation = n->identity.incarnation;
-    self->cluster_id = n->identity.cluster_id;
+    self->incarnation = n->record.own.now.identity.incarnation;
+    self->cluster_id = n->record.own.now.identity.cluster_id;
     self->version = (uint16_t)machine_version_max();
-    self->members_crc = n->identity.begun_crc;
-    self->start = n->starts.starts.own;
+    self->members_crc = n->record.own.now.identity.begun_crc;
+    self->start = n->record.own.now.starts.own;
     self->term = log_get_hard_state(n->log).term;
     self->last_index = log_last_index(n->log);
     snprintf(self->peer_address, sizeof self->peer_address, "%s",
-             members_find(&n->identity.members, n->id)->address);
+             members_find(&n->record.own.now.identity.members, n->id)->address);
     if (c->client_address != NULL) {
         snprintf(self->client_address, sizeof self->client_address, "%s", c->client_address);
     }
@@ -444,7 +438,7 @@ static int make_transport(struct node *n, const struct node_config *c, char *err
                                       .log = peer_log_cb};
     struct transport_config config = {
         .bind_address = c->peer_address,
-        .members = n->identity.members,
+        .members = n->record.own.now.identity.members,
         .members_crc = members_crc(n),
         .formats = {.low = 1, .high = (uint16_t)machine_version_max()},
         .connect_ms = n->election_ms / 2,
@@ -484,18 +478,18 @@ static int make_membership(struct node *n, const struct node_config *c)
 {
     struct membership_config mc = {.host = n->host,
                                    .dir = &n->dir,
-                                   .identity = &n->identity,
+                                   .identity = &n->record.own.now.identity,
                                    .limits = &n->limits,
                                    .fsm = n->fsm,
                                    .proposer = n->proposer,
                                    .followers = n->followers,
-                                   .starts = &n->starts.starts,
-                                   .starts_kept = &n->starts.kept,
-                                   .is_new = n->starts.is_new,
+                                   .starts = &n->record.own.now.starts,
+                                   .starts_kept = &n->record.own.kept.starts,
+                                   .is_new = n->record.is_new,
                                    .ask_ms = n->election_ms,
                                    .ctx = n,
-                                   .store_starts = node_starts_store,
-                                   .save_starts = node_starts_save,
+                                   .store = node_record_store,
+                                   .save = node_record_save,
                                    .hang_up = node_hang_up,
                                    .can_lead = node_report_can_lead,
                                    .is_up = is_up_cb,
@@ -526,7 +520,8 @@ static int make_parts(struct node *n, const struct node_config *c, char *errmsg,
     if (rv != 0) {
         return rv;
     }
-    rv = outbound_create(n->loop, n->transport, &n->identity.members, n->id, &n->outbound);
+    rv = outbound_create(n->loop, n->transport, &n->record.own.now.identity.members, n->id,
+                         &n->outbound);
     pc.fsm = n->fsm;
     pc.batch_max = log_entry_max(n->log);
     pc.batch_max = pc.batch_max < PROPOSER_BATCH_DEFAULT ? pc.batch_max : PROPOSER_BATCH_DEFAULT;
@@ -660,6 +655,12 @@ static int start(struct node *n, char *errmsg, size_t errmsg_size)
     return rv;
 }
 
+static void init_file(struct node *n, struct node_file *f)
+{
+    f->node = n;
+    (void)pthread_mutex_init(&f->lock, NULL); /* cannot fail */
+}
+
 static struct node *make_node(uv_loop_t *loop, const struct node_config *config,
                               const struct node_callbacks *cbs)
 {
@@ -676,8 +677,9 @@ static struct node *make_node(uv_loop_t *loop, const struct node_config *config,
                             .turn = config->turn,
                             .wake = host_wake_cb};
     n->id = config->id;
-    n->dir.lock_fd = n->dir.starts_fd = -1;
-    (void)pthread_mutex_init(&n->starts.lock, NULL); /* cannot fail */
+    n->dir.lock_fd = n->dir.record_fd = -1;
+    init_file(n, &n->record.own);
+    init_file(n, &n->record.witness);
     fli_list_init(&n->inbounds);
     fli_random(n->hash_seed, sizeof n->hash_seed);
     set_config(n, config);
@@ -726,12 +728,12 @@ int node_create(uv_loop_t *loop, const struct node_config *config, const struct 
     uv_update_time(loop);
     rv = data_dir_open(config->data_dir, &n->dir, errmsg, errmsg_size);
     if (rv == 0) {
-        rv = identity_open(&n->dir, n->id, config->members, config->joins, &n->identity, errmsg,
-                           errmsg_size);
+        rv = record_open(&n->dir, n->id, config->members, config->joins, &n->record.own.now, errmsg,
+                         errmsg_size);
     }
     if (rv == 0) {
-        election_init(&n->election, &n->host, &n->identity.members, n->id, n->heartbeat_ms,
-                      n->election_ms);
+        election_init(&n->election, &n->host, &n->record.own.now.identity.members, n->id,
+                      n->heartbeat_ms, n->election_ms);
         rv = make_parts(n, config, errmsg, errmsg_size);
     }
     if (rv != 0) {

@@ -6,10 +6,10 @@
  *   node_inbound.c   streams of Raft's messages from other nodes
  *   node_members.c   the members as a node reports them
  *   node_open.c      making a node
+ *   node_record.c    what this node knows of itself and of the others' starts, on disk
  *   node_report.c    what nodes tell each other about themselves, for people
  *   node_settings.c  the settings that an operator made for all nodes
  *   node_snapshot.c  taking, sending and installing snapshots
- *   node_starts.c    which start of this node it is, and what is known of others
  *   node_stop.c      the graceful end
  *   node_watch.c     lines of the program's log about leaders, members and the disk
  *
@@ -101,40 +101,29 @@ struct node_backup {
     uint64_t read_at_ms;         /* when the last backup was read to its end */
 };
 
-/* The copy that another thread writes while `busy`. */
-struct node_starts_save {
-    uv_work_t req;
+/* A file with a record, and the copy of it that another thread writes while `busy`. */
+struct node_file {
     struct node *node;
-    bool busy;
-    bool awaited; /* somebody waits for it: when it fails for good, the node ends */
-    struct starts starts;
-    int error;
-};
-
-/* Likewise, of another file on another disk, which keeps nobody waiting. */
-struct node_witness_save {
-    uv_work_t req;
-    struct node *node;
-    bool busy;
-    struct starts witness;
-    int error;
-};
-
-struct node_starts {
-    struct starts starts; /* used on the loop only */
-    struct starts kept;   /* likewise: what of it is on disk */
-    bool due;             /* somebody waits for what is not being written yet */
-    bool again;           /* likewise; a write has failed, and the next is not to come at once */
-    bool is_new;          /* the directory was made by this start */
+    const char *path;     /* of a witness; NULL: DIR/identity */
+    struct record now;    /* used on the loop only */
+    struct record kept;   /* likewise: what of it is on disk */
+    uint64_t saved_ms;    /* time of the last write */
     pthread_mutex_t lock; /* guards the file and the next field */
-    uint64_t on_disk;     /* sequence of the state in the file */
-    const char *witness_path; /* NULL: none */
-    struct starts witness;
-    struct starts witness_kept;    /* what of it is on disk */
-    uint64_t witness_ms, saved_ms; /* times of the last writes */
-    bool failure_logged;
-    struct node_starts_save save;
-    struct node_witness_save save_witness;
+    uint64_t on_disk;     /* sequence of the state that was stored last */
+    uv_work_t req;
+    struct record copy;
+    int error;
+    bool busy, failure_logged;
+};
+
+struct node_record {
+    struct node_file own;
+    struct node_file witness; /* keeps nobody waiting; path NULL: none */
+    bool is_new;              /* the directory was made by this start */
+    bool due;                 /* somebody waits for what is not being written yet */
+    bool again;   /* likewise; a write has failed, and the next is not to come at once */
+    bool awaited; /* somebody waits for what is being written: when that fails for good, the node
+                     ends */
 };
 
 struct node {
@@ -157,8 +146,7 @@ struct node {
     size_t log_cache_bytes;
     struct machine_limits limits;
     struct data_dir dir;
-    struct identity identity;
-    struct node_starts starts;
+    struct node_record record;
     uint64_t hash_seed[2];
 
     /* parts, in the order in which they are made */
@@ -300,21 +288,20 @@ void node_report_installed(struct node *n);            /* this node's state is a
 bool node_report_can_lead(void *ctx, uint64_t id);     /* for membership.h */
 uint64_t node_report_differs(void *ctx);               /* likewise */
 
-/* node_starts.c: each returns 0, or a code with a sentence in errmsg. new: for a directory that is
- * being made; load: for an existing one; begin: the log is loaded, and no other node has heard from
- * this one. */
-int node_starts_new(struct node *n, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
-int node_starts_load(struct node *n, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
-int node_starts_begin(struct node *n, const char *witness, bool reset, char *errmsg,
+/* node_record.c. check: whether an existing directory may start; begin: makes the start, when the
+ * log is loaded, and no other node has heard from this one. Each returns 0, or a code with a
+ * sentence in errmsg. */
+int node_record_check(const struct node *n, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
+int node_record_begin(struct node *n, const char *witness, bool reset, char *errmsg,
                       size_t errmsg_size) FLI_MUST_USE;
-int node_starts_store(void *ctx); /* the callbacks of membership.h */
-void node_starts_save(void *ctx);
-void node_starts_turn(struct node *n);
-void node_starts_tick(struct node *n);
-uint64_t node_starts_index(const struct node *n); /* the last entry that is committed and on this
+int node_record_store(void *ctx); /* the callbacks of membership.h */
+void node_record_save(void *ctx);
+void node_record_turn(struct node *n);
+void node_record_tick(struct node *n);
+uint64_t node_record_index(const struct node *n); /* the last entry that is committed and on this
                                                      disk */
-void node_starts_end(struct node *n);
-size_t node_starts_message(struct node *n, uint8_t out[STARTS_MESSAGE_MAX]);
+void node_record_end(struct node *n);
+size_t node_record_message(struct node *n, uint8_t out[STARTS_MESSAGE_MAX]);
 
 /* node_members.c */
 int node_check_members(const struct node *n, const struct node_config *c, char *errmsg,

@@ -159,7 +159,7 @@ void node_report_tick(struct node *n)
     node_report_encode(&own->report, body);
     const struct fli_slice part = {body, sizeof body};
     uint8_t bytes[STARTS_MESSAGE_MAX];
-    const struct fli_slice starts = {bytes, node_starts_message(n, bytes)};
+    const struct fli_slice starts = {bytes, node_record_message(n, bytes)};
     for (unsigned i = 0; i < n->members->n; i++) {
         uint64_t id = n->members->list[i].id;
         if (id == n->id || !outbound_is_up(n->outbound, id)) {

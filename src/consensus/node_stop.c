@@ -94,7 +94,7 @@ void node_close(struct node *n)
 {
     FLI_ASSERT(n->phase < PHASE_CLOSE);
     n->phase = PHASE_CLOSE;
-    node_starts_end(n);
+    node_record_end(n);
     membership_close(n->membership);
     proposer_close(n->proposer); /* first, so that followers get answers to their commands */
     relay_server_close(n->followers, "this node stops");

@@ -117,7 +117,7 @@ static void log_missing(struct node *n)
         }
     }
     bool forming = replica_configuration(n->replica)->n == 0;
-    if (forming && n->identity.joins) {
+    if (forming && n->record.own.now.identity.joins) {
         host_log(&n->host, 3,
                  "waiting to be taken in: run fencelock cluster add %" PRIu64
                  " with the address of --peer, unless that was done",

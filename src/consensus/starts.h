@@ -9,24 +9,7 @@
  * A start that nobody else has recorded yet is resumed by the next one, with its number and nonce.
  * Otherwise an older copy that meets nobody could be started until its number is a new one.
  *
- * The file is small and is written in place, so that a full disk prevents no start. It has two
- * slots with the same content, written and synced one after the other. If one of them is damaged,
- * the other one holds what was last told, or what was not told to anybody yet.
- *
- *   offset size  of a slot, little endian; slots begin at 0 and 4096
- *   0      8     "fencestr"
- *   8      8     sequence: one more with each write
- *   16     8     incarnation of the node
- *   24     16    its start: number, nonce
- *   40     16    of a witness: the start that is about to be made; else STARTS_REFUSED,
- *                STARTS_RECORDED, or zeros
- *   56     16    of a witness: term and index that were on the disk; else 0, and the number of the
- *                last write of this node's log: one that ends earlier has lost its newest part
- *   72     8     how many others are known
- *   80     56    of each: id, incarnation, number, nonce, term, index, zeros
- *   976    4     CRC-32C of all before
- *
- * A witness is the same file on another disk (starts_witness.h). */
+ * They are part of the record of the node (record.h). */
 #ifndef CONSENSUS_STARTS_H
 #define CONSENSUS_STARTS_H
 
@@ -41,10 +24,6 @@
 /* The `number` of `next` when another node, or a witness, has recorded `own`. */
 #define STARTS_RECORDED (UINT64_MAX - 1)
 
-#define STARTS_SLOT_SIZE 980u
-#define STARTS_SLOT_STEP 4096u
-#define STARTS_FILE_SIZE ((size_t)2 * STARTS_SLOT_STEP)
-
 /* What is known about one incarnation of another node. */
 struct starts_known {
     uint64_t id, incarnation;
@@ -54,23 +33,11 @@ struct starts_known {
 };
 
 struct starts {
-    uint64_t sequence;
-    uint64_t incarnation;
     struct start own, next;
     uint64_t term, index; /* of a node's own file: 0, and log_writes() */
     unsigned n;
     struct starts_known known[KNOWN_MEMBERS_MAX];
 };
-
-/* ---- pure ---- */
-
-void starts_encode(const struct starts *s, uint8_t out[STARTS_SLOT_SIZE]);
-int starts_decode(const uint8_t in[STARTS_SLOT_SIZE],
-                  struct starts *ret) FLI_MUST_USE; /* FL_ECORRUPT */
-
-/* Chooses the newer one of the undamaged slots. The file has `len` bytes. FL_ECORRUPT: both are
- * damaged. */
-int starts_choose(const uint8_t *file, size_t len, struct starts *ret) FLI_MUST_USE;
 
 /* NULL: nothing is known of this incarnation. */
 const struct starts_known *starts_find(const struct starts *s, uint64_t id, uint64_t incarnation);
@@ -107,26 +74,9 @@ struct starts_message {
     unsigned n;
     struct starts_known list[KNOWN_MEMBERS_MAX + 1];
 };
-size_t starts_message_encode(const struct starts *s, uint64_t own_id, uint64_t term, uint64_t index,
-                             uint8_t out[STARTS_MESSAGE_MAX]);
+size_t starts_message_encode(const struct starts *s, uint64_t id, uint64_t incarnation,
+                             uint64_t term, uint64_t index, uint8_t out[STARTS_MESSAGE_MAX]);
 int starts_message_decode(struct fli_slice body,
                           struct starts_message *ret) FLI_MUST_USE; /* FL_EPROTO */
-
-/* ---- the file (starts_file.c) ---- */
-
-/* 0; FL_ENOTFOUND; FL_ECORRUPT; FL_ESYSTEM with errno. */
-int starts_read(const char *path, struct starts *ret) FLI_MUST_USE;
-/* Raises the sequence, writes both slots and syncs each; makes the file if it is absent. 0 or
- * FL_EIO with errno. Any thread, but one at a time for a file. */
-int starts_write(const char *path, struct starts *s) FLI_MUST_USE;
-/* The same for a file that is there, and is open for writing. */
-int starts_write_fd(int fd, struct starts *s) FLI_MUST_USE;
-
-/* ---- the file of a data directory (starts_dir.c) ---- */
-
-struct data_dir;
-/* As starts_read() and starts_write(); both leave the file open. */
-int starts_open(struct data_dir *d, struct starts *ret) FLI_MUST_USE;
-int starts_store(struct data_dir *d, struct starts *s) FLI_MUST_USE;
 
 #endif

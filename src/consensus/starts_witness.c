@@ -13,15 +13,16 @@ enum witness_verdict {
                            copy */
 };
 
-static enum witness_verdict check(const struct witness_view *view, const struct starts *witness)
+static enum witness_verdict check(const struct witness_view *view, const struct record *witness)
 {
-    const struct starts *s = view->starts;
-    if (s->incarnation != witness->incarnation) {
+    const struct starts *s = &view->record->starts;
+    const struct starts *w = &witness->starts;
+    if (view->record->identity.incarnation != witness->identity.incarnation) {
         return WITNESS_OF_ANOTHER;
     }
-    bool fits = start_is(s->own, witness->own) || start_is(s->own, witness->next);
-    if ((!fits && start_is_past(s->own, witness->own)) || view->term < witness->term ||
-        view->last_index < witness->index) {
+    bool fits = start_is(s->own, w->own) || start_is(s->own, w->next);
+    if ((!fits && start_is_past(s->own, w->own)) || view->term < w->term ||
+        view->last_index < w->index) {
         return WITNESS_IS_NEWER;
     }
     return fits ? WITNESS_FITS : WITNESS_IS_OLDER;
@@ -57,12 +58,12 @@ static int refuse(enum witness_verdict verdict, const char *path, const struct w
     return FL_EDENIED;
 }
 
-static int read_witness(const char *path, const struct witness_view *view, struct starts *ret,
+static int read_witness(const char *path, const struct witness_view *view, struct record *ret,
                         char *errmsg, size_t errmsg_size)
 {
-    int rv = starts_read(path, ret);
+    int rv = record_read(path, ret);
     if (rv == FL_ENOTFOUND && view->is_new) {
-        *ret = (struct starts){.incarnation = view->starts->incarnation};
+        *ret = (struct record){.identity = view->record->identity};
         return 0;
     }
     if (rv == FL_ENOTFOUND) {
@@ -72,7 +73,7 @@ static int read_witness(const char *path, const struct witness_view *view, struc
                  path, view->directory);
         return FL_EDENIED;
     }
-    if (rv == FL_ECORRUPT) {
+    if (rv == FL_ECORRUPT || rv == FL_EVERSION) {
         snprintf(errmsg, errmsg_size,
                  "%s is no witness, or damaged: if the data directory %s is the newest one, move "
                  "that file away and start once with --witness-reset",
@@ -83,9 +84,9 @@ static int read_witness(const char *path, const struct witness_view *view, struc
     return rv;
 }
 
-static int write_witness(const char *path, struct starts *w, char *errmsg, size_t errmsg_size)
+static int write_witness(const char *path, struct record *w, char *errmsg, size_t errmsg_size)
 {
-    int rv = starts_write(path, w);
+    int rv = record_write(path, w);
     if (rv != 0) {
         snprintf(errmsg, errmsg_size, "cannot write the witness %s: %s", path, strerror(errno));
     }
@@ -93,10 +94,10 @@ static int write_witness(const char *path, struct starts *w, char *errmsg, size_
 }
 
 int witness_begin(const char *path, bool reset, const struct witness_view *view, struct start next,
-                  struct starts *ret, char *errmsg, size_t errmsg_size)
+                  struct record *ret, char *errmsg, size_t errmsg_size)
 {
     int rv = 0;
-    *ret = (struct starts){.incarnation = view->starts->incarnation};
+    *ret = (struct record){.identity = view->record->identity};
     if (!reset) {
         rv = read_witness(path, view, ret, errmsg, errmsg_size);
         enum witness_verdict verdict = rv == 0 ? check(view, ret) : WITNESS_FITS;
@@ -105,14 +106,14 @@ int witness_begin(const char *path, bool reset, const struct witness_view *view,
     if (rv != 0) {
         return rv;
     }
-    ret->own = view->starts->own;
-    ret->next = next;
+    ret->starts.own = view->record->starts.own;
+    ret->starts.next = next;
     return write_witness(path, ret, errmsg, errmsg_size);
 }
 
-int witness_settle(const char *path, struct starts *witness, char *errmsg, size_t errmsg_size)
+int witness_settle(const char *path, struct record *witness, char *errmsg, size_t errmsg_size)
 {
-    witness->own = witness->next;
-    witness->next = (struct start){.number = 0};
+    witness->starts.own = witness->starts.next;
+    witness->starts.next = (struct start){.number = 0};
     return write_witness(path, witness, errmsg, errmsg_size);
 }

@@ -1,5 +1,5 @@
 /* starts_witness.h: a file on another disk, which records the newest start of a data directory, and
- * up to which term and entry its log went (starts.h).
+ * up to which term and entry its log went (record.h).
  *
  * It is for a cluster of one node, where no other node can tell that the directory is an older
  * copy; and for a cluster whose nodes may all be put back at once. Blocks on the disk.
@@ -10,11 +10,11 @@
 #ifndef CONSENSUS_STARTS_WITNESS_H
 #define CONSENSUS_STARTS_WITNESS_H
 
-#include "consensus/starts.h"
+#include "consensus/record.h"
 
 struct witness_view {
     const char *directory;       /* its path, for messages */
-    const struct starts *starts; /* from the directory */
+    const struct record *record; /* from the directory */
     bool is_new;                 /* the directory was just made */
     uint64_t term, last_index;   /* of its log */
 };
@@ -23,9 +23,9 @@ struct witness_view {
  * what is on disk now; FL_EDENIED, FL_ECORRUPT, FL_ESYSTEM, FL_EIO: errmsg says what is wrong and
  * what to do. */
 int witness_begin(const char *path, bool reset, const struct witness_view *view, struct start next,
-                  struct starts *ret, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
+                  struct record *ret, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 /* Runs when the directory has recorded the start. 0 or FL_EIO. */
-int witness_settle(const char *path, struct starts *witness, char *errmsg,
+int witness_settle(const char *path, struct record *witness, char *errmsg,
                    size_t errmsg_size) FLI_MUST_USE;
 
 #endif

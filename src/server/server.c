@@ -15,7 +15,7 @@
 #include <sys/resource.h>
 
 #include "base/clock.h"
-#include "consensus/identity.h"
+#include "consensus/data_dir.h"
 #include "consensus/node_backup.h"
 #include "server/server_private.h"
 #include "server/status_line.h"

@@ -1,14 +1,12 @@
-/* fuzz_identity.c: an identity file of any bytes. What is taken for one must be one that a node can
- * have, and mean the same when it is written again. The input is tried as it is, and with a right
- * last line behind it, since no fuzzer guesses the checksum. */
+/* fuzz_identity.c: a record of a node of any bytes. What is taken for one must be one that a node
+ * can have, and mean the same when it is written again. The input is tried as it is, and as a slot
+ * with a right checksum behind it, since no fuzzer guesses that. */
 #include "fuzz.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/bytes.h"
-#include "consensus/identity.h"
+#include "consensus/data_dir.h"
 
 static void check_members(const struct members *m)
 {
@@ -21,56 +19,51 @@ static void check_members(const struct members *m)
     }
 }
 
-static void check_same(const struct identity *a, const struct identity *b)
+static void check(const struct record *r)
 {
-    FLI_ASSERT(a->id == b->id && a->incarnation == b->incarnation);
-    FLI_ASSERT(a->cluster_id == b->cluster_id && a->bootstrapped == b->bootstrapped);
-    FLI_ASSERT(a->members.n == b->members.n);
-    for (unsigned i = 0; i < a->members.n; i++) {
-        FLI_ASSERT(a->members.list[i].id == b->members.list[i].id);
-        FLI_ASSERT(strcmp(a->members.list[i].address, b->members.list[i].address) == 0);
-    }
-    FLI_ASSERT(a->n_founders == b->n_founders);
-    FLI_ASSERT(a->n_founders == 0 || a->n_founders == a->members.n);
-    FLI_ASSERT(a->joins == b->joins && a->begun_crc == b->begun_crc);
-    for (unsigned i = 0; i < a->n_founders; i++) {
-        FLI_ASSERT(a->founders[i].id == b->founders[i].id);
-        FLI_ASSERT(a->founders[i].incarnation == b->founders[i].incarnation);
+    struct record again;
+    uint8_t slot[RECORD_SLOT_SIZE];
+    const struct identity *id = &r->identity;
+    FLI_ASSERT(id->id != 0 && id->incarnation != 0);
+    check_members(&id->members);
+    FLI_ASSERT(members_find(&id->members, id->id) != NULL);
+    FLI_ASSERT(id->n_founders == 0 || id->n_founders == id->members.n);
+    FLI_ASSERT(r->starts.n <= KNOWN_MEMBERS_MAX);
+    record_encode(r, slot);
+    FLI_ASSERT(record_decode(slot, &again) == 0);
+    FLI_ASSERT(memcmp(r, &again, sizeof again) == 0);
+}
+
+/* A zero ends the text of the members: nothing but zeros is behind it (record.h). */
+static void check_text(const uint8_t *slot)
+{
+    const uint8_t *end = memchr(slot + 952, 0, 2574);
+    for (const uint8_t *at = end; at != NULL && at < slot + 952 + 2574; at++) {
+        FLI_ASSERT(*at == 0);
     }
 }
 
-static void try_parse(const char *text, size_t len)
+static void try_file(const uint8_t *file, size_t len)
 {
-    struct identity id;
-    struct identity again;
-    char out[IDENTITY_TEXT_MAX];
-    int rc = identity_parse(text, len, &id);
-    if (rc != 0) {
-        FLI_ASSERT(rc == FL_ECORRUPT || rc == FL_EVERSION);
-        return;
+    struct record r;
+    int rc = record_choose(file, len, &r);
+    FLI_ASSERT(rc == 0 || rc == FL_ECORRUPT || rc == FL_EVERSION);
+    if (rc == 0) {
+        check(&r);
     }
-    FLI_ASSERT(id.id != 0 && id.incarnation != 0);
-    FLI_ASSERT(memchr(text, '\0', len) == NULL);
-    check_members(&id.members);
-    FLI_ASSERT(members_find(&id.members, id.id) != NULL);
-    size_t out_len = identity_format(&id, out);
-    FLI_ASSERT(identity_parse(out, out_len, &again) == 0);
-    check_same(&id, &again);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    char last[16];
-    if (size == 0) {
-        return 0;
+    const size_t crc_at = RECORD_SLOT_SIZE - 4;
+    uint8_t slot[RECORD_SLOT_SIZE] = {0};
+    struct record r;
+    try_file(data, size);
+    memcpy(slot, data, size < crc_at ? size : crc_at);
+    fli_put_u32(slot + crc_at, fli_crc32c(0, slot, crc_at));
+    if (record_decode(slot, &r) == 0) {
+        check_text(slot);
     }
-    try_parse((const char *)data, size);
-    int n = snprintf(last, sizeof last, "crc %08x\n", fli_crc32c(0, data, size));
-    char *text = malloc(size + (size_t)n);
-    FLI_ASSERT(text != NULL);
-    memcpy(text, data, size);
-    memcpy(text + size, last, (size_t)n);
-    try_parse(text, size + (size_t)n);
-    free(text);
+    try_file(slot, sizeof slot);
     return 0;
 }

@@ -289,8 +289,8 @@ class Backups(Case):
         self.assertEqual(b.call('SESSION', 'RENEW', 'session-0123456789'), 0)
         self.assertIn(b'reader' if isinstance(b.call('ACL', 'USERS')[0], bytes) else 'reader', b.call('ACL', 'USERS'))
         self.assertGreater(b.call('ACQUIRE', 'held', 'TTL', 60000, 'OWNER', OWNER + 'b'), later + STEP)
-        with open(os.path.join(a.data, 'identity')) as f, open(os.path.join(new.nodes[0].data, 'identity')) as g:
-            ids = [next(line for line in file if line.startswith('cluster ')) for file in (f, g)]
+        with open(os.path.join(a.data, 'identity'), 'rb') as f, open(os.path.join(new.nodes[0].data, 'identity'), 'rb') as g:
+            ids = [file.read(48)[40:] for file in (f, g)] # of the cluster (record.h)
         self.assertNotEqual(ids[0], ids[1])
         self.assertEqual(len(set(new.wait_same_state())), 1)
 

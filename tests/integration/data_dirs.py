@@ -172,7 +172,7 @@ class DataDirs(Case):
             self.assertEqual(node.terminate(), 0)
             os.rename(node.data, kept)
         shutil.copytree(node.data + '.copy', node.data)
-        says = {'identity': 'starts is of another directory', 'starts': 'starts is of another directory', 'log': 'is of another cluster than'}
+        says = {'identity': 'newest part is missing', 'log': 'is of another cluster than'}
         self.assertEqual(set(os.listdir(node.data)) - {'lock'}, set(says))
         for entry in says:
             os.rename(os.path.join(node.data, entry), self.lab.path('mine-' + entry))
@@ -221,16 +221,18 @@ class DataDirs(Case):
         wait_until(written, 'a log of many segments')
 
     def test_a_directory_of_the_version_before(self):
-        """0.1.0 kept its log elsewhere and in another format. Nothing is changed in it."""
+        """Before version 5 the identity was text. 0.1.0 kept its log elsewhere and in another format. Nothing is changed in it."""
         node = Cluster(self.lab, 1).start().nodes[0]
         self.assertEqual(node.terminate(), 0)
         path = os.path.join(node.data, 'identity')
         with open(path, 'rb') as f:
             good = f.read()
-        for before in (b'1', b'3'):
+        for other in (b'fencelock-identity 4\nid 1\n', good[:8] + b'\6' + good[9:4096 + 8] + b'\6' + good[4096 + 9:]):
             with open(path, 'wb') as f:
-                f.write(good.replace(b'fencelock-identity 4', b'fencelock-identity ' + before))
+                f.write(other)
             self.refused(node, says=[path, '0.1.0', 'use an empty directory'])
+            with open(path, 'rb') as f:
+                self.assertEqual(f.read(), other)
         with open(path, 'wb') as f:
             f.write(good)
         for name in ('metadata1', 'open-1', '0000000000000001-0000000000000009'):
@@ -246,7 +248,10 @@ class DataDirs(Case):
         path = os.path.join(node.data, 'identity')
         with open(path, 'rb') as f:
             good = f.read()
-        for bad in (b'', good[:-5], good.replace(b'id 1', b'id 2', 1), b'\0' * len(good)):
+        both = bytearray(good)
+        for slot in (0, 4096):
+            both[slot + 24] ^= 1 # the id of the node
+        for bad in (b'', good[:3000], both, b'\0' * len(good)):
             with open(path, 'wb') as f:
                 f.write(bad)
             self.refused(node, says=['identity'])

@@ -134,11 +134,11 @@ class OlderCopies(Case):
         self.assertEqual(len(set(self.cluster.wait_same_state())), 1)
 
     def wait_recorded(self, node):
-        """Until the node has on its disk that another one has recorded its start (starts.h); else its next start resumes this one."""
+        """Until the node has on its disk that another one has recorded its start (record.h); else its next start resumes this one."""
         def recorded():
-            with open(os.path.join(node.data, 'starts'), 'rb') as f:
+            with open(os.path.join(node.data, 'identity'), 'rb') as f:
                 slots = f.read()
-            return all(slots[at + 40:at + 48] == RECORDED for at in (0, 4096))
+            return all(slots[at + 72:at + 80] == RECORDED for at in (0, 4096))
         wait_until(recorded, 'a record of this start')
 
     # -- what is refused ------------------------------------------------------------------------

@@ -6,7 +6,7 @@ EDGE = 'src/consensus/raft_edge.c'
 HELD = 'src/consensus/held.c'
 KNOWN = 'src/consensus/membership_callers.c'
 MEMBERS = 'src/consensus/membership_members.c'
-NODE_STARTS = 'src/consensus/node_starts.c'
+NODE_RECORD = 'src/consensus/node_record.c'
 OUTBOUND = 'src/peer/outbound.c'
 PROPOSER = 'src/consensus/proposer.c'
 RELAY_C = 'src/consensus/relay_client.c'
@@ -100,23 +100,23 @@ MUTANTS = [
      'k->term = term > k->term ? term : k->term;',
      'k->term = term;',
      'what node \\d+ has written of node \\d+ goes back'),
-    ('members', 'a start is told before it is on disk', NODE_STARTS,
-     'return starts_message_encode(&n->starts.kept, n->id',
-     'return starts_message_encode(&n->starts.starts, n->id',
+    ('members', 'a start is told before it is on disk', NODE_RECORD,
+     'return starts_message_encode(&n->record.own.kept.starts, n->id',
+     'return starts_message_encode(&n->record.own.now.starts, n->id',
      'node \\d+ tells of start \\d+ of node \\d+, and has \\d+ on its disk'),
-    ('members', 'later changes have the number of a copy', NODE_STARTS,
-     '    k->starts.sequence++; /* later changes are newer than this copy */\n',
+    ('members', 'later changes have the number of a copy', NODE_RECORD,
+     '    f->now.sequence++; /* later changes are newer than this copy */\n',
      '',
      'the cluster has not formed'),
     ('members', 'what is in the log counts as committed', EDGE,
      'raft_index commit = raft_commit_index(e->raft);\n    if (m->prev',
      'raft_index commit = raft_last_index(e->raft);\n    if (m->prev',
      'not everybody is answered'),
-    ('members', 'the last index told is what is durable', NODE_STARTS,
+    ('members', 'the last index told is what is durable', NODE_RECORD,
      'return durable < committed ? durable : committed;',
      'return durable;',
      'node \\d+ tells of entry \\d+, and has committed \\d+'),
-    ('simulation', 'the last index told is what is committed', NODE_STARTS,
+    ('simulation', 'the last index told is what is committed', NODE_RECORD,
      'return durable < committed ? durable : committed;',
      'return (void)durable, committed;',
      'node \\d+ (does not start: the log in \\S+ is an older copy|halts: the other members refuse this node)'),

@@ -1,12 +1,12 @@
 /* disk.c: a node's disk: the real log and the real snapshot files on a simulated device, and the
- * identity file.
+ * record of the node.
  *
- * It replaces device_files.c and the directory functions of identity.h. Operations of the log end
+ * It replaces device_files.c and the directory functions of data_dir.h. Operations of the log end
  * after a while, as events. Everything else is done at once, and is lost in a crash unless it was
  * synced (tests/unit/log/sim_device.h). The seed decides what each crash keeps: of a write under
  * way nothing, all, or any sectors. A stalled disk finishes nothing for a while; a full one takes
  * nothing new. An error fails one write of the log, after which the process ends. Any other call
- * may fail once, too, while the node runs or starts. The identity is written at once or not at
+ * may fail once, too, while the node runs or starts. The record is written at once or not at
  * all. While the memory of an ended process is cleaned up, its device is frozen and changes
  * nothing.
  *
@@ -384,14 +384,12 @@ void sim_disk_wipe(struct sim_node *n)
     *d = (struct sim_disk){.device = NULL};
 }
 
-void sim_disk_adopt(struct sim_node *n, struct sim_device *device, const struct identity *identity,
-                    const struct starts *starts)
+void sim_disk_adopt(struct sim_node *n, struct sim_device *device, const struct record *record)
 {
     sim_disk_wipe(n);
     give_device(n, device);
-    n->disk.has_identity = n->disk.has_starts = true;
-    n->disk.identity = *identity;
-    n->disk.starts = *starts;
+    n->disk.has_record = true;
+    n->disk.record = *record;
 }
 
 bool sim_disk_has_snapshot(const struct sim_node *n)
@@ -538,7 +536,7 @@ void sim_disk_rot(struct sim_node *n, unsigned how)
 
 int data_dir_open(const char *path, struct data_dir *ret, char *errmsg, size_t errmsg_size)
 {
-    ret->lock_fd = ret->starts_fd = -1;
+    ret->lock_fd = ret->record_fd = -1;
     snprintf(ret->path, sizeof ret->path, "%s", path);
     snprintf(ret->log_path, sizeof ret->log_path, "%s/log", path);
     return 0;
@@ -549,24 +547,25 @@ void data_dir_close(struct data_dir *d)
     d->path[0] = '\0';
 }
 
-int identity_open(const struct data_dir *d, uint64_t id, const struct members *members, bool joins,
-                  struct identity *ret, char *errmsg, size_t errmsg_size)
+int record_open(struct data_dir *d, uint64_t id, const struct members *members, bool joins,
+                struct record *ret, char *errmsg, size_t errmsg_size)
 {
     struct sim_node *n = node_named(d->path);
-    if (!n->disk.has_identity) {
-        n->disk.has_identity = true;
-        n->disk.identity = (struct identity){.id = id,
-                                             .incarnation = 1 + sim_draw(&n->sim->node_random) / 2,
-                                             .joins = joins,
-                                             .begun_crc = joins ? 0 : 1,
-                                             .members = *members};
+    if (!n->disk.has_record) {
+        n->disk.has_record = true;
+        n->disk.record =
+            (struct record){.identity = {.id = id,
+                                         .incarnation = 1 + sim_draw(&n->sim->node_random) / 2,
+                                         .joins = joins,
+                                         .begun_crc = joins ? 0 : 1,
+                                         .members = *members}};
     }
     /* A log whose making was interrupted is begun anew. */
-    if (!n->disk.identity.bootstrapped && n->disk.device != NULL) {
+    if (!n->disk.record.identity.bootstrapped && n->disk.device != NULL) {
         sim_device_destroy(n->disk.device);
         n->disk.device = NULL;
     }
-    *ret = n->disk.identity;
+    *ret = n->disk.record;
     return 0;
 }
 
@@ -584,36 +583,26 @@ int identity_refuse_lost_log(const struct data_dir *d, const struct identity *id
     return FL_EDENIED;
 }
 
-int starts_open(struct data_dir *d, struct starts *ret)
-{
-    const struct sim_disk *disk = &node_named(d->path)->disk;
-    if (!disk->has_starts) {
-        return FL_ENOTFOUND;
-    }
-    *ret = disk->starts;
-    return 0;
-}
-
 /* Whether a write of a thread fails for now, for want of memory or room. The draw is none of those
  * that the seed gives to the rest. */
-static bool fails_for_now(const struct sim_node *n, const struct starts *s)
+static bool fails_for_now(const struct sim_node *n, const struct record *r)
 {
     const struct sim *sim = n->sim;
-    bool by_thread = n->node != NULL && s != &n->node->starts.starts;
-    uint64_t state = sim->orders.seed * SIM_NODES_MAX + n->index + (s->sequence << 32);
+    bool by_thread = n->node != NULL && r != &n->node->record.own.now;
+    uint64_t state = sim->orders.seed * SIM_NODES_MAX + n->index + (r->sequence << 32);
     return sim->options.starts_fail && by_thread && !sim->healed &&
            splitmix64(&state) % STARTS_FAIL == 0;
 }
 
-int starts_store(struct data_dir *d, struct starts *s)
+int record_store(const struct data_dir *d, struct record *r)
 {
     struct sim_node *n = node_named(d->path);
-    s->sequence++;
+    r->sequence++;
     sim_point(n);
     if (n->disk.frozen) {
         return 0;
     }
-    if (fails_for_now(n, s)) {
+    if (fails_for_now(n, r)) {
         n->sim->marks->starts_delayed++;
         errno = ENOSPC;
         return FL_EIO;
@@ -622,23 +611,7 @@ int starts_store(struct data_dir *d, struct starts *s)
         errno = EIO;
         return FL_EIO;
     }
-    sim_steps_stored(n, s);
-    n->disk.has_starts = true;
-    n->disk.starts = *s;
-    return 0;
-}
-
-int identity_store(const struct data_dir *d, const struct identity *id)
-{
-    struct sim_node *n = node_named(d->path);
-    sim_point(n);
-    if (n->disk.frozen) {
-        return 0;
-    }
-    if (fails(n)) {
-        errno = EIO;
-        return FL_EIO;
-    }
-    n->disk.identity = *id;
+    sim_steps_stored(n, r);
+    n->disk.record = *r;
     return 0;
 }

@@ -445,7 +445,7 @@ static void vote_fire(struct sim *s, struct sim_event *e)
 static unsigned node_of(const struct sim *s, uint64_t incarnation)
 {
     unsigned i = 0;
-    while (i < s->n && s->nodes[i].disk.identity.incarnation != incarnation) {
+    while (i < s->n && s->nodes[i].disk.record.identity.incarnation != incarnation) {
         i++;
     }
     return i;
@@ -657,7 +657,7 @@ static void tend_wiped(struct sim_node *n)
         configuration_find(replica_configuration(r), n->index + 1);
     struct machine_node node;
     bool planned = machine_node_find(m, n->index + 1, &node) && node.plan != MACHINE_PLAN_NONE;
-    if (server != NULL && server->incarnation == n->disk.identity.incarnation) {
+    if (server != NULL && server->incarnation == n->disk.record.identity.incarnation) {
         bool votes = server != NULL && server->role == CONFIGURATION_VOTER && !planned &&
                      replica_configuration_committed(r);
         if (votes && n->power == SIM_UP && sim_knows_all(n, r)) {

@@ -136,7 +136,7 @@ static bool is_whole(const struct sim_node *n, const struct sim_node *leader)
     const struct configuration_server *server =
         configuration_find(replica_configuration(r), n->index + 1);
     return n->power == SIM_UP && server != NULL &&
-           server->incarnation == n->disk.identity.incarnation &&
+           server->incarnation == n->disk.record.identity.incarnation &&
            server->role == CONFIGURATION_VOTER && replica_configuration_committed(r) &&
            sim_knows_all(n, r);
 }
@@ -169,8 +169,8 @@ static bool wipe_again(struct sim_node *n, const struct sim_node *leader)
 {
     struct sim *s = n->sim;
     uint64_t known = incarnation_of(n, leader);
-    if (s->healed || known == 0 || known != n->disk.identity.incarnation || !sim_node_runs(n) ||
-        sim_below(s, 8) != 0) {
+    if (s->healed || known == 0 || known != n->disk.record.identity.incarnation ||
+        !sim_node_runs(n) || sim_below(s, 8) != 0) {
         return false;
     }
     SIM_TRACE(s, "node %u loses its disk while it joins", n->index + 1);
@@ -207,7 +207,7 @@ void sim_member_tend(struct sim_node *n)
             if (stays(n)) {
                 break;
             }
-            come_back(n, n->disk.identity.incarnation == n->goes);
+            come_back(n, n->disk.record.identity.incarnation == n->goes);
             n->change = SIM_CHANGE_ADD;
         } else {
             ask(n, leader, NODE_CHANGE_REPLACE);

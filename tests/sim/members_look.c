@@ -33,14 +33,14 @@ void sim_members_choose(struct sim *s)
     o->fault_every_ms = o->fault_every_ms > 250 ? 250 : o->fault_every_ms;
 }
 
-size_t __real_node_starts_message(struct node *n, uint8_t out[STARTS_MESSAGE_MAX]);
-size_t __wrap_node_starts_message(struct node *n, uint8_t out[STARTS_MESSAGE_MAX]);
+size_t __real_node_record_message(struct node *n, uint8_t out[STARTS_MESSAGE_MAX]);
+size_t __wrap_node_record_message(struct node *n, uint8_t out[STARTS_MESSAGE_MAX]);
 
-size_t __wrap_node_starts_message(struct node *n, uint8_t out[STARTS_MESSAGE_MAX])
+size_t __wrap_node_record_message(struct node *n, uint8_t out[STARTS_MESSAGE_MAX])
 {
     struct sim *s = sim_running;
     struct starts_message told;
-    size_t len = __real_node_starts_message(n, out);
+    size_t len = __real_node_record_message(n, out);
     int rv = starts_message_decode((struct fli_slice){out, len}, &told);
     SIM_CHECK(s, rv == 0 && told.index <= replica_commit_index(n->replica),
               "node %llu tells of entry %llu, and has committed %llu", (unsigned long long)n->id,
@@ -188,7 +188,7 @@ void sim_members_check_verdict(struct sim_node *by, const struct peer_identity *
 
 void sim_members_welcomed(const struct sim_node *n)
 {
-    SIM_CHECK(n->sim, n->node->starts.starts.next.number != 0,
+    SIM_CHECK(n->sim, n->node->record.own.now.starts.next.number != 0,
               "node %u was welcomed, and has not noted that its start is known", n->index + 1);
 }
 
@@ -202,7 +202,7 @@ void sim_members_node(struct sim_node *n)
     note_committed(n);
     SIM_CHECK(n->sim,
               c == NULL || was == 0 || was >= index ||
-                  configuration_server(c, n->disk.identity.incarnation) != NULL,
+                  configuration_server(c, n->disk.record.identity.incarnation) != NULL,
               "node %u was removed, knows it, and goes on", n->index + 1);
 }
 

@@ -412,7 +412,7 @@ static bool is_noted(const struct starts *kept, const struct peer_identity *peer
 /* Nobody waits for what is on disk. */
 void sim_net_check_waits(const struct sim_node *n)
 {
-    const struct node_starts *k = &n->node->starts;
+    const struct node_file *k = &n->node->record.own;
     if (n->sim->undecided_n == 0 || n->transport == NULL) {
         return;
     }
@@ -420,8 +420,8 @@ void sim_net_check_waits(const struct sim_node *n)
         bool answering = d->to == n;
         bool waits = d->undecided == n && d->undecided_life == n->life && !d->done &&
                      d->from->life == d->life;
-        bool noted = is_noted(&k->kept, answering ? &d->asked : &d->answer) &&
-                     (answering || k->kept.next.number == k->starts.next.number);
+        bool noted = is_noted(&k->kept.starts, answering ? &d->asked : &d->answer) &&
+                     (answering || k->kept.starts.next.number == k->now.starts.next.number);
         SIM_CHECK(n->sim, !waits || !noted, "node %u lets a call wait for what is on its disk",
                   n->index + 1);
     }

@@ -54,8 +54,8 @@ void sim_older_begin(struct sim_node *n, const struct sim_fault *f)
 {
     struct sim *s = n->sim;
     const struct sim_disk *d = &n->disk;
-    if (n->older.phase != SIM_OLDER_NONE || d->device == NULL || !d->identity.bootstrapped ||
-        !d->has_starts || n->wiped || n->rotten) {
+    if (n->older.phase != SIM_OLDER_NONE || d->device == NULL || !d->record.identity.bootstrapped ||
+        n->wiped || n->rotten) {
         return;
     }
     if (f->both && sim_node_runs(n)) {
@@ -68,12 +68,11 @@ void sim_older_begin(struct sim_node *n, const struct sim_fault *f)
     n->older =
         (struct sim_older){.phase = SIM_OLDER_COPIED,
                            .device = sim_device_clone(d->device, sim_draw(&s->random), false),
-                           .identity = d->identity,
-                           .starts = d->starts,
+                           .record = d->record,
                            .at = s->now + f->ms,
                            .insists = f->k % 2 == 1};
     SIM_TRACE(s, "node %u: its disk is copied at start %llu", n->index + 1,
-              (unsigned long long)d->starts.own.number);
+              (unsigned long long)d->record.starts.own.number);
 }
 
 /* Whether every other node has on its disk that the copy is over. */
@@ -83,9 +82,8 @@ static bool is_known(const struct sim_node *n)
     for (unsigned i = 0; i < s->n; i++) {
         const struct sim_disk *d = &s->nodes[i].disk;
         const struct starts_known *k =
-            starts_find(&d->starts, n->index + 1, n->older.identity.incarnation);
-        if (i != n->index &&
-            (!d->has_starts || k == NULL || k->start.number <= n->older.starts.own.number)) {
+            starts_find(&d->record.starts, n->index + 1, n->older.record.identity.incarnation);
+        if (i != n->index && (k == NULL || k->start.number <= n->older.record.starts.own.number)) {
             return false;
         }
     }
@@ -107,11 +105,11 @@ static void put_back(struct sim_node *n)
 {
     struct sim *s = n->sim;
     SIM_TRACE(s, "node %u: the copy comes back, newer is start %llu", n->index + 1,
-              (unsigned long long)n->disk.starts.own.number);
+              (unsigned long long)n->disk.record.starts.own.number);
     if (sim_node_runs(n)) {
         sim_node_crash(n, false);
     }
-    sim_disk_adopt(n, n->older.device, &n->older.identity, &n->older.starts);
+    sim_disk_adopt(n, n->older.device, &n->older.record);
     n->older.device = NULL;
     n->older.phase = SIM_OLDER_BACK;
     n->wiped = true;
@@ -122,13 +120,14 @@ static void put_back(struct sim_node *n)
 static void tend_copied(struct sim_node *n)
 {
     struct sim *s = n->sim;
-    if (s->healed || n->disk.identity.incarnation != n->older.identity.incarnation) {
+    if (s->healed || n->disk.record.identity.incarnation != n->older.record.identity.incarnation) {
         sim_older_forget(n); /* too late, or another disk has taken its place */
     } else if (n->older.at <= s->now && !n->replacing && n->dismiss_until <= s->now &&
                all_are_whole(n)) {
         if (is_known(n)) {
             put_back(n);
-        } else if (sim_node_runs(n) && n->disk.starts.own.number == n->older.starts.own.number) {
+        } else if (sim_node_runs(n) &&
+                   n->disk.record.starts.own.number == n->older.record.starts.own.number) {
             sim_node_crash(n, false);
             n->restart_at = s->now + BACK_MS;
         }

@@ -69,8 +69,9 @@ void sim_promises_fini(struct sim *s)
 static void note_life(const struct sim_node *n)
 {
     struct sim_promises *k = promises_of(n);
-    struct life is = {n->disk.identity.incarnation, n->life, n->node->starts.starts.own};
-    SIM_CHECK(n->sim, n->disk.starts.next.number >= STARTS_RECORDED || n->disk.frozen,
+    struct life is = {n->disk.record.identity.incarnation, n->life,
+                      n->node->record.own.now.starts.own};
+    SIM_CHECK(n->sim, n->disk.record.starts.next.number >= STARTS_RECORDED || n->disk.frozen,
               "node %u speaks, and has not on its disk that its start is recorded", n->index + 1);
     for (size_t i = k->lives_len; i > 0; i--) {
         const struct life *l = &k->lives[i - 1];
@@ -88,7 +89,7 @@ static void note_life(const struct sim_node *n)
 static void note_vote(const struct sim_node *n, uint64_t term, uint64_t candidate)
 {
     struct sim_promises *k = promises_of(n);
-    uint64_t incarnation = n->disk.identity.incarnation;
+    uint64_t incarnation = n->disk.record.identity.incarnation;
     for (size_t i = k->votes_len; i > 0; i--) {
         const struct vote *v = &k->votes[i - 1];
         if (v->incarnation == incarnation && v->term == term) {
@@ -115,7 +116,7 @@ static void note_confirmed(const struct sim_node *n, uint64_t to, uint64_t term,
     if (term > c->term || (term == c->term && index > c->index)) {
         *c = (struct confirmed){term, index};
     }
-    uint64_t incarnation = n->disk.identity.incarnation;
+    uint64_t incarnation = n->disk.record.identity.incarnation;
     bool lasts = k->nodes[n->index].incarnation == incarnation && index < had &&
                  sim_steps_term(n->sim, had) == k->nodes[n->index].term;
     uint64_t of = log_term_of(n->node->log, index);
@@ -171,7 +172,7 @@ void sim_promises_said(const struct sim_node *n, uint64_t to, uint8_t type,
     if (votes) {
         note_vote(n, m->request_vote_result.term, log_get_hard_state(n->node->log).vote);
     } else if (stands) {
-        note_vote(n, m->request_vote.term, n->disk.identity.incarnation);
+        note_vote(n, m->request_vote.term, n->disk.record.identity.incarnation);
     } else if (confirms) {
         note_confirmed(n, to, m->append_entries_result.term,
                        m->append_entries_result.last_log_index);
@@ -181,7 +182,7 @@ void sim_promises_said(const struct sim_node *n, uint64_t to, uint8_t type,
 void sim_promises_told(const struct sim_node *n, uint64_t term, uint64_t index)
 {
     struct sim_promises *k = promises_of(n);
-    uint64_t incarnation = n->disk.identity.incarnation;
+    uint64_t incarnation = n->disk.record.identity.incarnation;
     bool same = k->nodes[n->index].told_by == incarnation;
     uint64_t before = same ? k->nodes[n->index].told_term : 0;
     uint64_t had = same ? k->nodes[n->index].told_index : 0;
@@ -199,7 +200,7 @@ static void check_told(const struct sim_node *n, const struct log *l, uint64_t l
     const struct sim_promises *k = promises_of(n);
     uint64_t term = log_get_hard_state(l).term;
     SIM_CHECK(n->sim,
-              k->nodes[n->index].told_by != n->disk.identity.incarnation ||
+              k->nodes[n->index].told_by != n->disk.record.identity.incarnation ||
                   (term >= k->nodes[n->index].told_term && last >= k->nodes[n->index].told_index),
               "node %u had told of term %llu and entry %llu, and %s with %llu and %llu",
               n->index + 1, ull(k->nodes[n->index].told_term), ull(k->nodes[n->index].told_index),
@@ -212,7 +213,7 @@ static void check_entries(const struct sim_node *n, const struct log *l, uint64_
     const struct sim_promises *k = promises_of(n);
     uint64_t index = k->nodes[n->index].index;
     uint64_t term = k->nodes[n->index].term;
-    if (k->nodes[n->index].incarnation != n->disk.identity.incarnation ||
+    if (k->nodes[n->index].incarnation != n->disk.record.identity.incarnation ||
         sim_steps_term(n->sim, index) != term) {
         return;
     }
@@ -230,7 +231,7 @@ void sim_promises_kept(const struct sim_node *n, const struct log *l, uint64_t l
     for (size_t i = 0; i < k->votes_len; i++) {
         const struct vote *v = &k->votes[i];
         SIM_CHECK(n->sim,
-                  v->incarnation != n->disk.identity.incarnation || v->term < hs.term ||
+                  v->incarnation != n->disk.record.identity.incarnation || v->term < hs.term ||
                       (v->term == hs.term && v->candidate == hs.vote),
                   "node %u had voted for %llu in term %llu, and %s with %llu in term %llu",
                   n->index + 1, ull(v->candidate), ull(v->term), how, ull(hs.vote), ull(hs.term));
@@ -271,7 +272,7 @@ static void check_elected(const struct sim_node *n, uint64_t term)
     for (unsigned i = 0; i < c->n; i++) {
         votes += c->servers[i].role == CONFIGURATION_VOTER &&
                  has_voted(promises_of(n), c->servers[i].incarnation, term,
-                           n->disk.identity.incarnation);
+                           n->disk.record.identity.incarnation);
     }
     SIM_CHECK(n->sim, configuration_voters(c) <= 1 || votes > configuration_voters(c) / 2,
               "node %u leads term %llu with %u votes of %u", n->index + 1, ull(term), votes,

@@ -2,10 +2,10 @@
  * synced, is read by the code that starts a node. What it gives back is compared with what the
  * node, which goes on, believes to have on its disk, and with what was applied anywhere.
  *
- *   - The log can be opened, and its writes are as many as the file of starts says. It has what the
+ *   - The log can be opened, and its writes are as many as the record says. It has what the
  *     node calls durable: terms, bytes, term and vote. Whatever the node has promised is in it.
  *   - The newest snapshot can be decoded. It is the state at its index, and the log goes on there.
- *   - The identity file is not ahead of both.
+ *   - The identity is not ahead of both.
  *
  * This is done now and then, whenever some files were removed or used for others, and at the next
  * writes after a log was truncated or begun anew. */
@@ -27,7 +27,7 @@ static bool is_sound(const struct sim_node *n)
 {
     const struct sim_disk *d = &n->disk;
     return d->device != NULL && !d->frozen && !d->error_now && !d->unseen && !d->misplacing &&
-           !n->rotten && d->has_identity && d->identity.bootstrapped && d->has_starts &&
+           !n->rotten && d->has_record && d->record.identity.bootstrapped &&
            n->older.phase < SIM_OLDER_BACK && n->sim->orders.sabotage == SIM_SABOTAGE_NONE;
 }
 
@@ -121,9 +121,9 @@ static void check_log(const struct sim_node *n, struct log *l, uint64_t snapshot
     struct log_hard_state b = log_get_hard_state(is);
     uint64_t last = log_last_index(l) > snapshot ? log_last_index(l) : snapshot;
     bool begins = n->raft->snapshot.installing || log_first_index(is) > log_last_index(l) + 1;
-    SIM_CHECK(n->sim, log_writes(l) >= n->disk.starts.index,
+    SIM_CHECK(n->sim, log_writes(l) >= n->disk.record.starts.index,
               "node %u has noted %llu writes of its log, and a power cut leaves %llu", n->index + 1,
-              ull(n->disk.starts.index), ull(log_writes(l)));
+              ull(n->disk.record.starts.index), ull(log_writes(l)));
     SIM_CHECK(n->sim, log_first_index(l) <= snapshot + 1,
               "the log of node %u begins with %llu after a power cut, behind a snapshot of %llu",
               n->index + 1, ull(log_first_index(l)), ull(snapshot));

@@ -61,15 +61,16 @@ static uint64_t rested; /* an entry that all had when the exercise began */
 static bool knows(const struct sim_node *n, const struct sim_node *of)
 {
     const struct starts_known *k =
-        starts_find(&n->disk.starts, of->index + 1, of->disk.identity.incarnation);
-    return k != NULL && start_is(k->start, of->node->starts.starts.own) && k->index >= rested &&
+        starts_find(&n->disk.record.starts, of->index + 1, of->disk.record.identity.incarnation);
+    return k != NULL && start_is(k->start, of->node->record.own.now.starts.own) &&
+           k->index >= rested &&
            configuration_server(replica_configuration(n->node->replica),
-                                of->disk.identity.incarnation) != NULL;
+                                of->disk.record.identity.incarnation) != NULL;
 }
 
 static bool has_noted(const struct sim_node *n)
 {
-    bool all = n->disk.starts.next.number >= STARTS_RECORDED;
+    bool all = n->disk.record.starts.next.number >= STARTS_RECORDED;
     for (unsigned i = 0; i < n->sim->n; i++) {
         all = all && (i == n->index || knows(n, &n->sim->nodes[i]));
     }

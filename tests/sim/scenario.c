@@ -165,8 +165,8 @@ static bool is_settled(const struct sim_node *n)
 static bool knows_start(const struct sim_node *of, const struct sim_node *by)
 {
     const struct starts_known *k =
-        starts_find(&by->disk.starts, of->index + 1, of->disk.identity.incarnation);
-    return k != NULL && k->start.number >= of->disk.starts.own.number;
+        starts_find(&by->disk.record.starts, of->index + 1, of->disk.record.identity.incarnation);
+    return k != NULL && k->start.number >= of->disk.record.starts.own.number;
 }
 
 /* The node is started with nobody but one to hear of it, and then with its disk of before. The one
@@ -180,8 +180,7 @@ static void play_older(struct sim *s)
     sim_wait_for(n, is_settled, LATE_MS, "it does not settle");
     sim_pass(s, 1500);
     struct sim_device *device = sim_device_clone(n->disk.device, sim_draw(&s->random), false);
-    struct identity identity = n->disk.identity;
-    struct starts starts = n->disk.starts;
+    struct record record = n->disk.record;
     sim_node_crash(n, false);
     cut(n, lets_in, LATE_MS);
     cut(lets_in, knows, LATE_MS);
@@ -190,9 +189,10 @@ static void play_older(struct sim *s)
     while (!knows_start(n, knows) && s->now < until) {
         sim_step(s);
     }
-    bool known = knows_start(n, knows) && n->disk.starts.own.number > starts.own.number;
+    bool known =
+        knows_start(n, knows) && n->disk.record.starts.own.number > record.starts.own.number;
     sim_node_crash(n, false);
-    sim_disk_adopt(n, device, &identity, &starts);
+    sim_disk_adopt(n, device, &record);
     cut(n, lets_in, 0);
     bool asks_all = known && sim_below(s, 3) == 0;
     cut(n, knows, asks_all ? 0 : LATE_MS);
@@ -580,8 +580,9 @@ static void play_learner(struct sim *s)
 static bool all_know_more(const struct sim_node *of, uint64_t index)
 {
     for (unsigned i = 0; i < of->sim->n; i++) {
-        const struct starts_known *k = starts_find(&of->sim->nodes[i].disk.starts, of->index + 1,
-                                                   of->disk.identity.incarnation);
+        const struct starts_known *k =
+            starts_find(&of->sim->nodes[i].disk.record.starts, of->index + 1,
+                        of->disk.record.identity.incarnation);
         if (i != of->index && (k == NULL || k->index <= index)) {
             return false;
         }
@@ -596,8 +597,7 @@ static void play_lacks(struct sim *s)
     sim_wait_for(n, is_settled, LATE_MS, "it does not settle");
     sim_pass(s, 1500);
     struct sim_device *device = sim_device_clone(n->disk.device, sim_draw(&s->random), false);
-    struct identity identity = n->disk.identity;
-    struct starts starts = n->disk.starts;
+    struct record record = n->disk.record;
     uint64_t last = replica_last_index(n->node->replica);
     add_many(s, MACHINE_OP_BREAK, 0, (unsigned)(1 + sim_below(s, 100)));
     uint64_t until = s->now + LATE_MS;
@@ -606,7 +606,7 @@ static void play_lacks(struct sim *s)
         SIM_CHECK(s, s->now < until, "nobody notes what node %u tells", n->index + 1);
     }
     sim_node_crash(n, false);
-    sim_disk_adopt(n, device, &identity, &starts);
+    sim_disk_adopt(n, device, &record);
     n->wiped = true;
     n->older.phase = SIM_OLDER_BACK;
     sim_node_start(n);
@@ -665,8 +665,7 @@ static void play_tail(struct sim *s)
     sim_pass(s, 2500);
     sim_node_crash(n, false);
     struct sim_device *device = sim_device_clone(n->disk.device, sim_draw(&s->random), false);
-    struct identity identity = n->disk.identity;
-    struct starts starts = n->disk.starts;
+    struct record record = n->disk.record;
     if (lose_newest(n)) {
         s->marks->scenarios_told++;
         n->older.phase = SIM_OLDER_REFUSED; /* so it may refuse */
@@ -675,7 +674,7 @@ static void play_tail(struct sim *s)
                   n->index + 1);
         n->older.phase = SIM_OLDER_NONE;
     }
-    sim_disk_adopt(n, device, &identity, &starts);
+    sim_disk_adopt(n, device, &record);
     sim_node_start(n);
     sim_wait_for(n, has_all, LATE_MS, "it does not catch up");
 }

@@ -192,8 +192,8 @@ static void check_formed(struct sim *s)
         const struct sim_disk *d = &s->nodes[i / s->n].disk;
         const struct sim_disk *of = &s->nodes[i % s->n].disk;
         SIM_CHECK(s,
-                  d->identity.n_founders == s->n &&
-                      d->identity.founders[i % s->n].incarnation == of->identity.incarnation,
+                  d->record.identity.n_founders == s->n &&
+                      d->record.identity.founders[i % s->n] == of->record.identity.incarnation,
                   "a cluster is formed, and node %u has not written down who node %u is",
                   i / s->n + 1, i % s->n + 1);
     }

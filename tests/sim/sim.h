@@ -2,8 +2,8 @@
  *
  *   event_queue  time, randomness, the queue of everything that is going to happen
  *   loop      what the shipping node asks of libuv, and nodes as processes: start, crash, pause
- *   disk      the device of the log and of the snapshots, and the identity file: what is not synced
- *             is lost in a crash
+ *   disk      the device of the log and of the snapshots, and the record of the node: what is not
+ *             synced is lost in a crash
  *   snapshot  the process that writes a snapshot
  *   net       streams between nodes (transport.h, stream.h)
  *   server    a node's clients: from streams to the shipping dispatch, and back
@@ -29,7 +29,7 @@
  *   main      options, phases of a run;  tools: many seeds, sabotage, the shortening of a failure
  *
  * Shipping code: the machine; all of src/consensus but the process of snapshot/child.c and the
- * files of identity.c, with the raft library below it; the log and the snapshot files; outbound.c
+ * files of data_dir.c, with the raft library below it; the log and the snapshot files; outbound.c
  * and frame.c of src/peer; of src/server what is between sockets and node: dispatch, parked waits,
  * clean-up behind clients that left, answers in RESP; the wire; the client's requests, judgement of
  * answers, call state and lease; the rule of fencing; Redlock's attempt, quorum, keeping and its
@@ -47,7 +47,7 @@
 #include "client/call_state.h"
 #include "client/lease.h"
 #include "consensus/clock.h"
-#include "consensus/identity.h"
+#include "consensus/data_dir.h"
 #include "consensus/node_private.h"
 #include "machine/view.h"
 #include "redlock/attempt.h"
@@ -126,10 +126,8 @@ struct sim_disk {
         char name[64];
     } parts[SIM_PARTS_MAX];
     char where[24];
-    bool has_identity;
-    struct identity identity;
-    bool has_starts;
-    struct starts starts;
+    bool has_record;
+    struct record record;
     uint64_t serial[LOG_LANES]; /* of the operation under way, by lane */
     uint64_t stalled_until;
     unsigned errors;          /* so many of the next writes fail */
@@ -158,8 +156,7 @@ struct sim_older {
         SIM_OLDER_REFUSED
     } phase;
     struct sim_device *device;
-    struct identity identity;
-    struct starts starts;
+    struct record record;
     uint64_t at;  /* not before that it comes back */
     bool insists; /* it is started once more after it was refused */
 };
@@ -604,8 +601,7 @@ void sim_nodes_describe(struct sim *s, FILE *out);
 void sim_disk_crash(struct sim_node *n, bool power);
 void sim_disk_wipe(struct sim_node *n);
 /* The device becomes the disk of a node that does not run. */
-void sim_disk_adopt(struct sim_node *n, struct sim_device *device, const struct identity *identity,
-                    const struct starts *starts);
+void sim_disk_adopt(struct sim_node *n, struct sim_device *device, const struct record *record);
 bool sim_disk_has_snapshot(const struct sim_node *n);
 void sim_disk_fill(struct sim_node *n, uint64_t ms);
 void sim_disk_trouble(struct sim_node *n, unsigned how); /* to calls */

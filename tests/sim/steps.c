@@ -192,7 +192,8 @@ static void check_knows_itself(const struct sim_node *leader, const struct confi
         const struct sim_node *n = &leader->sim->nodes[id - 1];
         bool raised = now->servers[i].role == CONFIGURATION_VOTER && before != NULL &&
                       before->role == CONFIGURATION_LEARNER;
-        bool lost = n->node == NULL || n->disk.identity.incarnation != now->servers[i].incarnation;
+        bool lost =
+            n->node == NULL || n->disk.record.identity.incarnation != now->servers[i].incarnation;
         SIM_CHECK(leader->sim, !raised || lost || replica_is_on_disk(n->node->replica, index),
                   "node %llu gets a vote, and has not on disk that it is a member", ull(id));
     }
@@ -284,7 +285,7 @@ static uint64_t number_on_disk(const struct starts *disk, const struct starts_kn
 
 void sim_steps_told(const struct sim_node *n, const struct starts_message *told)
 {
-    const struct starts *disk = &n->disk.starts;
+    const struct starts *disk = &n->disk.record.starts;
     if (n->ghost || n->disk.frozen) {
         return;
     }
@@ -300,7 +301,8 @@ void sim_steps_told(const struct sim_node *n, const struct starts_message *told)
 
 void sim_steps_let_in(const struct sim_node *by, const struct peer_identity *peer)
 {
-    const struct starts_known *k = starts_find(&by->disk.starts, peer->node_id, peer->incarnation);
+    const struct starts_known *k =
+        starts_find(&by->disk.record.starts, peer->node_id, peer->incarnation);
     SIM_CHECK(by->sim, by->disk.frozen || (k != NULL && k->start.number >= peer->start.number),
               "node %u lets in start %llu of node %llu, and has not noted that on its disk",
               by->index + 1, ull(peer->start.number), ull(peer->node_id));
@@ -339,17 +341,31 @@ static void check_known(const struct sim_node *n, const struct starts_known *was
               n->index + 1, ull(was->start.number), ull(was->id));
 }
 
-/* A write that is late must not undo a later one. */
-void sim_steps_stored(const struct sim_node *n, const struct starts *s)
+/* Once written, it stays: that the log was made, the cluster, and the founders. */
+static void check_identity(const struct sim_node *n, const struct identity *is)
 {
-    const struct starts *was = &n->disk.starts;
-    if (!n->disk.has_starts || was->incarnation != s->incarnation) {
+    const struct identity *was = &n->disk.record.identity;
+    SIM_CHECK(n->sim,
+              (is->bootstrapped || !was->bootstrapped) &&
+                  (was->cluster_id == 0 || is->cluster_id == was->cluster_id) &&
+                  (was->n_founders == 0 ||
+                   memcmp(is->founders, was->founders, sizeof was->founders) == 0),
+              "what node %u has written of its cluster is undone", n->index + 1);
+}
+
+/* A write that is late must not undo a later one. */
+void sim_steps_stored(const struct sim_node *n, const struct record *r)
+{
+    const struct starts *was = &n->disk.record.starts;
+    const struct starts *s = &r->starts;
+    if (n->disk.record.identity.incarnation != r->identity.incarnation) {
         return;
     }
     SIM_CHECK(n->sim,
               s->own.number >= was->own.number && s->term >= was->term && s->index >= was->index &&
-                  s->sequence >= was->sequence,
+                  r->sequence >= n->disk.record.sequence,
               "what node %u has written of its own start goes back", n->index + 1);
+    check_identity(n, &r->identity);
     check_next(n, was, s);
     for (unsigned i = 0; i < was->n; i++) {
         check_known(n, &was->known[i], s);

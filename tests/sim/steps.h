@@ -40,6 +40,6 @@ struct sim_read_back *sim_steps_read_back(const struct sim_node *n);
 void sim_read_back_node(struct sim_node *n); /* after each of its turns */
 void sim_read_back(struct sim_node *n);      /* now */
 void sim_rest_exercise(struct sim *s);       /* when all is well again, see rest.c */
-void sim_steps_stored(const struct sim_node *n, const struct starts *s);
+void sim_steps_stored(const struct sim_node *n, const struct record *r);
 
 #endif

@@ -277,8 +277,8 @@ static bool is_formed(void *ctx)
     struct cluster *c = ctx;
     for (unsigned i = 0; i < c->n; i++) {
         struct node *n = c->nodes[i].node;
-        if (n != NULL &&
-            (machine_cluster_id(node_machine(n)) == 0 || n->identity.cluster_id == 0)) {
+        if (n != NULL && (machine_cluster_id(node_machine(n)) == 0 ||
+                          n->record.own.now.identity.cluster_id == 0)) {
             return false;
         }
     }

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
-#include "consensus/identity.h"
+#include "consensus/data_dir.h"
 #include "scratch.h"
 
 #define SEGMENT "segment-0000000001"
@@ -51,7 +51,7 @@ static int set_up(void **state)
     struct fixture *f = test_calloc(1, sizeof *f);
     f->root = scratch_make();
     f->path = scratch_path(f->root, "deep/er/data");
-    f->dir.lock_fd = f->dir.starts_fd = -1;
+    f->dir.lock_fd = f->dir.record_fd = -1;
     assert_int_equal(members_parse("1=a:1,2=b:2,3=c:3", &f->members, f->errmsg, sizeof f->errmsg),
                      0);
     *state = f;
@@ -73,9 +73,14 @@ static void open_dir(struct fixture *f)
     assert_int_equal(data_dir_open(f->path, &f->dir, f->errmsg, sizeof f->errmsg), 0);
 }
 
-static int open_identity(struct fixture *f, uint64_t id, struct identity *ret)
+/* As a start of a node does it, which the one before has ended. */
+static int open_record(struct fixture *f, uint64_t id, struct record *ret)
 {
-    return identity_open(&f->dir, id, &f->members, false, ret, f->errmsg, sizeof f->errmsg);
+    if (f->dir.record_fd >= 0) {
+        data_dir_close(&f->dir);
+        open_dir(f);
+    }
+    return record_open(&f->dir, id, &f->members, false, ret, f->errmsg, sizeof f->errmsg);
 }
 
 static void expect_message(struct fixture *f, const char *part)
@@ -86,59 +91,59 @@ static void expect_message(struct fixture *f, const char *part)
 }
 
 /* As node_create does it. */
-static void make_bootstrapped(struct fixture *f, struct identity *ret)
+static void make_bootstrapped(struct fixture *f, struct record *ret)
 {
     open_dir(f);
-    assert_int_equal(open_identity(f, 2, ret), 0);
+    assert_int_equal(open_record(f, 2, ret), 0);
     char *segment = scratch_path(f->dir.log_path, SEGMENT);
     scratch_write(segment, "x", 1);
     free(segment);
-    ret->bootstrapped = true;
-    assert_int_equal(identity_store(&f->dir, ret), 0);
+    ret->identity.bootstrapped = true;
+    assert_int_equal(record_store(&f->dir, ret), 0);
 }
 
 TEST_WITH(test_pristine, set_up, tear_down)
 {
     struct fixture *f = *state;
-    struct identity id;
-    struct identity again;
+    struct record id;
+    struct record again;
     open_dir(f);
-    assert_int_equal(open_identity(f, 2, &id), 0);
-    assert_int_equal(id.id, 2);
-    assert_int_not_equal(id.incarnation, 0);
-    assert_int_equal(id.cluster_id, 0);
-    assert_false(id.bootstrapped);
-    assert_int_equal(open_identity(f, 2, &again), 0);
+    assert_int_equal(open_record(f, 2, &id), 0);
+    assert_int_equal(id.identity.id, 2);
+    assert_int_not_equal(id.identity.incarnation, 0);
+    assert_int_equal(id.identity.cluster_id, 0);
+    assert_false(id.identity.bootstrapped);
+    assert_int_equal(open_record(f, 2, &again), 0);
     assert_memory_equal(&again, &id, sizeof id);
 }
 
 TEST_WITH(test_two_directories_differ, set_up, tear_down)
 {
     struct fixture *f = *state;
-    struct identity a;
-    struct identity b;
+    struct record a;
+    struct record b;
     open_dir(f);
-    assert_int_equal(open_identity(f, 2, &a), 0);
+    assert_int_equal(open_record(f, 2, &a), 0);
     data_dir_close(&f->dir);
     scratch_wipe(f->path);
     open_dir(f);
-    assert_int_equal(open_identity(f, 2, &b), 0);
-    assert_true(a.incarnation != b.incarnation);
+    assert_int_equal(open_record(f, 2, &b), 0);
+    assert_true(a.identity.incarnation != b.identity.incarnation);
 }
 
 TEST_WITH(test_everything_survives, set_up, tear_down)
 {
     struct fixture *f = *state;
-    struct identity id;
-    struct identity again;
+    struct record id;
+    struct record again;
     make_bootstrapped(f, &id);
-    id.cluster_id = UINT64_MAX;
-    id.founders[0] = (struct identity_founder){1, 1};
-    id.founders[1] = (struct identity_founder){2, id.incarnation};
-    id.founders[2] = (struct identity_founder){3, UINT64_MAX};
-    id.n_founders = 3;
-    assert_int_equal(identity_store(&f->dir, &id), 0);
-    assert_int_equal(open_identity(f, 2, &again), 0);
+    id.identity.cluster_id = UINT64_MAX;
+    id.identity.founders[0] = 1;
+    id.identity.founders[1] = id.identity.incarnation;
+    id.identity.founders[2] = UINT64_MAX;
+    id.identity.n_founders = 3;
+    assert_int_equal(record_store(&f->dir, &id), 0);
+    assert_int_equal(open_record(f, 2, &again), 0);
     assert_memory_equal(&again, &id, sizeof id);
 }
 
@@ -218,20 +223,20 @@ TEST_WITH(test_not_a_directory, set_up, tear_down)
 TEST_WITH(test_other_id, set_up, tear_down)
 {
     struct fixture *f = *state;
-    struct identity id;
+    struct record id;
     make_bootstrapped(f, &id);
-    assert_int_equal(open_identity(f, 3, &id), FL_EDENIED);
+    assert_int_equal(open_record(f, 3, &id), FL_EDENIED);
     expect_message(f, "belongs to node 2, but this is node 3");
 }
 
 TEST_WITH(test_other_cluster, set_up, tear_down)
 {
     struct fixture *f = *state;
-    struct identity id;
+    struct record id;
     make_bootstrapped(f, &id);
     assert_int_equal(members_parse("1=a:1,2=b:2,3=c:4", &f->members, f->errmsg, sizeof f->errmsg),
                      0);
-    assert_int_equal(open_identity(f, 2, &id), FL_EDENIED);
+    assert_int_equal(open_record(f, 2, &id), FL_EDENIED);
     expect_message(f, "1=a:1,2=b:2,3=c:3");
     expect_message(f, "1=a:1,2=b:2,3=c:4");
 }
@@ -240,11 +245,11 @@ TEST_WITH(test_other_cluster, set_up, tear_down)
 TEST_WITH(test_other_order, set_up, tear_down)
 {
     struct fixture *f = *state;
-    struct identity id;
+    struct record id;
     make_bootstrapped(f, &id);
     assert_int_equal(members_parse("3=c:3,2=b:2,1=a:1", &f->members, f->errmsg, sizeof f->errmsg),
                      0);
-    assert_int_equal(open_identity(f, 2, &id), 0);
+    assert_int_equal(open_record(f, 2, &id), 0);
 }
 
 static void remove_in(const char *dir, const char *name)
@@ -257,21 +262,21 @@ static void remove_in(const char *dir, const char *name)
 TEST_WITH(test_identity_missing, set_up, tear_down)
 {
     struct fixture *f = *state;
-    struct identity id;
+    struct record id;
     make_bootstrapped(f, &id);
     remove_in(f->dir.path, "identity");
-    assert_int_equal(open_identity(f, 2, &id), FL_EDENIED);
+    assert_int_equal(open_record(f, 2, &id), FL_EDENIED);
     expect_message(f, "identity is missing although");
 }
 
 TEST_WITH(test_log_missing, set_up, tear_down)
 {
     struct fixture *f = *state;
-    struct identity id;
+    struct record id;
     make_bootstrapped(f, &id);
     remove_in(f->dir.log_path, SEGMENT);
     for (unsigned i = 0; i < 2; i++) {
-        assert_int_equal(open_identity(f, 2, &id), FL_EDENIED);
+        assert_int_equal(open_record(f, 2, &id), FL_EDENIED);
         expect_message(f, "has lost its log");
         expect_message(f, "cluster replace 2");
         (void)rmdir(f->dir.log_path); /* nor is it made anew when the directory is gone as well */
@@ -282,100 +287,89 @@ TEST_WITH(test_log_missing, set_up, tear_down)
 TEST_WITH(test_half_bootstrapped, set_up, tear_down)
 {
     struct fixture *f = *state;
-    struct identity id;
+    struct record id;
     make_bootstrapped(f, &id);
-    id.bootstrapped = false;
-    assert_int_equal(identity_store(&f->dir, &id), 0);
+    id.identity.bootstrapped = false;
+    assert_int_equal(record_store(&f->dir, &id), 0);
     char *segment = scratch_path(f->dir.log_path, SEGMENT);
     assert_true(scratch_exists(segment));
-    assert_int_equal(open_identity(f, 2, &id), 0);
+    assert_int_equal(open_record(f, 2, &id), 0);
     assert_false(scratch_exists(segment));
     assert_true(scratch_exists(f->dir.log_path));
     free(segment);
 }
 
-static size_t read_identity(struct fixture *f, char *out)
+static void write_identity(struct fixture *f, const void *bytes, size_t len)
 {
     char *path = scratch_path(f->dir.path, "identity");
-    size_t len = scratch_read(path, out, IDENTITY_TEXT_MAX);
-    free(path);
-    return len;
-}
-
-static void write_identity(struct fixture *f, const char *text, size_t len)
-{
-    char *path = scratch_path(f->dir.path, "identity");
-    scratch_write(path, text, len);
+    scratch_write(path, bytes, len);
     free(path);
 }
 
-/* Any one byte that is changed, and any truncation, is noticed. */
+/* One slot may be damaged, and not both. */
 TEST_WITH(test_damage, set_up, tear_down)
 {
     struct fixture *f = *state;
-    struct identity id;
-    char text[IDENTITY_TEXT_MAX];
+    struct record id;
+    char file[RECORD_FILE_SIZE];
     make_bootstrapped(f, &id);
-    size_t len = read_identity(f, text);
-    for (size_t i = 0; i < len; i++) {
-        char old = text[i];
-        text[i] = (char)(old ^ 1);
-        assert_int_not_equal(identity_parse(text, len, &id), 0);
-        text[i] = old;
-        assert_int_equal(identity_parse(text, i, &id), FL_ECORRUPT);
-    }
-    assert_int_equal(identity_parse(text, len, &id), 0);
-    text[20] ^= 1;
-    write_identity(f, text, len);
-    assert_int_equal(open_identity(f, 2, &id), FL_ECORRUPT);
+    char *path = scratch_path(f->dir.path, "identity");
+    assert_int_equal(scratch_read(path, file, sizeof file), sizeof file);
+    free(path);
+    file[20] ^= 1;
+    write_identity(f, file, sizeof file);
+    assert_int_equal(open_record(f, 2, &id), 0);
+    file[RECORD_SLOT_STEP + 20] ^= 1;
+    write_identity(f, file, sizeof file);
+    assert_int_equal(open_record(f, 2, &id), FL_ECORRUPT);
     expect_message(f, "is damaged");
     write_identity(f, "", 0);
-    assert_int_equal(open_identity(f, 2, &id), FL_ECORRUPT);
+    assert_int_equal(open_record(f, 2, &id), FL_ECORRUPT);
 }
 
-/* Those before were never released; of what comes later nothing is known. */
+/* Those before were never released, and were text; of what comes later nothing is known. */
 TEST_WITH(test_version, set_up, tear_down)
 {
     struct fixture *f = *state;
-    struct identity id;
-    char text[IDENTITY_TEXT_MAX];
+    struct record id;
+    static const char text[] = "fencelock-identity 4\nid 2\n";
+    uint8_t slot[RECORD_SLOT_SIZE];
     make_bootstrapped(f, &id);
-    size_t len = read_identity(f, text);
-    char *digit = text + strlen("fencelock-identity ");
-    assert_int_equal(*digit, '4');
-    for (const char *other = "1235"; *other != 0; other++) {
-        *digit = *other;
-        write_identity(f, text, len);
-        assert_int_equal(open_identity(f, 2, &id), FL_EVERSION);
-        expect_message(f, "another version of fencelock (0.1.0, which was never released");
-    }
+    write_identity(f, text, sizeof text - 1);
+    assert_int_equal(open_record(f, 2, &id), FL_EVERSION);
+    record_encode(&id, slot);
+    assert_int_equal(slot[8], 5);
+    slot[8] = 6;
+    write_identity(f, slot, sizeof slot);
+    assert_int_equal(open_record(f, 2, &id), FL_EVERSION);
+    expect_message(f, "another version of fencelock (0.1.0, which was never released");
 }
 
-/* The largest identity there can be fits its buffer and comes back. */
+/* The largest identity there can be fits its slot and comes back. */
 TEST(test_largest)
 {
-    struct identity id;
-    struct identity again;
-    char text[IDENTITY_TEXT_MAX];
+    struct record id;
+    struct record again;
+    uint8_t slot[RECORD_SLOT_SIZE];
     memset(&id, 0, sizeof id);
-    id.members.n = MEMBERS_MAX;
+    id.identity.members.n = MEMBERS_MAX;
     for (unsigned i = 0; i < MEMBERS_MAX; i++) {
-        struct member *m = &id.members.list[i];
+        struct member *m = &id.identity.members.list[i];
         m->id = UINT64_C(0x7fffffffffffffff) - MEMBERS_MAX + 1 + i;
         memset(m->address, 'x', 255);
         snprintf(m->address + 255, sizeof m->address - 255, ":6553%u", i > 5 ? 5 : i);
         m->address[0] = (char)('a' + i);
-        id.founders[i] = (struct identity_founder){m->id, UINT64_MAX - i};
+        id.identity.founders[i] = UINT64_MAX - i;
     }
-    id.id = id.members.list[3].id;
-    id.incarnation = UINT64_MAX;
-    id.cluster_id = UINT64_MAX;
-    id.bootstrapped = true;
-    id.n_founders = MEMBERS_MAX;
-    id.joins = true;
-    id.begun_crc = UINT32_MAX;
-    size_t len = identity_format(&id, text);
-    assert_int_equal(identity_parse(text, len, &again), 0);
+    id.identity.id = id.identity.members.list[3].id;
+    id.identity.incarnation = UINT64_MAX;
+    id.identity.cluster_id = UINT64_MAX;
+    id.identity.bootstrapped = true;
+    id.identity.n_founders = MEMBERS_MAX;
+    id.identity.joins = true;
+    id.identity.begun_crc = UINT32_MAX;
+    record_encode(&id, slot);
+    assert_int_equal(record_decode(slot, &again), 0);
     assert_memory_equal(&again, &id, sizeof id);
 }
 
@@ -383,19 +377,19 @@ TEST(test_largest)
 TEST_WITH(test_what_is_read_is_durable, set_up, tear_down)
 {
     struct fixture *f = *state;
-    struct identity id;
+    struct record id;
     make_bootstrapped(f, &id);
     char *file = scratch_path(f->path, "identity");
     char *parent = scratch_path(f->root, "deep/er");
     synced_n = 0;
-    assert_int_equal(open_identity(f, 2, &id), 0);
+    assert_int_equal(open_record(f, 2, &id), 0);
     assert_true(was_synced(file) && was_synced(f->path));
     free(file);
     data_dir_close(&f->dir);
     scratch_wipe(f->path);
     open_dir(f);
     synced_n = 0;
-    assert_int_equal(open_identity(f, 2, &id), 0);
+    assert_int_equal(open_record(f, 2, &id), 0);
     assert_true(was_synced(parent));
     free(parent);
 }

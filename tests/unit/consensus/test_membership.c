@@ -332,8 +332,8 @@ static enum handshake_verdict call_as(struct node *n, uint64_t id, uint64_t inca
     char reason[HANDSHAKE_REASON_MAX] = "";
     struct peer_identity peer = {.node_id = id,
                                  .incarnation = incarnation != 0 ? incarnation : known_of(n, id),
-                                 .cluster_id = n->identity.cluster_id,
-                                 .members_crc = n->identity.begun_crc,
+                                 .cluster_id = n->record.own.now.identity.cluster_id,
+                                 .members_crc = n->record.own.now.identity.begun_crc,
                                  .member_index = member_index,
                                  .version = UINT16_MAX,
                                  .start = {UINT32_MAX, 1},
@@ -380,7 +380,7 @@ static bool tells(struct cluster *c, unsigned i, uint64_t id)
 {
     uint8_t bytes[STARTS_MESSAGE_MAX];
     struct starts_message told;
-    size_t len = node_starts_message(c->nodes[i].node, bytes);
+    size_t len = node_record_message(c->nodes[i].node, bytes);
     assert_int_equal(starts_message_decode((struct fli_slice){bytes, len}, &told), 0);
     bool found = false;
     for (unsigned k = 0; k < told.n; k++) {
@@ -402,7 +402,7 @@ TEST_WITH(a_start_waits_for_the_disk_and_the_loop_does_not, cluster_set_up, clus
     uint64_t index = replica_member_index(n->replica);
     uint64_t term = replica_term(n->replica);
     cluster_stop(c, gone, 0);
-    pthread_mutex_lock(&n->starts.lock);
+    pthread_mutex_lock(&n->record.own.lock);
     assert_int_equal(call_once(n, gone + 1, index, address, false), HANDSHAKE_UNDECIDED);
     for (unsigned i = 0; i < 20; i++) {
         char name[16];
@@ -413,7 +413,7 @@ TEST_WITH(a_start_waits_for_the_disk_and_the_loop_does_not, cluster_set_up, clus
     assert_false(tells(c, leader, gone + 1));
     assert_true(membership_start_of(n->membership, gone + 1) != UINT32_MAX);
     assert_int_equal(replica_term(n->replica), term);
-    pthread_mutex_unlock(&n->starts.lock);
+    pthread_mutex_unlock(&n->record.own.lock);
     assert_int_equal(call_from(c, leader, gone + 1, index, address), HANDSHAKE_WELCOME);
     assert_true(tells(c, leader, gone + 1));
     assert_int_equal(membership_start_of(n->membership, gone + 1), UINT32_MAX);
@@ -434,20 +434,21 @@ TEST_WITH(starts_that_come_together_are_one_write, cluster_set_up, cluster_tear_
     unsigned from = cluster_other_than(c, leader);
     unsigned third = 3 - leader - from;
     cluster_stop(c, third, 0);
-    uint64_t sequence = n->starts.starts.sequence;
+    uint64_t sequence = n->record.own.now.sequence;
     for (unsigned i = 1; i <= 300; i++) {
         uint8_t bytes[STARTS_MESSAGE_MAX];
-        struct starts s = c->nodes[from].node->starts.kept;
+        struct record r = c->nodes[from].node->record.own.kept;
         uint64_t incarnation = known_of(n, third + 1);
-        (void)starts_record(&s, third + 1, incarnation,
+        (void)starts_record(&r.starts, third + 1, incarnation,
                             (struct start){UINT32_MAX + UINT64_C(1) * i, 1});
-        size_t len = starts_message_encode(&s, from + 1, 1, 1, bytes);
+        size_t len =
+            starts_message_encode(&r.starts, from + 1, r.identity.incarnation, 1, 1, bytes);
         assert_int_equal(
             membership_receive_starts(n->membership, from + 1, (struct fli_slice){bytes, len}), 0);
     }
     struct call call = {n, third + 1, 0, "", HANDSHAKE_UNDECIDED};
     cluster_until(c, is_newest_kept, &call, "the newest one is on disk");
-    assert_true(n->starts.starts.sequence - sequence <= 4);
+    assert_true(n->record.own.now.sequence - sequence <= 4);
 }
 
 static const char *address_of(const struct node *n, uint64_t id)

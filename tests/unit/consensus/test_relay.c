@@ -11,7 +11,7 @@
 #include "base/bytes.h"
 #include "base/crc32c.h"
 #include "cluster.h"
-#include "consensus/identity.h"
+#include "consensus/data_dir.h"
 #include "consensus/node_private.h"
 #include "consensus/relay_codec.h"
 #include "machine/batch.h"
@@ -84,20 +84,19 @@ static void call_leader(struct fixture *f)
 
 static void read_hello(struct fixture *f)
 {
-    char text[IDENTITY_TEXT_MAX];
     char members[MEMBERS_TEXT_MAX];
-    struct identity id;
+    struct record r;
     char *path = scratch_path(f->c.nodes[f->away].dir, "identity");
-    assert_int_equal(identity_parse(text, scratch_read(path, text, sizeof text), &id), 0);
+    assert_int_equal(record_peek(path, &r), 0);
     free(path);
     memset(&f->hello, 0, sizeof f->hello);
     f->hello.kind = STREAM_RELAY;
     f->hello.target = f->leader + 1;
-    f->hello.from.node_id = id.id;
-    f->hello.from.incarnation = id.incarnation;
+    f->hello.from.node_id = r.identity.id;
+    f->hello.from.incarnation = r.identity.incarnation;
     f->hello.from.start.number = 1000;
     f->hello.from.term = f->hello.from.last_index = UINT64_MAX;
-    f->hello.from.cluster_id = id.cluster_id;
+    f->hello.from.cluster_id = r.identity.cluster_id;
     f->hello.from.members_crc =
         fli_crc32c(0, members, members_format(&f->c.members, members, sizeof members));
 }

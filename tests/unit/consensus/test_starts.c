@@ -6,32 +6,31 @@
 #include "consensus/starts_witness.h"
 #include "scratch.h"
 
-static struct starts full(void)
+static struct record full(void)
 {
-    struct starts s = {.sequence = 7,
-                       .incarnation = UINT64_MAX - 1,
-                       .own = {9, 10},
-                       .next = {11, 12},
-                       .term = 13,
-                       .index = 14};
+    struct record r = {.sequence = 7,
+                       .identity = {.id = 2, .incarnation = UINT64_MAX - 1},
+                       .starts = {.own = {9, 10}, .next = {11, 12}, .term = 13, .index = 14}};
+    assert_true(members_put(&r.identity.members, 2, "a:1"));
     for (uint64_t i = 1; i <= KNOWN_MEMBERS_MAX; i++) {
-        assert_true(starts_record(&s, i, 100 + i, (struct start){i, 200 + i}));
-        assert_true(starts_record_progress(&s, i, 100 + i, 300 + i, 400 + i));
+        assert_true(starts_record(&r.starts, i, 100 + i, (struct start){i, 200 + i}));
+        assert_true(starts_record_progress(&r.starts, i, 100 + i, 300 + i, 400 + i));
     }
-    return s;
+    return r;
 }
 
 TEST(there_and_back)
 {
-    uint8_t slot[STARTS_SLOT_SIZE];
-    struct starts s = full();
-    struct starts again;
-    starts_encode(&s, slot);
-    assert_int_equal(starts_decode(slot, &again), 0);
-    assert_memory_equal(&s, &again, sizeof s);
-    for (unsigned bit = 0; bit < 8 * STARTS_SLOT_SIZE; bit++) {
+    uint8_t slot[RECORD_SLOT_SIZE];
+    struct record r = full();
+    struct record again;
+    record_encode(&r, slot);
+    assert_int_equal(record_decode(slot, &again), 0);
+    assert_memory_equal(&r, &again, sizeof r);
+    for (unsigned bit = 0; bit < 8 * RECORD_SLOT_SIZE; bit++) {
         slot[bit / 8] ^= (uint8_t)(1u << bit % 8);
-        assert_int_equal(starts_decode(slot, &again), FL_ECORRUPT);
+        bool in_version = bit / 64 == 1;
+        assert_int_equal(record_decode(slot, &again), in_version ? FL_EVERSION : FL_ECORRUPT);
         slot[bit / 8] ^= (uint8_t)(1u << bit % 8);
     }
 }
@@ -40,64 +39,64 @@ TEST(there_and_back)
  * told last. */
 TEST(torn_at_each_byte)
 {
-    static uint8_t file[STARTS_FILE_SIZE];
-    uint8_t before[STARTS_SLOT_SIZE];
-    uint8_t after[STARTS_SLOT_SIZE];
-    struct starts s = full();
-    struct starts found;
-    starts_encode(&s, before);
-    s.sequence++;
-    s.own = (struct start){10, 77};
-    starts_encode(&s, after);
+    static uint8_t file[RECORD_FILE_SIZE];
+    uint8_t before[RECORD_SLOT_SIZE];
+    uint8_t after[RECORD_SLOT_SIZE];
+    struct record r = full();
+    struct record found;
+    record_encode(&r, before);
+    r.sequence++;
+    r.starts.own = (struct start){10, 77};
+    record_encode(&r, after);
     for (unsigned slot = 0; slot < 2; slot++) {
-        for (size_t n = 0; n <= STARTS_SLOT_SIZE; n++) {
-            memcpy(file, slot == 0 ? before : after, STARTS_SLOT_SIZE);
-            memcpy(file + STARTS_SLOT_STEP, before, STARTS_SLOT_SIZE);
-            memcpy(file + (size_t)slot * STARTS_SLOT_STEP, after, n);
-            assert_int_equal(starts_choose(file, sizeof file, &found), 0);
-            bool is_new = slot == 1 || n == STARTS_SLOT_SIZE;
+        for (size_t n = 0; n <= RECORD_SLOT_SIZE; n++) {
+            memcpy(file, slot == 0 ? before : after, RECORD_SLOT_SIZE);
+            memcpy(file + RECORD_SLOT_STEP, before, RECORD_SLOT_SIZE);
+            memcpy(file + (size_t)slot * RECORD_SLOT_STEP, after, n);
+            assert_int_equal(record_choose(file, sizeof file, &found), 0);
+            bool is_new = slot == 1 || n == RECORD_SLOT_SIZE;
             bool same = memcmp(before, after, n) == 0; /* nothing is different yet */
-            if (!same || n == STARTS_SLOT_SIZE) {
-                assert_int_equal(found.own.number, is_new ? 10 : 9);
+            if (!same || n == RECORD_SLOT_SIZE) {
+                assert_int_equal(found.starts.own.number, is_new ? 10 : 9);
             }
         }
     }
     /* Both written, and one of them is lost: it is still the new one. */
     for (unsigned slot = 0; slot < 2; slot++) {
-        memcpy(file, after, STARTS_SLOT_SIZE);
-        memcpy(file + STARTS_SLOT_STEP, after, STARTS_SLOT_SIZE);
-        file[(size_t)slot * STARTS_SLOT_STEP + 30] ^= 1;
-        assert_int_equal(starts_choose(file, sizeof file, &found), 0);
-        assert_int_equal(found.own.number, 10);
+        memcpy(file, after, RECORD_SLOT_SIZE);
+        memcpy(file + RECORD_SLOT_STEP, after, RECORD_SLOT_SIZE);
+        file[(size_t)slot * RECORD_SLOT_STEP + 30] ^= 1;
+        assert_int_equal(record_choose(file, sizeof file, &found), 0);
+        assert_int_equal(found.starts.own.number, 10);
     }
     memset(file, 0, sizeof file);
-    assert_int_equal(starts_choose(file, sizeof file, &found), FL_ECORRUPT);
-    assert_int_equal(starts_choose(after, STARTS_SLOT_SIZE - 1, &found), FL_ECORRUPT);
-    assert_int_equal(starts_choose(after, STARTS_SLOT_SIZE, &found), 0);
+    assert_int_equal(record_choose(file, sizeof file, &found), FL_ECORRUPT);
+    assert_int_equal(record_choose(after, RECORD_SLOT_SIZE - 1, &found), FL_ECORRUPT);
+    assert_int_equal(record_choose(after, RECORD_SLOT_SIZE, &found), 0);
 }
 
 TEST(on_disk)
 {
     char *folder = scratch_make();
-    char *path = scratch_path(folder, "starts");
-    struct starts s = full();
-    struct starts found;
-    assert_int_equal(starts_read(path, &found), FL_ENOTFOUND);
+    char *path = scratch_path(folder, "identity");
+    struct record r = full();
+    struct record found;
+    assert_int_equal(record_read(path, &found), FL_ENOTFOUND);
     for (unsigned i = 0; i < 3; i++) {
-        s.own.number++;
-        assert_int_equal(starts_write(path, &s), 0);
-        assert_int_equal(starts_read(path, &found), 0);
-        assert_memory_equal(&s, &found, sizeof s);
+        r.starts.own.number++;
+        assert_int_equal(record_write(path, &r), 0);
+        assert_int_equal(record_read(path, &found), 0);
+        assert_memory_equal(&r, &found, sizeof r);
     }
     scratch_write(path, "something else", 14);
-    assert_int_equal(starts_read(path, &found), FL_ECORRUPT);
+    assert_int_equal(record_read(path, &found), FL_ECORRUPT);
     free(path);
     scratch_remove(folder);
 }
 
 TEST(what_counts)
 {
-    struct starts s = {.incarnation = 1};
+    struct starts s = {0};
     assert_true(starts_record(&s, 2, 20, (struct start){5, 50}));
     assert_false(starts_record(&s, 2, 20, (struct start){4, 40}));
     assert_false(starts_record(&s, 2, 20, (struct start){5, 51})); /* the first one counts */
@@ -122,7 +121,7 @@ TEST(what_counts)
 /* A start gets a number of its own when somebody else has recorded the one before. */
 TEST(numbers)
 {
-    struct starts s = {.incarnation = 1};
+    struct starts s = {0};
     assert_true(start_is(starts_next(&s, 10), (struct start){1, 10}));
     s.own = (struct start){1, 10};
     assert_true(start_is(starts_next(&s, 11), s.own));
@@ -132,7 +131,7 @@ TEST(numbers)
 
 TEST(no_more_than_there_is_room_for)
 {
-    struct starts s = full();
+    struct starts s = full().starts;
     struct members members = {0};
     assert_false(starts_record(&s, 1000, 1, (struct start){1, 1}));
     assert_true(members_put(&members, 3, "a:1"));
@@ -145,13 +144,14 @@ TEST(no_more_than_there_is_room_for)
 TEST(telling)
 {
     uint8_t bytes[STARTS_MESSAGE_MAX];
-    struct starts s = full();
+    struct starts s = full().starts;
     struct starts_message told;
-    size_t len = starts_message_encode(&s, 55, 66, 77, bytes);
+    size_t len = starts_message_encode(&s, 55, 56, 66, 77, bytes);
     assert_int_equal(len, STARTS_MESSAGE_MAX);
     assert_int_equal(starts_message_decode((struct fli_slice){bytes, len}, &told), 0);
     assert_true(told.term == 66 && told.index == 77 && told.n == KNOWN_MEMBERS_MAX + 1);
-    assert_true(told.list[0].id == 55 && start_is(told.list[0].start, s.own));
+    assert_true(told.list[0].id == 55 && told.list[0].incarnation == 56 &&
+                start_is(told.list[0].start, s.own));
     assert_int_equal(told.list[KNOWN_MEMBERS_MAX].incarnation, 100 + KNOWN_MEMBERS_MAX);
     for (size_t n = 0; n < len; n++) {
         assert_int_equal(starts_message_decode((struct fli_slice){bytes, n}, &told), FL_EPROTO);
@@ -165,7 +165,7 @@ TEST(telling)
 /* ---- the witness ---- */
 
 struct pair {
-    struct starts directory;
+    struct record directory;
     uint64_t term, last_index;
     bool is_new;
     char *folder, *path;
@@ -175,7 +175,7 @@ struct pair {
 static struct witness_view view_of(const struct pair *p)
 {
     return (struct witness_view){.directory = "dir",
-                                 .starts = &p->directory,
+                                 .record = &p->directory,
                                  .is_new = p->is_new,
                                  .term = p->term,
                                  .last_index = p->last_index};
@@ -184,22 +184,22 @@ static struct witness_view view_of(const struct pair *p)
 /* One start, killed after so many of its three writes. Whether it was let in. */
 static bool begin(struct pair *p, unsigned writes, bool reset)
 {
-    struct starts w;
-    struct starts before;
+    struct record w;
+    struct record before;
     struct witness_view view = view_of(p);
-    struct start next = {p->directory.own.number + 1, p->directory.sequence++ + 1000};
-    bool there = starts_read(p->path, &before) == 0;
+    struct start next = {p->directory.starts.own.number + 1, p->directory.sequence++ + 1000};
+    bool there = record_read(p->path, &before) == 0;
     int rc = witness_begin(p->path, reset, &view, next, &w, p->errmsg, sizeof p->errmsg);
     if (rc != 0) {
         return false;
     }
     if (writes == 0) { /* it never came to that */
         assert_true(there);
-        assert_int_equal(starts_write(p->path, &before), 0);
+        assert_int_equal(record_write(p->path, &before), 0);
         return true;
     }
     if (writes > 1) {
-        p->directory.own = next;
+        p->directory.starts.own = next;
         p->is_new = false;
     }
     if (writes > 2) {
@@ -213,7 +213,8 @@ static int set_up(void **state)
     struct pair *p = test_calloc(1, sizeof *p);
     p->folder = scratch_make();
     p->path = scratch_path(p->folder, "witness");
-    p->directory.incarnation = 5;
+    p->directory = full();
+    p->directory.starts = (struct starts){0};
     p->is_new = true;
     *state = p;
     return 0;
@@ -246,9 +247,9 @@ TEST_WITH(an_older_directory, set_up, tear_down)
 {
     struct pair *p = *state;
     assert_true(begin(p, 3, false));
-    struct starts old = p->directory;
+    struct record old = p->directory;
     assert_true(begin(p, 3, false));
-    struct starts newest = p->directory;
+    struct record newest = p->directory;
     for (unsigned i = 0; i < 2; i++) { /* once, and when it was tried before */
         p->directory = old;
         assert_false(begin(p, 3, false));
@@ -257,11 +258,11 @@ TEST_WITH(an_older_directory, set_up, tear_down)
     p->directory = newest;
     assert_true(begin(p, 3, false));
     /* The last start, but not all of its log. */
-    struct starts w;
-    assert_int_equal(starts_read(p->path, &w), 0);
-    w.term = 3;
-    w.index = 30;
-    assert_int_equal(starts_write(p->path, &w), 0);
+    struct record w;
+    assert_int_equal(record_read(p->path, &w), 0);
+    w.starts.term = 3;
+    w.starts.index = 30;
+    assert_int_equal(record_write(p->path, &w), 0);
     p->term = 3;
     p->last_index = 29;
     assert_false(begin(p, 3, false));
@@ -276,12 +277,12 @@ TEST_WITH(an_older_directory, set_up, tear_down)
 TEST_WITH(an_older_witness, set_up, tear_down)
 {
     struct pair *p = *state;
-    struct starts old;
+    struct record old;
     assert_true(begin(p, 3, false));
-    assert_int_equal(starts_read(p->path, &old), 0);
+    assert_int_equal(record_read(p->path, &old), 0);
     assert_true(begin(p, 3, false));
     assert_true(begin(p, 3, false));
-    assert_int_equal(starts_write(p->path, &old), 0);
+    assert_int_equal(record_write(p->path, &old), 0);
     assert_false(begin(p, 3, false));
     assert_non_null(strstr(p->errmsg, "--witness-reset"));
     assert_true(begin(p, 3, true));
@@ -289,7 +290,7 @@ TEST_WITH(an_older_witness, set_up, tear_down)
     scratch_write(p->path, "x", 1);
     assert_false(begin(p, 3, false));
     assert_true(begin(p, 3, true));
-    p->directory.incarnation++;
+    p->directory.identity.incarnation++;
     assert_false(begin(p, 3, false));
     assert_non_null(strstr(p->errmsg, "another data directory"));
 }
