@@ -270,7 +270,13 @@ static bool has_right(struct access *a, struct net_request *r, const struct fli_
     const struct machine *m = access_machine(a);
     uint64_t login = net_conn_login(r->conn);
     if (!machine_may(m, login, 0, NULL)) {
-        return deny(a, r, command, "NOAUTH", "Authentication required.");
+        /* the leader lets a client log in whose user this node may hear of a moment later */
+        bool unheard =
+            login != 0 && login != NET_LOGIN_NOBODY && machine_user_name(m, login).len == 0;
+        return deny(a, r, command, "NOAUTH",
+                    unheard ? "this node has not heard of this user yet, or the user is gone; "
+                              "try again in a moment"
+                            : "Authentication required.");
     }
     if (right != 0 && !machine_may(m, login, right, NULL)) {
         return deny(a, r, command, "NOPERM",

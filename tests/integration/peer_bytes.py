@@ -216,7 +216,8 @@ class PeerBytes(PeerCase):
 
     # -- to a node's port -------------------------------------------------------------------------
     def dial(self, sender, target, kind):
-        hello = self.hellos.setdefault((sender, target, kind), up_to_date(self.peers.hellos[sender, target, kind]))
+        hello = up_to_date(self.peers.hellos[sender, target, kind], self.peers.hellos.values())
+        hello = self.hellos.setdefault((sender, target, kind), hello)
         return dial(self.cluster.node(target), hello)
 
     def send(self, sender, target, kind, data):

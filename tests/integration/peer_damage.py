@@ -21,7 +21,7 @@ INCARNATION_AT = 40 # in a handshake, src/peer/handshake.h
 APPEND, APPEND_RESULT, VOTE, VOTE_RESULT, TIMEOUT_NOW = 1, 2, 3, 4, 6 # src/consensus/message_codec.h
 TERM_STEP_MAX = 1 << 32                                              # src/consensus/raft_edge.h
 WELCOME_AT, WELCOME = 19, 1                                          # src/peer/handshake.h
-CRC_AT, CHECKED_AT, LOG_AT = 8, 12, 792
+CRC_AT, CHECKED_AT, SENDER_AT, START_AT, LOG_AT = 8, 12, 32, 776, 792
 AHEAD = 1 << 40 # more than all steps of a term in these tests
 
 
@@ -40,10 +40,15 @@ def frame(kind, body, length=None):
     return head + struct.pack('<I', crc32c(head)) + body
 
 
-def up_to_date(hello):
-    """The same, from a node that has more terms and entries by now; with those of then it would be an older copy."""
+def up_to_date(hello, hellos):
+    """The same, from its sender's newest start, with more terms and entries; with those of then it would be an older copy.
+    hellos: of all nodes."""
+    sent_by = struct.unpack_from('<Q', hello, SENDER_AT)
+    newest = max((h for h in hellos if struct.unpack_from('<Q', h, SENDER_AT) == sent_by),
+                 key=lambda h: struct.unpack_from('<Q', h, START_AT))
     term, index = struct.unpack_from('<QQ', hello, LOG_AT)
-    body = hello[CHECKED_AT:LOG_AT] + struct.pack('<QQ', term + AHEAD, index + AHEAD) + hello[LOG_AT + 16:]
+    log = struct.pack('<QQ', term + AHEAD, index + AHEAD)
+    body = hello[CHECKED_AT:START_AT] + newest[START_AT:LOG_AT] + log + hello[LOG_AT + len(log):]
     return hello[:CRC_AT] + struct.pack('<I', crc32c(body)) + body
 
 
@@ -128,7 +133,7 @@ class PeerDamage(PeerCase):
     def dial(self, sender, target):
         """A stream of Raft messages in the name of another node, which has dialed before."""
         hello = wait_until(lambda: self.peers.hellos.get((sender.id, target.id, RAFT_STREAM)), 'a stream to copy')
-        s = dial(target, up_to_date(hello))
+        s = dial(target, up_to_date(hello, self.peers.hellos.values()))
         self.addCleanup(s.close)
         return s
 

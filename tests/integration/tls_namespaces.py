@@ -22,7 +22,7 @@ sys.path.insert(0, os.path.join(HERE, '..', 'lib'))
 sys.path.insert(0, os.path.join(HERE, '..', 'faults'))
 from faultlab.namespaces import Namespaces, NamespaceNode
 from harness import ANSWER_S, PATIENCE_S, Case, Cluster, Deadline, binary, main, wait_until
-from harness.resp import encode
+from harness.resp import RespError, encode
 from peer_damage import crc32c
 from tls_lab import Certs, TlsResp
 
@@ -281,6 +281,13 @@ class SameNetwork(Case):
         refusals = sum(node.info()['peer_handshakes_failed'] for node in self.cluster.nodes)
         self.assertGreater(refusals, 0)
 
+    def all_know_alice(self):
+        try:
+            return all(node.info() for node in self.cluster.nodes)
+        except RespError as e:
+            self.assertRegex(str(e), '^NOAUTH this node has not heard of this user yet')
+            return False
+
     def test_a_client_of_the_ca_who_is_no_user(self):
         """Where certificates stand for users, one of the same CA with another name is nobody, at the clients' port too."""
         path = self.lab.path('users.acl')
@@ -288,8 +295,10 @@ class SameNetwork(Case):
             f.write('user boss on >nobody-logs-in-so ~* +@all\nuser alice on ~* +@all\nuser default off\n')
         for node in self.cluster.nodes:
             node.extra += ['--tls-auth-clients-user', 'CN', '--aclfile', path]
-        self.cluster.start().steady()
-        self.cluster.wait_caught_up() # the others know it a little later
+        self.cluster.start()
+        wait_until(self.all_know_alice, 'the users on all nodes') # the leader knows them a little earlier
+        self.cluster.steady()
+        self.cluster.wait_caught_up()
         token = self.hide()
         users = self.cluster.nodes[0].call('ACL', 'LIST')
         self.certs.make('client', 'mallory')
