@@ -185,8 +185,8 @@ static void begin(struct membership *m)
         missing[i] = !same && id->members.list[i].id != id->id;
         any = any || missing[i];
         begun = begun || (same && p->told_index != 0);
-        if (missing[i] && p != NULL) {
-            membership_call(m, p); /* it hears at once what this node has written */
+        if (p != NULL && p->id != id->id && p->told_index == 0) {
+            membership_call(m, p); /* each hears at once what the other has written, or begun */
         }
     }
     if (any && !begun) {

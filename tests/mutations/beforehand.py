@@ -1,4 +1,4 @@
-"""Mistakes in membership, start counts, snapshots and relay, most of them written down before any was tried, in five lists of thirty. The
+"""Mistakes in membership, start counts, snapshots and relay, most of them written down before any was tried, in six lists of thirty. The
 simulation or real processes notice these. Each was planted, and seen to be noticed by what is named."""
 
 # level, what, file, the lines, what they become, what the simulation then says
@@ -486,4 +486,21 @@ MUTANTS = [
      '    put_ticket(rt);\n    if (rv == FL_ENOLEADER) {',
      '    if (rv == FL_ENOLEADER) {',
      'it is not connected to all|is not back'),
+    # Of the sixth thirty, noticed by what came after it.
+    ('scenarios', 'whoever has begun is not followed when one is missing', 'src/consensus/membership.c',
+     '    if (any && !begun) {',
+     '    if (any) {',
+     'node \\d+: the cluster is not formed without one that is away'),
+    ('scenarios', 'nobody asks a founder whether it has begun', 'src/consensus/membership.c',
+     'if (p != NULL && p->id != id->id && p->told_index == 0) {',
+     'if (missing[i] && p != NULL) {',
+     'node \\d+: the cluster is not formed without one that is away'),
+    ('scenarios', "a leader does not look at the term of a follower's disk", 'src/consensus/membership_starts.c',
+     'return match > 0 && (peer->term < term || (peer->term == term && peer->last_index < match));',
+     'return match > 0 && peer->term == term && peer->last_index < match;',
+     'node \\d+ runs on an older copy of its disk, and goes on'),
+    ('scenarios', 'a snapshot that has rotted is not taken anew', 'src/snapshot/send.c',
+     '    if (unusable) {\n        s->config.damaged(s->config.ctx);\n    }\n',
+     '    (void)unusable;\n',
+     'node \\d+: it does not catch up'),
 ]

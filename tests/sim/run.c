@@ -184,6 +184,7 @@ uint64_t sim_run(const struct sim_orders *orders, struct sim_marks *marks, unsig
         sim_tend(s);
     }
     sim_nodes_init(s);
+    sim_scenario_found(s);
     form(s);
     if (s->orders.scenario != SIM_SCENARIO_NONE) {
         sim_scenario_play(s);

@@ -29,6 +29,7 @@ enum sim_scenario {
     SIM_SCENARIO_FOUR,
     SIM_SCENARIO_LEARNER,
     SIM_SCENARIO_UNSYNCED,
+    SIM_SCENARIO_FOUNDERS,
     SIM_SCENARIOS
 };
 
@@ -43,6 +44,7 @@ void sim_point_crash(struct sim_node *n);
 /* scenario.c */
 const char *sim_scenario_name(enum sim_scenario k);
 void sim_scenario_choose(struct sim *s);
+void sim_scenario_found(struct sim *s);
 void sim_scenario_play(
     struct sim *s); /* the cluster is formed, and nobody has asked for anything */
 

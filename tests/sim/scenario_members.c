@@ -1,0 +1,289 @@
+/* scenario_members.c: scenarios of members that come and go, and of founders (scenario.c). */
+#include <string.h>
+
+#include "consensus/membership_private.h"
+#include "members.h"
+#include "node_clock.h"
+#include "scenario_steps.h"
+
+#define BUSY_MS 250u   /* until the log takes what is on its way */
+#define KNOWN_MS 3500u /* so long after its election a leader says whom it misses */
+#define FOR_EVER_MS 86400000u
+#define OFTEN (KNOWN_MEMBERS_MAX + 2)
+
+/* ---- removed ---- */
+
+/* Whoever asks again for what is in the log already stands in nobody's way. */
+static void ask_again(struct sim *s, const struct node_change *what)
+{
+    static int status;
+    struct sim_node *leader = sim_leader(s);
+    const struct membership *m = leader == NULL ? NULL : leader->node->membership;
+    bool waits = m == NULL || m->operation.active || membership_transferring(m);
+    int rv = waits ? 0 : scenario_ask(leader, what, &status);
+    SIM_CHECK(s, rv != FL_EBUSY, "a leader is busy with the removal of node %llu, asked for again",
+              ull(what->id));
+}
+
+void scenario_removed(struct sim *s)
+{
+    struct sim_node *n =
+        scenario_other(s, scenario_the_leader(s), (unsigned)sim_below(s, s->n - 1));
+    struct node_change what = {.kind = NODE_CHANGE_REMOVE, .id = n->index + 1};
+    n->wiped = true; /* so it may end */
+    bool hears = sim_below(s, 2) == 0;
+    scenario_change(s, &what);
+    ask_again(s, &what);
+    if (!hears) {
+        scenario_cut_off(n, LATE_MS);
+    }
+    sim_wait_for(n, scenario_is_no_member, LATE_MS, "it is not taken out");
+    scenario_cut_off(n, 0);
+    sim_wait_for(n, sim_is_down, LATE_MS, "it was removed, and goes on");
+    sim_node_start(n);
+    sim_wait_for(n, sim_is_down, LATE_MS, "it was removed and started again, and goes on");
+    s->marks->scenarios_told++;
+    scenario_leave_to_operator(n);
+}
+
+/* ---- busy ---- */
+static bool waits_for_log(const struct sim_node *leader)
+{
+    const struct membership *m = leader->node->membership;
+    return m->admin_busy && !m->admin_of_operation && !m->operation.active;
+}
+
+static bool is_formed(const struct sim_node *n)
+{
+    const struct sim_node *leader = sim_leader(n->sim);
+    return leader != NULL && !waits_for_log(leader);
+}
+
+/* Two of five are gone. While one of them is to come back, and the log has not taken that yet, an
+ * operator asks for the removal of a member; then another one ends. */
+void scenario_busy(struct sim *s)
+{
+    struct sim_node *away[2] = {scenario_other(s, scenario_the_leader(s), 0),
+                                scenario_other(s, scenario_the_leader(s), 1)};
+    static int status;
+    for (unsigned i = 0; i < 2; i++) {
+        struct node_change remove = {.kind = NODE_CHANGE_REMOVE, .id = away[i]->index + 1};
+        away[i]->wiped = true;
+        scenario_change(s, &remove);
+        sim_wait_for(away[i], scenario_is_no_member, LATE_MS, "it is not taken out");
+        if (sim_node_runs(away[i])) {
+            sim_node_crash(away[i], false);
+        }
+    }
+    struct node_change back = {.kind = NODE_CHANGE_ADD, .id = away[0]->index + 1};
+    (void)snprintf(back.address, sizeof back.address, "node%u:1", away[0]->index + 1);
+    sim_pass(s, 3500); /* it is known who is up */
+    scenario_change(s, &back);
+    sim_disk_wipe(away[0]);
+    away[0]->joins = true;
+    sim_node_start(away[0]);
+    struct sim_node *leader = scenario_the_leader(s);
+    uint64_t until = s->now + SOON_MS;
+    while (s->now < until && sim_leader(s) == leader && !waits_for_log(leader)) {
+        sim_step(s);
+    }
+    struct sim_node *rest[2] = {NULL, NULL};
+    for (unsigned i = 0; i < s->n; i++) {
+        struct sim_node *n = &s->nodes[i];
+        if (n != leader && n != away[0] && n != away[1]) {
+            rest[rest[0] != NULL] = n;
+        }
+    }
+    if (sim_leader(s) == leader && waits_for_log(leader)) {
+        struct node_change remove = {.kind = NODE_CHANGE_REMOVE, .id = rest[0]->index + 1};
+        leader->disk.stalled_until = rest[0]->disk.stalled_until = s->now + BUSY_MS;
+        int rv = scenario_ask(leader, &remove, &status);
+        sim_node_crash(rest[1], false);
+        s->marks->scenarios_told += rv == 1;
+        until = s->now + SOON_MS;
+        while (rv == 1 && status == 1 && s->now < until) {
+            sim_step(s);
+        }
+        SIM_CHECK(s, rv != 1 || status != 0,
+                  "node %u is to be removed, without which there is no majority",
+                  rest[0]->index + 1);
+        sim_node_start(rest[1]);
+    }
+    sim_wait_for(leader, is_formed, LATE_MS, "nobody leads");
+    scenario_leave_to_operator(away[0]);
+    scenario_leave_to_operator(away[1]);
+}
+
+/* ---- four ---- */
+
+static bool knows_who_is_up(const struct sim_node *n)
+{
+    const struct membership *m = n->node->membership;
+    return sim_node_runs(n) && m->leads && sim_node_ms(n) - m->leads_since_ms >= KNOWN_MS;
+}
+
+static void must_be_denied(struct sim_node *leader, const struct node_change *what)
+{
+    static int status;
+    bool knows = knows_who_is_up(leader) && membership_may_change(leader->node->membership);
+    int rv = scenario_ask(leader, what, &status);
+    SIM_CHECK(leader->sim, rv == FL_EDENIED || (!knows && (rv == FL_EBUSY || rv == FL_ENOLEADER)),
+              "change %d of node %llu is answered %s, and two others do not decide alone",
+              (int)what->kind, ull(what->id), rv == 1 ? "later" : fl_err_name(rv));
+    leader->sim->marks->scenarios_told += rv == FL_EDENIED;
+}
+
+/* Four vote, and one of them is away: the two others that are up are no majority of four. */
+void scenario_four(struct sim *s)
+{
+    struct sim_node *gone = scenario_other(s, scenario_the_leader(s), 0);
+    struct node_change remove = {.kind = NODE_CHANGE_REMOVE, .id = gone->index + 1};
+    gone->wiped = true;
+    scenario_change(s, &remove);
+    sim_wait_for(gone, scenario_is_no_member, LATE_MS, "it is not taken out");
+    struct sim_node *leader = scenario_the_leader(s);
+    struct sim_node *rest[3] = {NULL, NULL, NULL};
+    for (unsigned i = 0, k = 0; i < s->n; i++) {
+        if (&s->nodes[i] != gone && &s->nodes[i] != leader) {
+            rest[k++] = &s->nodes[i];
+        }
+    }
+    bool silent = sim_below(s, 2) == 0; /* its streams stay for some seconds more */
+    if (silent) {
+        scenario_cut_off(rest[0], KNOWN_MS + 2 * SOON_MS);
+    } else {
+        sim_node_crash(rest[0], false);
+    }
+    sim_pass(s, KNOWN_MS + SOON_MS);
+    struct node_change move = {.kind = NODE_CHANGE_MOVE, .id = rest[1]->index + 1};
+    (void)snprintf(move.address, sizeof move.address, "node%u:3", rest[1]->index + 1);
+    if (sim_leader(s) == leader) {
+        must_be_denied(leader, &move);
+    }
+    if (!silent) {
+        sim_node_start(rest[0]);
+    }
+    sim_wait_for(rest[0], is_formed, LATE_MS, "nobody leads");
+    scenario_leave_to_operator(gone);
+}
+
+/* ---- learner ---- */
+
+static const struct configuration_server *server_of(const struct sim_node *n)
+{
+    const struct sim_node *leader = sim_leader(n->sim);
+    return leader == NULL
+               ? NULL
+               : configuration_find(replica_configuration(leader->node->replica), n->index + 1);
+}
+
+static bool is_member(const struct sim_node *n)
+{
+    return server_of(n) != NULL;
+}
+
+static bool is_voter(const struct sim_node *n)
+{
+    const struct configuration_server *is = server_of(n);
+    return is != NULL && is->role == CONFIGURATION_VOTER;
+}
+
+static void take_out(struct sim_node *n)
+{
+    struct node_change remove = {.kind = NODE_CHANGE_REMOVE, .id = n->index + 1};
+    n->wiped = true;
+    scenario_change(n->sim, &remove);
+    sim_wait_for(n, scenario_is_no_member, LATE_MS, "it is not taken out");
+    if (sim_node_runs(n)) {
+        sim_node_crash(n, false);
+    }
+}
+
+static void bring_in(struct sim_node *n)
+{
+    struct node_change add = {.kind = NODE_CHANGE_ADD, .id = n->index + 1};
+    (void)snprintf(add.address, sizeof add.address, "node%u:1", n->index + 1);
+    sim_disk_wipe(n);
+    n->joins = true;
+    sim_node_start(n);
+    scenario_change(n->sim, &add);
+}
+
+/* A learner is cut off before it votes. The next one that is added does not wait for it. */
+void scenario_learner(struct sim *s)
+{
+    struct sim_node *leader = scenario_the_leader(s);
+    struct sim_node *away = scenario_other(s, leader, 0);
+    struct sim_node *next = scenario_other(s, leader, 1 + (unsigned)sim_below(s, s->n - 2));
+    take_out(away);
+    take_out(next);
+    bring_in(away);
+    sim_wait_for(away, is_member, LATE_MS, "it is not added");
+    s->marks->scenarios_told += !is_voter(away);
+    scenario_cut_off(away, 4 * LATE_MS);
+    bring_in(next);
+    sim_wait_for(next, is_voter, 2 * LATE_MS, "it does not vote while another one is away");
+    scenario_cut_off(away, 0);
+    sim_wait_for(away, is_voter, LATE_MS, "it does not vote");
+    scenario_leave_to_operator(away);
+    scenario_leave_to_operator(next);
+}
+
+/* ---- often ---- */
+
+static bool is_done(const struct sim_node *n)
+{
+    return n->change == SIM_CHANGE_NONE && !n->wiped;
+}
+
+/* More often than a node has places for others. */
+void scenario_often(struct sim *s)
+{
+    struct sim_node *leader = scenario_the_leader(s);
+    struct sim_node *n = sim_below(s, 2) == 0 ? leader : scenario_other(s, leader, 0);
+    struct sim_node *far = scenario_other(s, leader, 1);
+    if (n != leader || sim_below(s, 2) == 0) {
+        scenario_cut(n, far, FOR_EVER_MS);
+        far->transport->connect_ms = FOR_EVER_MS;
+        sim_net_break(s, n->index, far->index);
+    }
+    sim_tend(s);
+    for (unsigned i = 0; i < OFTEN; i++) {
+        const struct sim_fault f = {.kind = SIM_FAULT_MEMBER, .both = i % 2 == 0};
+        sim_wait_for(n, is_done, LATE_MS, "it is not taken in");
+        sim_member_begin(n, &f);
+    }
+    sim_wait_for(n, is_done, LATE_MS, "it is not taken in");
+    scenario_cut(n, far, 0);
+    s->marks->scenarios_told++;
+}
+
+/* ---- founders ---- */
+
+static bool has_begun(const struct sim_node *n)
+{
+    return sim_node_runs(n) && replica_configuration(n->node->replica)->n != 0;
+}
+
+/* All have written the founders once one has begun: the cluster is formed without a third. */
+void scenario_found(struct sim *s)
+{
+    struct sim_node *first = NULL;
+    while (first == NULL) {
+        sim_step(s);
+        for (unsigned i = 0; i < s->n; i++) {
+            first = has_begun(&s->nodes[i]) ? &s->nodes[i] : first;
+        }
+    }
+    struct sim_node *away = scenario_other(s, first, (unsigned)sim_below(s, s->n - 1));
+    s->marks->scenarios_told += !has_begun(away);
+    sim_node_crash(away, sim_below(s, 2) == 0);
+    sim_wait_for(first, scenario_leads, LATE_MS,
+                 "the cluster is not formed without one that is away");
+    sim_node_start(away);
+}
+
+void scenario_founders(struct sim *s)
+{
+    sim_wait_for(&s->nodes[0], scenario_is_settled, LATE_MS, "it does not settle");
+}
