@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -129,15 +130,16 @@ func (r *acquire) words(owner string, attempt uint64, wait time.Duration) []any 
 // it, so that a late one takes nothing.
 func (s *session) take(ctx context.Context, r *acquire, wait func() time.Duration) (int64, error) {
 	s.mu.Lock()
-	number, again := s.attempts[r.names[0]]
+	key := slices.Min(r.names) // as the service counts them
+	number, again := s.attempts[key]
 	s.mu.Unlock()
 	q := s.request()
 	q.held = wait
 	q.words = func() [][]any {
 		if number++; again || number > 1 {
 			s.mu.Lock()
-			s.attempts[r.names[0]] = max(number, 2)
-			number = s.attempts[r.names[0]]
+			number = max(number, s.attempts[key]+1, 2)
+			s.attempts[key] = number
 			s.mu.Unlock()
 		}
 		return [][]any{r.words(s.owner, number, wait())}
@@ -233,5 +235,11 @@ func (s *session) over() {
 
 func isRefusal(err error) bool {
 	var e *Error
-	return errors.As(err, &e)
+	return errors.As(err, &e) && !errors.Is(err, ErrUncertain)
+}
+
+// isSeen says that the cluster has decided about this very attempt, so that none before it has an effect any more. Other refusals may
+// come from a node by itself.
+func isSeen(err error) bool {
+	return isWord(err, "NOSESSION") || isWord(err, "DEADLOCK") || isWord(err, "MISMATCH")
 }

@@ -88,14 +88,14 @@ func (l *Lease) Release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	a, err := s.nodes.ask(ctx, s.request([]any{"RELEASE", l.names[0], l.token}))
-	if err != nil && !isRefusal(err) { // also when it was not sent: the lock is held
+	if err != nil { // also when it was not sent, or refused: the lock is held
 		go s.settle(l.request)
 		return err
 	}
 	s.vacate(l.names)
 	s.poke()
-	if err == nil && a.replies[0] == int64(0) {
+	if a.replies[0] == int64(0) {
 		return ErrLost
 	}
-	return err
+	return nil
 }

@@ -138,8 +138,8 @@ func judge(err error) verdict {
 	return silent
 }
 
-// ask sends the request, to one node after another, until one answers or refuses it or the context ends. When the context ends the
-// error is ErrUncertain if some attempt may have been carried out, and ErrUnavailable if surely none was.
+// ask sends the request, to one node after another, until one answers or refuses it or the context ends. When it is refused or the
+// context ends, the error is ErrUncertain if some attempt may have been carried out. It is ErrUnavailable if surely none was.
 func (n *nodes) ask(ctx context.Context, r request) (answer, error) {
 	at, asked := int(n.prefer.Load()), 0
 	attempt, pause, stayed, open := r.attempt, pauseFirst, false, false
@@ -152,6 +152,8 @@ func (n *nodes) ask(ctx context.Context, r request) (answer, error) {
 		case v == answered:
 			n.prefer.Store(uint32(at))
 			return a, nil
+		case v == refused && open && !isSeen(refusal(err.Error())): // it is about this attempt, and not about the one before
+			return a, because(ErrUncertain, refusal(err.Error()))
 		case v == refused:
 			return a, refusal(err.Error())
 		}

@@ -4,12 +4,16 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
 )
 
-const lookMost = time.Second // Go's timers stand still in a suspension, so nothing sleeps for longer than this
+const (
+	lookMost    = time.Second // Go's timers stand still in a suspension, so nothing sleeps for longer than this
+	settleAgain = time.Second // after a refusal, for instance by a node that takes no more connections
+)
 
 // session holds many leases of one TTL under one lease at the service: one renewal for all of them. A lock can be held once by a
 // session, so a lease occupies the names of its locks there.
@@ -262,8 +266,8 @@ func (s *session) remove(l *Lease) bool {
 	return here
 }
 
-// settle makes sure that an acquire without an answer, or a release without one, holds nothing: it asks once more, as a later attempt
-// that does not wait, and gives back the grant. It ends when it is answered, or with the session; until then the names stay occupied.
+// settle makes sure that an acquire or a release without success holds nothing: it asks once more, as a later attempt that does not
+// wait, and gives back the grant. It ends when it is answered, or with the session. Until then the names stay occupied.
 func (s *session) settle(r *acquire) {
 	for {
 		s.mu.Lock()
@@ -277,12 +281,14 @@ func (s *session) settle(r *acquire) {
 		if err == nil && token != 0 {
 			_, err = s.nodes.ask(ctx, s.request([]any{"RELEASE", r.names[0], token}))
 		}
-		cancel()
-		if err == nil || isRefusal(err) {
+		if err == nil || isSeen(err) || errors.Is(err, ErrClosed) {
+			cancel()
 			s.vacate(r.names)
 			s.poke()
 			return
 		}
+		rest(ctx, settleAgain)
+		cancel()
 	}
 }
 

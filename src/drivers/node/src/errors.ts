@@ -70,3 +70,7 @@ export class RefusedError extends FencelockError {
 }
 
 export const isWord = (error: unknown, word: string): boolean => error instanceof RefusedError && error.word === word
+
+/** The cluster has decided about this very attempt, so that none before it has an effect any more. Other refusals may come from a node by
+ * itself. */
+export const isSeen = (error: unknown): boolean => ['NOSESSION', 'DEADLOCK', 'MISMATCH'].some((word) => isWord(error, word))

@@ -1,5 +1,5 @@
 import { now } from './clock'
-import { LostError, ReleasedError, RefusedError, type FencelockError } from './errors'
+import { LostError, ReleasedError, type FencelockError } from './errors'
 import type { Wanted } from './options'
 import type { Session } from './session'
 import type { State } from './state'
@@ -69,11 +69,8 @@ export class Lease implements AsyncDisposable {
       const { replies } = await session.nodes.ask(request, { end: now() + RELEASE_MS })
       if (replies[0] === 0) throw new LostError(this.name, 'it had ended before its release')
     } catch (e) {
-      if (!(e instanceof RefusedError) && !(e instanceof LostError)) { // also when it was not sent: the lock is held
-        void session.settle(this.#wanted)
-        throw e
-      }
-      this.#free()
+      if (e instanceof LostError) this.#free()
+      else void session.settle(this.#wanted) // also when it was not sent, or refused: the lock is held
       throw e
     }
     this.#free()

@@ -1,7 +1,7 @@
 import type { ConnectionOptions } from 'node:tls'
 import { now } from './clock'
 import { Connection, NotSent, type Place } from './connection'
-import { ClosedError, RefusedError, UnavailableError, UncertainError } from './errors'
+import { ClosedError, RefusedError, UnavailableError, UncertainError, isSeen } from './errors'
 import { ReplyError, type Reply, type Words } from './resp'
 import type { Target } from './url'
 import { isOver, onAbort, rest, type Limit } from './wait'
@@ -189,8 +189,8 @@ export class Nodes {
     for (const node of this.list) node.close()
   }
 
-  /** Sends the request, to one node after another, until one answers or refuses it or the limit is over: then the error is UncertainError
-   * if some attempt may have been carried out, and UnavailableError if surely none was. */
+  /** Sends the request, to one node after another, until one answers or refuses it or the limit is over. When it is refused or the limit is
+   * over, the error is UncertainError if some attempt may have been carried out. It is UnavailableError if surely none was. */
   async ask(request: Request, limit: Limit): Promise<Answer> {
     let { attempt } = request
     let [at, asked, pause, stayed, open] = [this.prefer, 0, PAUSE_FIRST_MS, false, false]
@@ -205,7 +205,10 @@ export class Nodes {
         last = e
       }
       const verdict = judge(last)
-      if (verdict === 'refused') throw new RefusedError((last as Error).message)
+      if (verdict === 'refused') {
+        const refusal = new RefusedError((last as Error).message)
+        throw open && !isSeen(refusal) ? new UncertainError(refusal) : refusal // it is about this attempt, and not about the one before
+      }
       open ||= verdict === 'silent' || verdict === 'uncertain'
       if (verdict === 'uncertain' && !stayed) {
         stayed = true

@@ -17,10 +17,12 @@ export interface PgPool<C extends PgClient> {
   readonly idleCount: number
 }
 
-/** StaleError of the guard's refusal; other errors as they are. The new error has not the driver's one inside, which frameworks take for a
- * passing failure of the server. */
+/** StaleError of the guard's refusal, as node-postgres or Prisma tells it; other errors as they are. The new error has not the driver's one
+ * inside, which frameworks take for a passing failure of the server. */
 export function translate(error: unknown): unknown {
-  const { code, message } = Object(error) as { code?: unknown; message?: unknown }
+  const { code, message, meta } = Object(error) as { code?: unknown; message?: unknown; meta?: { driverAdapterError?: { cause?: unknown } } }
+  const told = Object(meta?.driverAdapterError?.cause) as { originalCode?: unknown; originalMessage?: unknown }
+  if (told.originalCode === STALE) return new StaleError(String(told.originalMessage))
   return code === STALE ? new StaleError(String(message)) : error
 }
 

@@ -1,15 +1,16 @@
 import { randomBytes } from 'node:crypto'
 import { now } from './clock'
-import { LostError, RefusedError, UnavailableError, isWord } from './errors'
+import { LostError, RefusedError, UnavailableError, isSeen, isWord } from './errors'
 import type { Lease } from './lease'
 import type { Answer, Nodes, Request } from './nodes'
 import { firstAttempt, type Wanted } from './options'
 import { field, numberOf, type Words } from './resp'
 import { LeaseState, type Outcome } from './state'
-import { Bell, isOver, type Limit } from './wait'
+import { Bell, isOver, rest, type Limit } from './wait'
 
 const LOOK_MOST_MS = 1000 // timers stand still in a suspension, so none is longer
 const CHECKS_TOGETHER = 64
+const SETTLE_AGAIN_MS = 1000 // after a refusal, for instance by a node that takes no more connections
 
 export type Log = (message: string, error?: unknown) => void
 
@@ -152,14 +153,14 @@ export class Session {
   /** Asks the service for the lock. 0: others have it. Every attempt after the first has a number above all before it, so that a late one
    * takes nothing. */
   async take(wanted: Wanted, wait: () => number, limit: Limit): Promise<number> {
-    const { name } = wanted
-    const again = this.#attempts.has(name)
-    let number = this.#attempts.get(name) ?? 0
+    const key = [...wanted.names].sort((a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b)))[0] ?? '' // as the service counts them
+    const again = this.#attempts.has(key)
+    let number = this.#attempts.get(key) ?? 0
     const words = (): Words[] => {
       number++
       if (again || number > 1) {
-        number = Math.max(number, (this.#attempts.get(name) ?? 0) + 1, 2)
-        this.#attempts.set(name, number)
+        number = Math.max(number, (this.#attempts.get(key) ?? 0) + 1, 2)
+        this.#attempts.set(key, number)
       }
       return [wanted.words(this.owner, number, wait())]
     }
@@ -167,8 +168,8 @@ export class Session {
     return numberOf(replies[0])
   }
 
-  /** Makes sure that an acquire without an answer, or a release without one, holds nothing: asks once more, as a later attempt that does not
-   * wait, and gives back the grant. It ends when it is answered, or with the session; until then the names stay occupied. */
+  /** Makes sure that an acquire or a release without success holds nothing: asks once more, as a later attempt that does not wait, and gives
+   * back the grant. It ends when it is answered, or with the session. Until then the names stay occupied. */
   async settle(wanted: Wanted): Promise<void> {
     while (this.state && !this.isLost()) {
       const limit = { end: this.state.until + 1 }
@@ -176,7 +177,10 @@ export class Session {
         const token = await this.take(wanted, () => 1, limit)
         if (token !== 0) await this.nodes.ask(this.request(['RELEASE', wanted.name, token]), limit)
       } catch (e) {
-        if (!(e instanceof RefusedError)) continue
+        if (!isSeen(e)) {
+          await rest(SETTLE_AGAIN_MS, limit)
+          continue
+        }
       }
       this.vacate(wanted.names)
       break
