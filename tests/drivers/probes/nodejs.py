@@ -30,17 +30,24 @@ class NodeProbe:
         self.argv = ['node', os.path.join(self.built, 'probe', 'probe.js')]
         os.environ['FENCELOCK_VECTORS'] = os.path.join(ROOT, 'tests/vectors/lease/lease.json')
 
+    def modules(self, folder):
+        try:
+            return self.installed(folder)
+        except registries.Unavailable as why:
+            return skip('what the driver is tested with cannot be had: %s' % why)
+
     @staticmethod
-    def modules(folder):
-        """node_modules with what probes/FOLDER/package.json asks for."""
+    def installed(folder, *more, then=()):
+        """node_modules with what probes/FOLDER/package.json asks for. then: a command that ends the installation; more: files that it reads."""
+        def install(directory):
+            registries.fetch(directory, 'npm', 'install', '--no-package-lock', '--ignore-scripts')
+            if then:
+                registries.fetch(directory, *then)
         sources, registries.SOURCES = registries.SOURCES, HERE
         try:
             registries.need('node', 'npm')
-            directory = registries.installed(folder + '-driver', lambda d: registries.fetch(
-                d, 'npm', 'install', '--no-package-lock', '--ignore-scripts'), os.path.join(folder, 'package.json'))
-            return os.path.join(directory, 'node_modules')
-        except registries.Unavailable as why:
-            return skip('what the driver is tested with cannot be had: %s' % why)
+            files = [os.path.join(folder, name) for name in ('package.json', *more)]
+            return os.path.join(registries.installed(folder + '-driver', install, *files), 'node_modules')
         finally:
             registries.SOURCES = sources
 
@@ -59,6 +66,21 @@ class NodeProbe:
 
     def fences(self, scratch):
         return ['node', os.path.join(self.built, 'probe', 'fences.js')]
+
+    def frameworks(self, scratch, database):
+        """Programs of the page with BullMQ and a Redis server, and with Prisma. The program that Prisma would download for migrations is not run."""
+        try:
+            modules = self.installed('node-frameworks', 'schema.prisma', then=('env', 'PRISMA_SCHEMA_ENGINE_BINARY=/bin/true', 'CHECKPOINT_DISABLE=1', 'node',
+                                                                              'node_modules/prisma/build/index.js', 'generate'))
+            registries.need('redis-server')
+        except registries.Unavailable as why:
+            print('without frameworks: %s' % why)
+            return None
+        folder = os.path.join(self.built, 'frameworks')
+        shutil.copytree(os.path.join(HERE, 'node-frameworks'), folder, ignore=shutil.ignore_patterns('package.json', '*.prisma'))
+        os.symlink(modules, os.path.join(folder, 'node_modules'))
+        files = sorted(os.path.join(folder, name) for name in os.listdir(folder) if name.endswith('.test.js'))
+        return ['node', '--test', '--test-concurrency=1', *files], folder, {'POSTGRES_URL': database, 'PAGE': os.path.join(self.driver, 'README.md')}
 
     USER = 'const { connect } = %s\nasync function main() {\n  const locks = connect(process.argv[2] ?? "")\n' \
            '  await locks.with("of-the-package", (lease) => { lease.check() })\n  await locks.close()\n}\nvoid main()\n'
