@@ -3,8 +3,8 @@ module fencelock-k8s-tests
 go 1.26.0
 
 require (
-	github.com/fencelock/fencelock/src/drivers/go v0.0.0
-	github.com/fencelock/fencelock/src/drivers/go/k8slock v0.0.0
+	github.com/fencelock/fencelock/src/drivers/go v0.1.0
+	github.com/fencelock/fencelock/src/drivers/go/k8slock v0.1.0
 	github.com/google/go-cmp v0.7.0
 	github.com/stretchr/testify v1.11.1
 	k8s.io/apimachinery v0.37.2

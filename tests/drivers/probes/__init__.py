@@ -2,14 +2,12 @@
 
 import fcntl
 import hashlib
-import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
@@ -86,18 +84,8 @@ func main() {
 """
 
     def publish(self, proxy):
-        """The module as a proxy of modules has it: without the modules in its folders."""
-        place = os.path.join(proxy, self.module, '@v')
-        os.makedirs(place)
-        with zipfile.ZipFile(os.path.join(place, 'v0.1.0.zip'), 'w') as packed:
-            for folder, folders, files in os.walk(self.driver):
-                folders[:] = [f for f in folders if not os.path.exists(os.path.join(folder, f, 'go.mod'))]
-                for name in files:
-                    path = os.path.join(folder, name)
-                    packed.write(path, '%s@v0.1.0/%s' % (self.module, os.path.relpath(path, self.driver)))
-        shutil.copy(os.path.join(self.driver, 'go.mod'), os.path.join(place, 'v0.1.0.mod'))
-        with open(os.path.join(place, 'v0.1.0.info'), 'w', encoding='utf-8') as f:
-            json.dump({'Version': 'v0.1.0', 'Time': '2026-01-01T00:00:00Z'}, f)
+        """The modules as a proxy of modules has them."""
+        subprocess.run([os.path.join(self.driver, 'package'), proxy, '0.1.0'], check=True)
 
     def package(self, scratch, url):
         """A program that gets the module from a proxy, into a cache that has nothing yet, and takes a lock."""
@@ -111,7 +99,7 @@ func main() {
                 'GOMODCACHE': os.path.join(scratch, 'cache'), 'GOFLAGS': '-modcacherw -buildvcs=false'}
         inside = ['go', '-C', program]
         yield [*inside, 'mod', 'init', 'user'], bare
-        yield [*inside, 'get', self.module + '@v0.1.0'], bare
+        yield [*inside, 'get', self.module + '@v0.1.0', self.module + '/pgxfence@v0.1.0'], bare
         yield [*inside, 'run', '.', url], bare
         yield [*inside, 'vet', self.module + '/...'], bare
 

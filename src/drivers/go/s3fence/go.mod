@@ -3,8 +3,8 @@ module github.com/fencelock/fencelock/src/drivers/go/s3fence
 go 1.24
 
 require (
-	github.com/fencelock/fencelock/src/drivers/go v0.0.0
-	github.com/fencelock/fencelock/src/guards/s3/go v0.0.0
+	github.com/fencelock/fencelock/src/drivers/go v0.1.0
+	github.com/fencelock/fencelock/src/guards/s3/go v0.1.0
 )
 
 require (

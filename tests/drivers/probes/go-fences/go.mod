@@ -5,10 +5,10 @@ go 1.25.0
 require (
 	github.com/aws/aws-sdk-go-v2 v1.47.7
 	github.com/aws/aws-sdk-go-v2/service/s3 v1.114.8
-	github.com/fencelock/fencelock/src/drivers/go v0.0.0
-	github.com/fencelock/fencelock/src/drivers/go/pgxfence v0.0.0
-	github.com/fencelock/fencelock/src/drivers/go/s3fence v0.0.0
-	github.com/fencelock/fencelock/src/guards/s3/go v0.0.0
+	github.com/fencelock/fencelock/src/drivers/go v0.1.0
+	github.com/fencelock/fencelock/src/drivers/go/pgxfence v0.1.0
+	github.com/fencelock/fencelock/src/drivers/go/s3fence v0.1.0
+	github.com/fencelock/fencelock/src/guards/s3/go v0.1.0
 	github.com/jackc/pgx/v5 v5.13.0
 )
 

@@ -3,7 +3,7 @@ module fencelock-probe
 go 1.25.0
 
 require (
-	github.com/fencelock/fencelock/src/drivers/go v0.0.0
+	github.com/fencelock/fencelock/src/drivers/go v0.1.0
 	github.com/jackc/pgx/v5 v5.13.0
 )
 
