@@ -107,7 +107,6 @@ static int read_log(struct remains *m)
         for (unsigned i = 0; i < n && rv == 0; i++) {
             rv = apply(m, &some[i]);
         }
-        log_read_done(m->log);
     }
     return rv;
 }

@@ -157,7 +157,6 @@ static void apply_committed(struct replica *r)
             apply_entry(r, &entries[i]);
         }
         count += n;
-        log_read_done(r->log);
     }
     r->applying = false;
 }

@@ -58,7 +58,6 @@ static int load_entries(struct replica *r, uint64_t first, size_t n, struct raft
         for (unsigned i = 0; i < got && rv == 0; i++) {
             rv = note_entry(r, &some[i], &all[done++]);
         }
-        log_read_done(r->log);
     }
     return rv;
 }

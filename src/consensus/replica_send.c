@@ -94,7 +94,6 @@ static bool send_part(struct replica *r, struct replica_rest *rest)
     rest->left -= sent;
     r->rest_bytes += r->body.bytes;
     replica_send_body(r, rest->to);
-    log_read_done(r->log);
     return true;
 }
 

@@ -206,7 +206,6 @@ uint64_t log_append(struct log *l, const struct log_entry *e)
     FLI_ASSERT(e->index <= LOG_INDEX_MAX && e->term != 0 && e->term >= log_last_term(l) &&
                e->kind != 0);
     FLI_ASSERT(e->len <= log_entry_max(l));
-    log_read_done(l);
     if (size > log_room(l)) {
         return 0;
     }
@@ -227,7 +226,6 @@ uint64_t log_truncate(struct log *l, uint64_t index)
 {
     struct log_entries *t = &l->entries;
     FLI_ASSERT(!l->closing && index >= t->first && index <= t->last + 1);
-    log_read_done(l);
     struct log_buffer *b = room_for(l, LOG_RECORD_HEADER);
     if (b == NULL) {
         return 0;
@@ -247,7 +245,6 @@ uint64_t log_truncate(struct log *l, uint64_t index)
 uint64_t log_reset(struct log *l, uint64_t index, uint64_t term)
 {
     FLI_ASSERT(!l->closing && index <= LOG_INDEX_MAX);
-    log_read_done(l);
     struct log_buffer *b = room_for(l, LOG_RECORD_HEADER);
     if (b == NULL) {
         return 0;
@@ -279,7 +276,6 @@ static void replace_hard_state(struct log *l, struct log_buffer *b)
 uint64_t log_set_hard_state(struct log *l, const struct log_hard_state *hs)
 {
     FLI_ASSERT(!l->closing);
-    log_read_done(l);
     if (l->tail != NULL && l->tail->hard_at != 0) {
         l->hard = *hs;
         replace_hard_state(l, l->tail);
@@ -420,7 +416,6 @@ static void on_written(struct log_io *io, int result, uint64_t took_ns)
     if (l->flush_upto > l->durable) {
         log_begin_write(l);
     }
-    log_read_done(l);
     log_entries_evict(&l->entries, l->durable_index);
     log_background(l);
     l->config.durable(l->config.ctx);
@@ -484,7 +479,6 @@ void log_begin_write(struct log *l)
 
 void log_flush(struct log *l)
 {
-    log_read_done(l);
     l->flush_upto = l->position;
     log_begin_write(l);
 }
@@ -496,7 +490,6 @@ uint64_t log_writes(const struct log *l)
 
 void log_compact(struct log *l, uint64_t index)
 {
-    log_read_done(l);
     if (index > l->entries.last) {
         index = l->entries.last;
     }
@@ -520,7 +513,6 @@ void log_check_closed(struct log *l)
 void log_close(struct log *l, void (*closed)(void *ctx), void *ctx)
 {
     FLI_ASSERT(!l->closing);
-    log_read_done(l);
     l->closing = true;
     l->closed_cb = closed;
     l->closed_ctx = ctx;
@@ -543,7 +535,6 @@ void log_destroy(struct log *l)
 {
     FLI_ASSERT(l->closed);
     log_read_fini(l);
-    log_ahead_fini(l);
     for (unsigned i = 0; i < l->ready_len; i++) {
         l->device->ops->close(l->device, l->ready[i]);
     }

@@ -12,8 +12,7 @@
  * durable.
  *
  * Memory: max(cache_bytes, bytes not durable) + LOG_PENDING_MAX + two buffers of one write each +
- * 16 to 32 bytes for each entry in the segments + the bytes that log_read() reads for one batch +
- * LOG_AHEAD_MAX and one chunk more for log_take_some().
+ * 16 to 32 bytes for each entry in the segments + LOG_AHEAD_MAX and one chunk more for reading.
  *
  * One thread, the one of log_device_poll(). Callbacks come from log_device_poll() only, except
  * `say`, which any call may cause. */
@@ -27,7 +26,6 @@
 #define LOG_ENTRY_MAX ((UINT32_C(4) << 20) + 4096) /* bytes of data of one entry */
 #define LOG_INDEX_MAX ((UINT64_C(1) << 62) - 1)    /* so that no sum of indexes overflows */
 #define LOG_PENDING_MAX ((size_t)16 << 20) /* bytes appended and not yet given to the device */
-#define LOG_READ_MAX ((size_t)16 << 20)    /* bytes read from disk for one batch of reads */
 #define LOG_AHEAD_CHUNK ((size_t)1 << 20)  /* bytes of one read of log_take_some(), or one entry */
 #define LOG_AHEAD_MAX ((size_t)8 << 20)    /* bytes that such reads keep in memory */
 #define LOG_SEGMENT_DEFAULT (UINT64_C(8) << 20)
@@ -143,30 +141,25 @@ uint64_t log_durable_index(const struct log *l);
 
 /* --- reading --- */
 
-/* Reads an entry from memory, else from its segment, and verifies it. The data of consecutive calls
- * of log_read(), log_read_some(), log_take_some() and functions that take a const log stays valid
- * until the next call of any other function of the log or of log_device_poll(). 0; FL_ENOTFOUND:
- * not in first to last; FL_ECORRUPT, FL_EIO with a line to `say`; FL_ENOMEM; FL_ELIMIT:
- * LOG_READ_MAX is reached: use the entries read so far, and call log_read_done() before the next
- * batch. Waits for the disk. */
-FLI_MUST_USE int log_read(struct log *l, uint64_t index, struct log_entry *ret);
-
-/* Reads entries from index on: at most n, at most max_bytes of data, but at least one. As
- * log_read(); it fails only when it cannot read even one. */
-FLI_MUST_USE int log_read_some(struct log *l, uint64_t index, size_t max_bytes,
+/* Takes entries from index on, from memory or from what was read of their segments, verified: at
+ * most n, at most max_bytes of data, but at least one. The data stays valid until the next call of
+ * a function that takes a log that is not const, or of log_device_poll(); that of consecutive calls
+ * of this one stays valid together. Never waits for the disk.
+ *
+ * 0; FL_EBUSY: the first entry is not in memory; the device reads, and `arrived` will be called.
+ * When others behind the first are not in memory, the call ends there, and they are read meanwhile.
+ * FL_ENOTFOUND: the first is not in first to last; FL_ECORRUPT, FL_EIO with a line to `log`;
+ * FL_ENOMEM. */
+FLI_MUST_USE int log_take_some(struct log *l, uint64_t index, size_t max_bytes,
                                struct log_entry *entries, unsigned n, unsigned *ret_n);
 
-/* As log_read_some(), but never waits for the disk. FL_EBUSY: the first entry is not in memory; the
- * device reads, and `arrived` will be called. When others behind the first are not in memory, the
- * call ends there, and they are read meanwhile. Never FL_ELIMIT. */
-FLI_MUST_USE int log_take_some(struct log *l, uint64_t index, size_t max_bytes,
+/* The same for callers without a loop: waits for the disk, never FL_EBUSY. Other callbacks may come
+ * meanwhile. The data is that of this call only. */
+FLI_MUST_USE int log_read_some(struct log *l, uint64_t index, size_t max_bytes,
                                struct log_entry *entries, unsigned n, unsigned *ret_n);
 
 /* Frees what was read ahead and not used since the last call of this function. */
 void log_forget_unused(struct log *l);
-
-/* Ends a batch and frees what was read from disk. (Any call that is not a read does that too.) */
-void log_read_done(struct log *l);
 
 /* --- making room --- */
 

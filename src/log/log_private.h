@@ -3,8 +3,7 @@
  *   log.c       appending, writing, what is durable, closing
  *   recover.c   log_open: what the directory holds
  *   segments.c  segments are prepared, used, and reused or removed
- *   read.c      entries from memory or read back
- *   ahead.c     entries that the device reads, while nobody waits
+ *   read.c      entries from memory, or read back by the device
  *   entries.c   which entries there are (pure)
  *   format.c    the bytes (pure)
  *
@@ -46,12 +45,12 @@ struct log_chunk {
     uint64_t offset;
     size_t len;
     uint8_t *data;
-    bool used; /* of ahead.c: since log_forget_unused() */
+    bool used; /* since log_forget_unused() */
 };
 
 #define LOG_AHEAD_WANTED 16u
 
-/* What ahead.c knows. */
+/* What read.c knows. */
 struct log_ahead {
     struct log_chunk *chunks; /* the one that was used last first */
     size_t bytes;             /* in them */
@@ -116,10 +115,6 @@ struct log {
     struct log_io background;
     bool background_busy;
     struct log_retry write_retry, background_retry, read_retry;
-    struct log_file *read_file; /* of segment read_segment; NULL: none */
-    uint32_t read_segment;
-    struct log_chunk *chunks; /* newest first */
-    size_t chunks_bytes;
     struct log_ahead ahead;
 
     bool waiting; /* for a segment */
@@ -147,25 +142,7 @@ bool log_next_segment(struct log *l); /* the next ready one becomes the current 
 void log_background(struct log *l);   /* begins due work of lane BACKGROUND */
 
 /* read.c */
+void log_read_forget(struct log *l, uint32_t segment); /* which is about to be removed */
 void log_read_fini(struct log *l);
-void log_forget_file(struct log *l, uint32_t segment); /* the segment is about to be removed */
-struct log_chunk *log_chunk_with(struct log_chunk *first, const struct log_slot *s); /* or NULL */
-/* Finds the entry in the chunk, verifies it and sets ret->data; ret->term is what it must be. */
-FLI_MUST_USE int log_chunk_entry(const struct log *l, const struct log_chunk *c, uint64_t index,
-                                 struct log_entry *ret);
-FLI_MUST_USE int log_read_trouble(const struct log *l, const struct log_slot *s, int error,
-                                  const char *what); /* tells it, and returns error */
-/* The entry without its data, unless that is in memory. FL_ENOTFOUND. */
-FLI_MUST_USE int log_read_memory(const struct log *l, uint64_t index, struct log_entry *ret);
-
-/* log_read_some() with another way to read one entry than log_read(). */
-typedef int log_read_one(struct log *l, uint64_t index, struct log_entry *ret);
-FLI_MUST_USE int log_read_batch(struct log *l, uint64_t index, size_t max_bytes,
-                                struct log_entry *entries, unsigned n, unsigned *ret_n,
-                                log_read_one *one);
-
-/* ahead.c */
-void log_ahead_forget(struct log *l, uint32_t segment); /* which is about to be removed */
-void log_ahead_fini(struct log *l);
 
 #endif

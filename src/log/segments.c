@@ -84,10 +84,7 @@ bool log_next_segment(struct log *l)
     if (l->ready_len == 0) {
         return false;
     }
-    /* The file stays open for reading back what was just written. */
-    log_forget_file(l, l->read_segment);
-    l->read_file = l->file;
-    l->read_segment = l->current;
+    l->device->ops->close(l->device, l->file);
     l->file = l->ready[0];
     l->ready_len--;
     memmove(l->ready, l->ready + 1, l->ready_len * sizeof l->ready[0]);
@@ -127,8 +124,7 @@ static void forget_oldest(struct log *l)
     }
     FLI_ASSERT(first <= l->compact_index + 1 || first == t->first);
     log_entries_drop(t, first);
-    log_forget_file(l, gone.number);
-    log_ahead_forget(l, gone.number);
+    log_read_forget(l, gone.number);
     l->segments_len--;
     memmove(l->segments, l->segments + 1, l->segments_len * sizeof *l->segments);
     l->stats.bytes -= gone.size;

@@ -133,10 +133,10 @@ static uint32_t sum_of(struct log *l)
     uint32_t sum = fli_crc32c(0, words, sizeof words);
     for (uint64_t i = log_first_index(l); i <= log_last_index(l); i++) {
         struct log_entry e;
-        int rv = log_read(l, i, &e);
+        unsigned n = 0;
+        int rv = log_read_some(l, i, 0, &e, 1, &n);
         FLI_ASSERT(rv == 0 && e.index == i && e.term == log_term_of(l, i) && e.term != 0);
         sum = fli_crc32c(sum, e.data, e.len);
-        log_read_done(l);
     }
     return sum;
 }

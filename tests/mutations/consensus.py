@@ -119,7 +119,7 @@ MUTANTS = [
     ('simulation', 'the last index told is what is committed', NODE_RECORD,
      'return durable < committed ? durable : committed;',
      'return (void)durable, committed;',
-     'node \\d+ (does not start: the log in \\S+ is an older copy|halts: the other members refuse this node)'),
+     'node \\d+ (does not start: the log in \\S+ is an older copy|halts: the other members refuse this node|had told of term \\d+ and entry \\d+, and is started with)'),
     ('members', 'a change takes away a leader that is not asked', CHANGE,
      '        return give_up_leadership(m); /* or',
      '        (void)give_up_leadership; /* or',

@@ -120,10 +120,16 @@ void rig_sync(struct rig *r)
     }
 }
 
+int rig_read(struct log *l, uint64_t index, struct log_entry *ret)
+{
+    unsigned n = 0;
+    return log_read_some(l, index, 0, ret, 1, &n);
+}
+
 bool rig_entry_ok(struct rig *r, uint64_t index)
 {
     struct log_entry e;
-    if (log_read(r->log, index, &e) != 0) {
+    if (rig_read(r->log, index, &e) != 0) {
         return false;
     }
     uint8_t *data = malloc(e.len + 1);

@@ -28,7 +28,8 @@ void rig_crash(struct rig *r, enum sim_crash how);
 /* Entries whose data follows from index, term and len. */
 void rig_fill(uint8_t *data, uint64_t index, uint64_t term, size_t len);
 uint64_t rig_append(struct rig *r, uint64_t term, size_t len);
-void rig_sync(struct rig *r);                     /* all that was appended becomes durable */
+void rig_sync(struct rig *r); /* all that was appended becomes durable */
+int rig_read(struct log *l, uint64_t index, struct log_entry *ret); /* waits for the disk */
 bool rig_entry_ok(struct rig *r, uint64_t index); /* reads it and looks at its data */
 
 #endif

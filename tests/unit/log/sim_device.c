@@ -35,8 +35,6 @@ struct sim_device {
     uint64_t misplace_offset;
     bool fail_in_cache;
     const uint8_t *tear;
-    void (*started)(void *ctx, enum log_lane lane);
-    void *started_ctx;
 };
 
 static struct sim_device *sim_of(struct log_device *d)
@@ -261,9 +259,6 @@ static void sim_start(struct log_device *base, enum log_lane lane, struct log_io
     if (lane == LOG_LANE_BACKGROUND) {
         d->cancelled = false;
     }
-    if (d->started != NULL) {
-        d->started(d->started_ctx, lane);
-    }
 }
 
 static void sim_cancel(struct log_device *base)
@@ -276,8 +271,12 @@ static int sim_fd(struct log_device *base, unsigned which)
     return -1;
 }
 
+/* Only who waits calls it, and then for a read. */
 static void sim_poll(struct log_device *base)
 {
+    if (sim_device_busy(sim_of(base), LOG_LANE_READ)) {
+        sim_device_finish(sim_of(base), LOG_LANE_READ);
+    }
 }
 
 /* ---- the synchronous calls, one at a time ---- */
@@ -734,13 +733,6 @@ size_t sim_device_files(const struct sim_device *d)
 const char *sim_device_name(const struct sim_device *d, size_t i)
 {
     return d->seen.names[i].text;
-}
-
-void sim_device_on_start(struct sim_device *d, void (*started)(void *ctx, enum log_lane lane),
-                         void *ctx)
-{
-    d->started = started;
-    d->started_ctx = ctx;
 }
 
 /* --- coming and going --- */

@@ -20,10 +20,6 @@ struct log_device *sim_device_base(struct sim_device *d);
  * they are after a crash of the power that takes all that was not synced but removals. */
 struct sim_device *sim_device_clone(const struct sim_device *d, uint64_t seed, bool stable);
 
-/* Called when an operation begins, for a simulation that schedules its end. */
-void sim_device_on_start(struct sim_device *d, void (*started)(void *ctx, enum log_lane lane),
-                         void *ctx);
-
 /* --- completing --- */
 
 bool sim_device_busy(const struct sim_device *d, enum log_lane lane);

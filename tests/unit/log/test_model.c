@@ -99,7 +99,7 @@ static bool matches(struct world *w, const struct state *s)
     }
     for (uint64_t i = log_first_index(l); i <= s->last; i++) {
         struct log_entry e;
-        if (i <= s->base || log_read(l, i, &e) != 0 || e.term != term_at(s, i) ||
+        if (i <= s->base || rig_read(l, i, &e) != 0 || e.term != term_at(s, i) ||
             e.len != s->items[i - s->base - 1].len || !rig_entry_ok(&w->rig, i)) {
             return false;
         }
