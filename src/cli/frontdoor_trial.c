@@ -344,7 +344,8 @@ bool cli_frontdoor_try(const struct frontdoor_context *c, const struct frontdoor
         return false;
     }
     struct trial *t = fli_xcalloc(1, sizeof *t);
-    bool is = frontdoor_request_parse(c, command->id, m->words + n, m->n - n, &t->q, errmsg) == 0;
+    bool is = frontdoor_request_parse(c, command->id, m->words + n, m->n - n, &t->q, errmsg) == 0 &&
+              !t->q.waits;
     *ret = (struct cli_frontdoor_trial){.holds = true};
     if (is) {
         t->words = words_of(c, command->id, m);

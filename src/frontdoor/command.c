@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "frontdoor/signals.h"
+
 static uint8_t *put_short(uint8_t *to, struct fli_slice s)
 {
     *to = (uint8_t)s.len;
@@ -16,6 +18,9 @@ struct machine_command frontdoor_command(const struct frontdoor_request *q,
 {
     struct machine_command m = {.op = q->op, .flags = q->change, .name = q->keys[0]};
     uint8_t *end = room;
+    if (q->waits) {
+        return frontdoor_signal_query(q->keys[0], room);
+    }
     if (q->op == MACHINE_OP_BREAK) {
         return m;
     }
@@ -45,6 +50,11 @@ struct machine_command frontdoor_fetch(struct fli_slice key, struct frontdoor_an
     *answers = (struct frontdoor_answers){
         .own = FRONTDOOR_VALUE, .other = FRONTDOOR_VALUE, .absent = FRONTDOOR_ERROR_CHANGED};
     return (struct machine_command){.op = MACHINE_OP_KEY, .n_names = 1, .permits = 1, .name = key};
+}
+
+bool frontdoor_fetches(const struct machine_result *m)
+{
+    return m->code == MACHINE_HELD && m->token == 0;
 }
 
 static bool outcome_of(const struct machine_result *m, enum frontdoor_outcome *ret)

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "frontdoor/signals.h"
 
 /* Reads what follows a backslash. NULL when it is no valid escape. */
 static const uint8_t *read_escape(const uint8_t *p, const uint8_t *end, uint8_t *ret)
@@ -128,18 +127,8 @@ static void check_keys(const struct frontdoor_context *c, const struct fli_comma
         }
         return;
     }
-    if (command->id == FLI_CMD_BLPOP) {
-        uint8_t room[FL_NAME_MAX];
-        struct fli_slice name;
-        uint64_t wait_ms;
-        const char *wrong =
-            frontdoor_signal_parse(m->words + words, m->n - words, room, &name, &wait_ms);
-        ret->served = wrong == NULL;
-        (void)snprintf(ret->why, sizeof ret->why, "%s", wrong == NULL ? "" : wrong);
-        return;
-    }
-    if (frontdoor_is_local(command->id) || command->id == FLI_CMD_SENTINEL ||
-        frontdoor_is_latch(command->id, m->words + words, m->n - words)) {
+    if (command->id == FLI_CMD_SENTINEL ||
+        frontdoor_is_local(command->id, m->words + words, m->n - words)) {
         ret->served = true;
         return;
     }

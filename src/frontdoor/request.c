@@ -2,10 +2,12 @@
 #include "frontdoor/request.h"
 
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/bytes.h"
+#include "frontdoor/signals.h"
 #include "machine/glob.h"
 #include "wire/resp.h"
 
@@ -119,51 +121,75 @@ static int syntax(struct parse *p)
                  "PXAT ms | EXAT s | KEEPTTL]");
 }
 
-static int set_expiry(struct parse *p, const struct fli_slice *args, unsigned n, unsigned *at)
+enum set_what { SET_NX, SET_XX, SET_GET, SET_KEEP_TTL, SET_IFEQ, SET_FENCE, SET_FOR, SET_UNTIL };
+
+struct set_word {
+    uint8_t len; /* compared first: nearly every SET has NX and PX */
+    char word[8];
+    uint8_t what; /* enum set_what */
+    uint16_t unit_ms;
+};
+
+static const struct set_word *find_word(struct fli_slice given)
 {
-    static const struct {
-        const char *word;
-        uint64_t unit_ms;
-        bool absolute;
-    } words[] = {{"PX", 1, false}, {"EX", 1000, false}, {"PXAT", 1, true}, {"EXAT", 1000, true}};
-    for (unsigned i = 0; i < 4; i++) {
-        if (!frontdoor_is_word(args[*at], words[i].word)) {
-            continue;
+    static const struct set_word words[] = {
+        {2, "NX", SET_NX, 0},         {2, "PX", SET_FOR, 1},
+        {2, "EX", SET_FOR, 1000},     {2, "XX", SET_XX, 0},
+        {3, "GET", SET_GET, 0},       {4, "PXAT", SET_UNTIL, 1},
+        {4, "EXAT", SET_UNTIL, 1000}, {4, "IFEQ", SET_IFEQ, 0},
+        {5, "FENCE", SET_FENCE, 0},   {7, "KEEPTTL", SET_KEEP_TTL, 0},
+    };
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        if (given.len == words[i].len && frontdoor_is_word(given, words[i].word)) {
+            return &words[i];
         }
-        if (*at + 1 >= n || p->r->ttl_ms != 0) {
-            return syntax(p);
-        }
-        if (words[i].absolute && p->context->wall_ms == 0) {
-            return wrong(p, "%s cannot be served here: write PX or EX", words[i].word);
-        }
-        *at += 1;
-        return take_duration(p, "set", args[*at], words[i].unit_ms,
-                             words[i].absolute ? p->context->wall_ms : 0);
     }
-    return syntax(p);
+    return NULL;
+}
+
+static int set_expiry(struct parse *p, const struct set_word *w, struct fli_slice given)
+{
+    bool absolute = w->what == SET_UNTIL;
+    if (absolute && p->context->wall_ms == 0) {
+        return wrong(p, "%s cannot be served here: write PX or EX", w->word);
+    }
+    return take_duration(p, "set", given, w->unit_ms, absolute ? p->context->wall_ms : 0);
 }
 
 static int set_option(struct parse *p, const struct fli_slice *args, unsigned n, unsigned *at,
                       struct set_options *o)
 {
-    if (frontdoor_is_word(args[*at], "NX")) {
+    const struct set_word *w = find_word(args[*at]);
+    bool more = *at + 1 < n; /* there is an argument behind it */
+    if (w == NULL) {
+        return syntax(p);
+    }
+    switch (w->what) {
+    case SET_NX:
         o->nx = true;
-    } else if (frontdoor_is_word(args[*at], "XX")) {
+        return 0;
+    case SET_XX:
         o->xx = true;
-    } else if (frontdoor_is_word(args[*at], "KEEPTTL")) {
+        return 0;
+    case SET_GET:
+        o->get = true;
+        return 0;
+    case SET_KEEP_TTL:
         o->keep_ttl = true;
-    } else if (frontdoor_is_word(args[*at], "IFEQ") && *at + 1 < n && !o->has_ifeq) {
+        return 0;
+    case SET_FENCE:
+        return wrong(p, "SET with FENCE is served by fencelock-store, not by this server");
+    case SET_IFEQ:
+        if (!more || o->has_ifeq) {
+            return syntax(p);
+        }
         o->has_ifeq = true;
         *at += 1;
         return take_value(p, args[*at], &o->ifeq);
-    } else if (frontdoor_is_word(args[*at], "FENCE")) {
-        return wrong(p, "SET with FENCE is served by fencelock-store, not by this server");
-    } else if (frontdoor_is_word(args[*at], "GET")) {
-        o->get = true;
-    } else {
-        return set_expiry(p, args, n, at);
+    default:
+        *at += 1;
+        return !more || p->r->ttl_ms != 0 ? syntax(p) : set_expiry(p, w, args[*at]);
     }
-    return 0;
 }
 
 static int set_plain(struct parse *p, const struct set_options *o)
@@ -414,9 +440,16 @@ static bool begins_with(struct fli_slice s, const char *prefix)
     return s.len >= strlen(prefix) && memcmp(s.data, prefix, strlen(prefix)) == 0;
 }
 
-bool frontdoor_is_latch(enum fli_command_id id, const struct fli_slice *args, unsigned n)
+static bool is_latch(enum fli_command_id id, const struct fli_slice *args, unsigned n)
 {
     return id == FLI_CMD_KEY_DEL && n == 1 && begins_with(args[0], "redisson_unlock_latch:");
+}
+
+static int wait_for_signal(struct parse *p, const struct fli_slice *args, unsigned n)
+{
+    const char *why = frontdoor_signal_parse(args, n, &p->r->keys[0], &p->r->wait_ms);
+    p->r->waits = true;
+    return why == NULL ? 0 : wrong(p, "%s", why);
 }
 
 static int get(struct parse *p, const struct fli_slice *args, unsigned n)
@@ -507,6 +540,8 @@ static int parse(struct parse *p, enum fli_command_id id, const struct fli_slice
         return parse_del(p, "UNLINK", args, n);
     case FLI_CMD_PEXPIRE:
         return parse_pexpire(p, args, n);
+    case FLI_CMD_BLPOP:
+        return wait_for_signal(p, args, n);
     default:
         return wrong(p, "not a command about keys");
     }
@@ -546,7 +581,7 @@ int frontdoor_request_parse(const struct frontdoor_context *c, enum fli_command_
                             char errmsg[FRONTDOOR_ERRMSG_SIZE])
 {
     struct parse p = {c, ret, errmsg};
-    *ret = (struct frontdoor_request){.n_keys = 0};
+    memset(ret, 0, offsetof(struct frontdoor_request, keys));
     int rc = parse(&p, id, args, n);
     if (rc == 0 && !serves(c, ret)) {
         return wrong(&p,
@@ -563,9 +598,10 @@ int frontdoor_request_parse(const struct frontdoor_context *c, enum fli_command_
 
 /* ---- SCRIPT ---------------------------------------------------------------------------------- */
 
-bool frontdoor_is_local(enum fli_command_id id)
+bool frontdoor_is_local(enum fli_command_id id, const struct fli_slice *args, unsigned n)
 {
-    return id == FLI_CMD_SCRIPT_LOAD || id == FLI_CMD_SCRIPT_EXISTS || id == FLI_CMD_SCRIPT_FLUSH;
+    return id == FLI_CMD_SCRIPT_LOAD || id == FLI_CMD_SCRIPT_EXISTS || id == FLI_CMD_SCRIPT_FLUSH ||
+           is_latch(id, args, n);
 }
 
 static int load(struct frontdoor_scripts *scripts, struct fli_slice text, struct fli_buf *out)
@@ -586,6 +622,9 @@ int frontdoor_local(struct frontdoor_scripts *scripts, enum fli_command_id id,
                     const struct fli_slice *args, unsigned n, struct fli_buf *out)
 {
     uint8_t sha1[FLI_SHA1_SIZE];
+    if (id == FLI_CMD_KEY_DEL) {
+        return fli_resp_int(out, 0);
+    }
     if (id == FLI_CMD_SCRIPT_LOAD) {
         return load(scripts, args[0], out);
     }

@@ -12,7 +12,6 @@ struct frontdoor_request {
     uint8_t op;     /* enum machine_op */
     uint8_t change; /* its flags */
     unsigned n_keys;
-    struct fli_slice keys[MACHINE_NAMES_MAX];
     struct fli_slice value;     /* the owner; empty: a query about any owner */
     struct fli_slice new_value; /* another owner, to whom a release grants the key */
     uint64_t ttl_ms;            /* 0: unchanged */
@@ -21,7 +20,10 @@ struct frontdoor_request {
     bool has_latch;
     uint8_t latch[FLI_SHA1_SIZE]; /* identifies a release when it is sent again */
     uint64_t keep_ms;             /* how long a release is remembered */
+    bool waits;                   /* BLPOP: for the signal keys[0], see signals.h */
+    uint64_t wait_ms;
     struct frontdoor_answers answers;
+    struct fli_slice keys[MACHINE_NAMES_MAX]; /* n_keys of them; the last field */
 };
 
 #define FRONTDOOR_ERRMSG_SIZE 512u
@@ -34,12 +36,9 @@ struct frontdoor_context {
     uint64_t wall_ms;    /* this node's wall clock since 1970, for EXAT and PXAT; 0: unknown */
 };
 
-/* Whether it is DEL of a key that Redisson keeps beside a lock for a while. No such key exists
- * here, so DEL deletes nothing. */
-bool frontdoor_is_latch(enum fli_command_id id, const struct fli_slice *args, unsigned n);
-
-/* Whether the command is answered without the machine: SCRIPT. */
-bool frontdoor_is_local(enum fli_command_id id);
+/* Whether the command is answered without the machine: SCRIPT, and DEL of a key that Redisson keeps
+ * beside a lock for a while. No such key exists here, so DEL deletes nothing. */
+bool frontdoor_is_local(enum fli_command_id id, const struct fli_slice *args, unsigned n);
 
 /* Appends the answer of such a command. 0 or the error of the buffer. */
 int frontdoor_local(struct frontdoor_scripts *scripts, enum fli_command_id id,
@@ -59,6 +58,8 @@ struct machine_command frontdoor_command(const struct frontdoor_request *q,
 
 /* The query for the value of a key that another value has, and its answers. */
 struct machine_command frontdoor_fetch(struct fli_slice key, struct frontdoor_answers *answers);
+/* Whether this result of a request that fetches needs that query. */
+bool frontdoor_fetches(const struct machine_result *m);
 
 /* ---- answers --------------------------------------------------------------------------------- */
 

@@ -49,9 +49,10 @@ void frontdoor_signals_fini(struct frontdoor_signals *s)
     fli_map_fini(&s->names);
 }
 
-bool frontdoor_signals_full(const struct frontdoor_signals *s, uint64_t address)
+bool frontdoor_signals_full(const struct frontdoor_signals *s, uint64_t address, unsigned in_flight)
 {
-    return s->n >= SIGNALS_MAX || s->of_address[address % SIGNALS_ADDRESSES] >= SIGNALS_ADDRESS_MAX;
+    return in_flight > SIGNALS_CONNECTION_MAX || s->n >= SIGNALS_MAX ||
+           s->of_address[address % SIGNALS_ADDRESSES] >= SIGNALS_ADDRESS_MAX;
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -81,8 +82,7 @@ static bool read_seconds(struct fli_slice s, uint64_t *ret_ms)
 }
 
 const char *frontdoor_signal_parse(const struct fli_slice *args, unsigned n,
-                                   uint8_t room[FL_NAME_MAX], struct fli_slice *ret_name,
-                                   uint64_t *ret_wait_ms)
+                                   struct fli_slice *ret_name, uint64_t *ret_wait_ms)
 {
     if (n != 2 || args[0].len <= SIGNAL_LEN || memcmp(args[0].data, SIGNAL, SIGNAL_LEN) != 0 ||
         args[0].len - SIGNAL_LEN + LOCK_LEN > FL_NAME_MAX) {
@@ -92,19 +92,22 @@ const char *frontdoor_signal_parse(const struct fli_slice *args, unsigned n,
     if (!read_seconds(args[1], ret_wait_ms)) {
         return "timeout is not a float or out of range";
     }
-    *ret_name = (struct fli_slice){room, args[0].len - SIGNAL_LEN + LOCK_LEN};
-    memcpy(room, LOCK, LOCK_LEN);
-    memcpy(room + LOCK_LEN, args[0].data + SIGNAL_LEN, ret_name->len - LOCK_LEN);
+    *ret_name = (struct fli_slice){args[0].data + SIGNAL_LEN, args[0].len - SIGNAL_LEN};
     return NULL;
 }
 
-struct machine_command frontdoor_signal_query(const struct frontdoor_waiter *w)
+struct machine_command frontdoor_signal_query(struct fli_slice name, uint8_t room[FL_NAME_MAX])
 {
     /* An owner that cannot exist, so that the query needs no more rights than acquiring the
      * lock. */
     static const uint8_t nobody[] = "\n";
-    return (struct machine_command){
-        .op = MACHINE_OP_KEY, .n_names = 1, .permits = 1, .name = w->name, .label = {nobody, 1}};
+    memcpy(room, LOCK, LOCK_LEN);
+    memcpy(room + LOCK_LEN, name.data, name.len);
+    return (struct machine_command){.op = MACHINE_OP_KEY,
+                                    .n_names = 1,
+                                    .permits = 1,
+                                    .name = {room, LOCK_LEN + name.len},
+                                    .label = {nobody, 1}};
 }
 
 int frontdoor_signal_reply(struct fli_buf *out, int proto, struct fli_slice name, bool woken)
@@ -114,9 +117,9 @@ int frontdoor_signal_reply(struct fli_buf *out, int proto, struct fli_slice name
         return fli_resp_null_array(out, proto);
     }
     memcpy(key, SIGNAL, SIGNAL_LEN);
-    memcpy(key + SIGNAL_LEN, name.data + LOCK_LEN, name.len - LOCK_LEN);
+    memcpy(key + SIGNAL_LEN, name.data, name.len);
     int rc = fli_resp_array(out, 2);
-    rc = rc != 0 ? rc : fli_resp_bulk(out, key, SIGNAL_LEN + name.len - LOCK_LEN);
+    rc = rc != 0 ? rc : fli_resp_bulk(out, key, SIGNAL_LEN + name.len);
     return rc != 0 ? rc : fli_resp_text(out, "1");
 }
 
@@ -177,14 +180,21 @@ void frontdoor_signal_leave(struct frontdoor_signals *s, struct frontdoor_waiter
     w->signal = SIGNAL_NONE;
 }
 
-bool frontdoor_signal_park(struct frontdoor_signals *s, struct frontdoor_waiter *w)
+enum frontdoor_signal frontdoor_signal_asked(struct frontdoor_signals *s,
+                                             struct frontdoor_waiter *w,
+                                             const struct machine_result *result, bool stays)
 {
-    if (w->signal == SIGNAL_FIRED) {
-        return false;
+    bool free = result != NULL && result->code == MACHINE_NOTFOUND;
+    bool held = result != NULL && (result->code == MACHINE_HELD || result->code == MACHINE_DONE);
+    if (!free && !held) {
+        return SIGNAL_NONE;
+    }
+    if (free || w->signal == SIGNAL_FIRED || !stays) {
+        return free || w->signal == SIGNAL_FIRED ? SIGNAL_WOKEN : SIGNAL_OVER;
     }
     w->signal = SIGNAL_PARKED;
     s->next_ms = w->until_ms < s->next_ms ? w->until_ms : s->next_ms;
-    return true;
+    return SIGNAL_PARKED;
 }
 
 bool frontdoor_signal_ends(const struct frontdoor_waiter *w)
@@ -215,7 +225,12 @@ void frontdoor_signals_event(struct frontdoor_signals *s, const struct machine_e
     }
     bool ends = event->type == MACHINE_EVENT_RELEASED || event->type == MACHINE_EVENT_EXPIRED ||
                 event->type == MACHINE_EVENT_BROKEN;
-    struct signal_name *name = ends && s->n > 0 ? find(s, event->name, &hash) : NULL;
+    struct signal_name *name = NULL;
+    if (ends && s->n > 0 && event->name.len > LOCK_LEN &&
+        memcmp(event->name.data, LOCK, LOCK_LEN) == 0) {
+        name = find(s, (struct fli_slice){event->name.data + LOCK_LEN, event->name.len - LOCK_LEN},
+                    &hash);
+    }
     struct fli_list *link = NULL;
     while (name != NULL && (link = fli_list_first(&name->waiters)) != NULL) {
         fire(s, of_link(link));

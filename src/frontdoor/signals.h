@@ -53,7 +53,7 @@ struct frontdoor_signals {
 
 /* One BLPOP. The caller sets the first three, and keeps the name. */
 struct frontdoor_waiter {
-    struct fli_slice name; /* of the lock */
+    struct fli_slice name; /* of the signal and of the lock, without what they begin with */
     uint64_t address;      /* of the client, as a number */
     uint64_t until_ms;
     uint8_t signal; /* enum frontdoor_signal */
@@ -63,19 +63,17 @@ struct frontdoor_waiter {
 
 void frontdoor_signals_init(struct frontdoor_signals *s, const uint64_t seed[2]);
 void frontdoor_signals_fini(struct frontdoor_signals *s); /* nothing may wait */
-bool frontdoor_signals_full(const struct frontdoor_signals *s, uint64_t address);
-
-/* Reads the arguments of a BLPOP. *ret: the name of the lock in `room`, and for how long to wait.
- * Returns NULL, or the text of the error. */
-const char *frontdoor_signal_parse(const struct fli_slice *args, unsigned n,
-                                   uint8_t room[FL_NAME_MAX], struct fli_slice *ret_name,
-                                   uint64_t *ret_wait_ms);
+/* `in_flight`: the requests of the client's connection that have no answer, with this one. */
+bool frontdoor_signals_full(const struct frontdoor_signals *s, uint64_t address,
+                            unsigned in_flight);
 
 /* Begins a wait, before its query is sent, so that no end of a hold is missed from here on. */
 void frontdoor_signal_enter(struct frontdoor_signals *s, struct frontdoor_waiter *w);
-struct machine_command frontdoor_signal_query(const struct frontdoor_waiter *w);
-/* The query has found the lock held. True: the wait goes on. */
-bool frontdoor_signal_park(struct frontdoor_signals *s, struct frontdoor_waiter *w);
+/* Its query is answered, or fails: NULL. `stays`: whether it may wait. PARKED: it waits; WOKEN,
+ * OVER: this is the end of the wait; NONE: the result says nothing about the lock. */
+enum frontdoor_signal frontdoor_signal_asked(struct frontdoor_signals *s,
+                                             struct frontdoor_waiter *w,
+                                             const struct machine_result *result, bool stays);
 /* Whether no query is under way. */
 bool frontdoor_signal_ends(const struct frontdoor_waiter *w);
 void frontdoor_signal_leave(struct frontdoor_signals *s, struct frontdoor_waiter *w);
@@ -86,6 +84,11 @@ void frontdoor_signals_wake_all(struct frontdoor_signals *s);
 struct frontdoor_waiter *frontdoor_signals_due(struct frontdoor_signals *s, uint64_t now_ms);
 uint64_t frontdoor_signals_next_ms(const struct frontdoor_signals *s); /* UINT64_MAX: never */
 
+/* Reads the arguments of a BLPOP. *ret: the name of its waiter, and for how long to wait. Returns
+ * NULL, or the text of the error. */
+const char *frontdoor_signal_parse(const struct fli_slice *args, unsigned n,
+                                   struct fli_slice *ret_name, uint64_t *ret_wait_ms);
+struct machine_command frontdoor_signal_query(struct fli_slice name, uint8_t room[FL_NAME_MAX]);
 /* Appends the answer: the key and 1, or nil when the time is over. */
 int frontdoor_signal_reply(struct fli_buf *out, int proto, struct fli_slice name,
                            bool woken) FLI_MUST_USE;

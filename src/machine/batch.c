@@ -21,12 +21,8 @@
  *   USER_DELETE, USER   user's name (as an owner)
  *   USERS_SEAL, USERS   nothing
  *   MAY            number 8
- *   KEYS           as ACQUIRE up to the owner, ttl 4, another owner (as a label)
- *   ANY_KEYS       as ACQUIRE up to the names, ttl 4
+ *   KEYS           as ACQUIRE up to the owner, ttl 4, label, number 8, further keys (as a value)
  *   KEY            as ACQUIRE up to the names, an owner (as a label)
- *   REENTER        as ACQUIRE up to the owner, ttl 4
- *   LEAVE          likewise, and label, number 8
- *   HOLDS          as KEY
  *   NODE_ADD, NODE_REPLACE   number 8 (node), number2 8 (flags), address (as a value)
  *   NODE_REMOVE, NODE_SETTLED   number 8 (node)
  *   NODE_VERSION   number 8 (node), number2 8 (version)

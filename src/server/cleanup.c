@@ -13,7 +13,6 @@
 #include "machine/batch.h"
 #include "machine/machine.h"
 #include "server/dispatch_private.h"
-#include "server/frontdoor.h"
 
 static uint64_t now(const struct dispatch *d)
 {
@@ -210,6 +209,70 @@ void dispatch_park(struct call *c, const struct machine_result *queued)
     }
 }
 
+bool dispatch_signal_begin(struct call *c, uint64_t wait_ms)
+{
+    struct dispatch *d = c->dispatch;
+    const struct dispatch_config *config = &d->config;
+    void *request = c->request;
+    uint64_t address = config->address == NULL ? 0 : config->address(config->ctx, request);
+    unsigned all = config->in_flight == NULL ? 0 : config->in_flight(config->ctx, request);
+    if (frontdoor_signals_full(&d->signals, address, all)) {
+        dispatch_answer_failure(c, FL_EBUSY);
+        dispatch_call_free(c);
+        return false;
+    }
+    c->waiter.name = (struct fli_slice){c->name, c->name_len};
+    c->waiter.address = address;
+    c->waiter.until_ms = now(d) + wait_ms;
+    frontdoor_signal_enter(&d->signals, &c->waiter);
+    return true;
+}
+
+/* Ends the wait of a BLPOP, and frees the call. */
+static void end_signal(struct call *c, bool woken)
+{
+    struct dispatch *d = c->dispatch;
+    if (c->request != NULL) {
+        struct fli_buf *b = d->config.sink.reply(c->request);
+        int rc = frontdoor_signal_reply(b, c->proto, c->waiter.name, woken);
+        dispatch_finish(d, dispatch_call_detach(c), rc);
+    }
+    dispatch_call_free(c);
+}
+
+bool dispatch_signal_asked(struct call *c, const struct machine_result *result)
+{
+    struct dispatch *d = c->dispatch;
+    if (c->waiter.signal == SIGNAL_NONE) {
+        return false;
+    }
+    bool stays = c->request != NULL && !c->hung_up && !d->stopping && c->restores == d->restores;
+    enum frontdoor_signal next = frontdoor_signal_asked(&d->signals, &c->waiter, result, stays);
+    if (next == SIGNAL_WOKEN || next == SIGNAL_OVER) {
+        end_signal(c, next == SIGNAL_WOKEN);
+    }
+    return next != SIGNAL_NONE;
+}
+
+/* The client has hung up or is gone, or the wait is over. False: a query is under way, or this is
+ * no BLPOP. */
+static bool leave_signal(struct call *c)
+{
+    bool ends = frontdoor_signal_ends(&c->waiter);
+    if (ends) {
+        end_signal(c, c->waiter.signal == SIGNAL_WOKEN);
+    }
+    return ends;
+}
+
+static void end_signals(struct dispatch *d, uint64_t now_ms, unsigned max)
+{
+    struct frontdoor_waiter *w = NULL;
+    for (unsigned i = 0; i < max && (w = frontdoor_signals_due(&d->signals, now_ms)) != NULL; i++) {
+        (void)leave_signal(FLI_CONTAINER_OF(w, struct call, waiter));
+    }
+}
+
 void dispatch_orphan_done(struct call *c, int status, const struct machine_result *result)
 {
     if (status == 0 && c->made_owner && result->code == MACHINE_GRANTED) {
@@ -271,7 +334,7 @@ void dispatch_hangup(struct dispatch *d, struct dispatch_slot *slot)
     if (c->parked.wait != NULL) {
         leave(c);
     } else {
-        dispatch_frontdoor_leave(c);
+        (void)leave_signal(c);
     }
 }
 
@@ -286,7 +349,7 @@ void dispatch_cancel(struct dispatch *d, struct dispatch_slot *slot)
     (void)dispatch_call_detach(c);
     if (c->parked.wait != NULL) {
         leave(c);
-    } else if (!dispatch_frontdoor_leave(c)) {
+    } else if (!leave_signal(c)) {
         d->counts.orphans++;
     }
 }
@@ -354,7 +417,7 @@ void dispatch_turn(struct dispatch *d)
     tell(d);
     end_due_waits(d, now_ms);
     listing_turn(d);
-    dispatch_frontdoor_turn(d, DISPATCH_TOLD_MAX);
+    end_signals(d, now_ms, DISPATCH_TOLD_MAX);
     clean_up_due(d, now_ms);
 }
 
@@ -380,7 +443,7 @@ void dispatch_stop(struct dispatch *d)
 {
     d->stopping = true;
     frontdoor_signals_wake_all(&d->signals);
-    dispatch_frontdoor_turn(d, SIGNALS_MAX);
+    end_signals(d, now(d), SIGNALS_MAX);
     struct parked_request *r = NULL;
     struct parked_news news;
     while ((r = parked_take_any(&d->parked, &news)) != NULL) {

@@ -47,6 +47,9 @@ void dispatch_call_free(struct call *c)
     struct dispatch *d = c->dispatch;
     FLI_ASSERT(c->request == NULL && c->parked.wait == NULL);
     FLI_ASSERT(c->cleanup_sent == CLEANUP_NONE && !fli_list_linked(&c->link));
+    if (c->waiter.signal != SIGNAL_NONE) {
+        frontdoor_signal_leave(&d->signals, &c->waiter);
+    }
     FLI_ASSERT(d->calls > 0);
     d->calls--;
     if (d->spare_n >= DISPATCH_SPARE_MAX) {
@@ -131,6 +134,10 @@ void dispatch_on_result(struct node_ticket *t, int status, const struct machine_
     }
     if (status == 0 && result->code == MACHINE_QUEUED) {
         dispatch_park(c, result);
+        return;
+    }
+    const struct machine_result *known = status == 0 ? result : NULL;
+    if (dispatch_signal_asked(c, known) || dispatch_frontdoor_goes_on(c, known)) {
         return;
     }
     if (c->request == NULL) {
@@ -293,24 +300,61 @@ static bool is_somebody(const struct dispatch *d, uint64_t user)
     return m == NULL || machine_may(m, user, 0, NULL);
 }
 
+void dispatch_set_sender(struct dispatch *d, void *request, struct machine_command *m)
+{
+    if (d->config.set_sender != NULL) {
+        d->config.set_sender(d->config.users_ctx, request, m);
+    }
+}
+
+struct call *dispatch_begin(struct dispatch *d, void *request, struct dispatch_slot *slot,
+                            int proto, enum fli_command_id id, struct machine_command *m)
+{
+    FLI_ASSERT(m->op != 0);
+    dispatch_set_sender(d, request, m);
+    if (dispatch_is_full(d, request, 1)) {
+        dispatch_fail(d, request, FL_EBUSY, true);
+        return NULL;
+    }
+    return dispatch_attach(d, request, slot, proto, id);
+}
+
+bool dispatch_send(struct call *c, const struct machine_command *m)
+{
+    struct dispatch *d = c->dispatch;
+    int rc = listing_is(m) ? listing_submit(c, m, dispatch_on_result)
+                           : dispatch_submit(c, m, dispatch_on_result);
+    if (rc == 0) {
+        c->since = c->waits ? parked_request_sent(&d->parked) : 0;
+        c->restores = d->restores;
+        return true;
+    }
+    void *request = dispatch_call_detach(c);
+    dispatch_call_free(c);
+    if (rc == FL_EINVAL && listing_is(m)) {
+        dispatch_error(d, request, "ERR",
+                       "CURSOR: write the cursor that the page before gave, or 0 to begin");
+    } else if (rc == FL_EINVAL) {
+        dispatch_error(d, request, "ERR", "an argument is out of range");
+    } else {
+        dispatch_fail(d, request, rc, true);
+    }
+    return false;
+}
+
 static void submit_request(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
                            const struct fli_request *q)
 {
     uint8_t also[MACHINE_ALSO_SIZE];
     struct machine_command m = map(q, also);
-    FLI_ASSERT(m.op != 0);
-    if (d->config.set_sender != NULL) {
-        d->config.set_sender(d->config.users_ctx, request, &m);
-    }
+    struct call *c = dispatch_begin(d, request, slot, proto, q->command->id, &m);
     if (q->jeopardies + q->lost > 0 && is_somebody(d, m.user)) {
         d->counts.jeopardies += q->jeopardies;
         d->counts.lost += q->lost;
     }
-    if (dispatch_is_full(d, request, 1)) {
-        dispatch_fail(d, request, FL_EBUSY, true);
+    if (c == NULL) {
         return;
     }
-    struct call *c = dispatch_attach(d, request, slot, proto, q->command->id);
     if (m.op == MACHINE_OP_ACQUIRE) {
         c->waits = q->wait;
         c->wait_ms = m.wait_ms;
@@ -322,23 +366,7 @@ static void submit_request(struct dispatch *d, void *request, struct dispatch_sl
             memcpy(c->name, m.name.data, m.name.len);
         }
     }
-    int rc = listing_is(&m) ? listing_submit(c, &m, dispatch_on_result)
-                            : dispatch_submit(c, &m, dispatch_on_result);
-    if (rc == 0) {
-        c->since = c->waits ? parked_request_sent(&d->parked) : 0;
-        c->restores = d->restores;
-        return;
-    }
-    (void)dispatch_call_detach(c);
-    dispatch_call_free(c);
-    if (rc == FL_EINVAL && listing_is(&m)) {
-        dispatch_error(d, request, "ERR",
-                       "CURSOR: write the cursor that the page before gave, or 0 to begin");
-    } else if (rc == FL_EINVAL) {
-        dispatch_error(d, request, "ERR", "an argument is out of range");
-    } else {
-        dispatch_fail(d, request, rc, true);
-    }
+    (void)dispatch_send(c, &m);
 }
 
 /* --- answers without the machine --- */
@@ -470,11 +498,18 @@ static void answer_busiest(struct dispatch *d, void *request, int proto,
     dispatch_finish(d, request, render_busiest(c->sink.reply(request), proto, top, n));
 }
 
-static void answer_nodes(struct dispatch *d, void *request, int proto)
+void dispatch_answer_nodes(struct dispatch *d, void *request, int proto,
+                           const struct fli_slice *args, unsigned n)
 {
     struct node_member members[MEMBERS_MAX];
-    size_t n = d->config.node.members(d->config.node.ctx, members, MEMBERS_MAX);
-    dispatch_finish(d, request, render_nodes(d->config.sink.reply(request), proto, members, n));
+    struct node_status s;
+    const struct dispatch_node *node = &d->config.node;
+    size_t len = node->members(node->ctx, members, MEMBERS_MAX);
+    struct fli_buf *b = d->config.sink.reply(request);
+    node->status(node->ctx, &s);
+    dispatch_finish(d, request,
+                    args == NULL ? render_nodes(b, proto, members, len)
+                                 : render_sentinel(b, proto, s.term, members, len, args, n));
 }
 
 static void answer_backup(struct dispatch *d, void *request, const struct fli_request *q,
@@ -519,10 +554,6 @@ static void serve(struct dispatch *d, void *request, struct dispatch_slot *slot,
         answer_busiest(d, request, proto, q->command, q->number);
         return;
     }
-    if ((q->command->flags & FLI_CMD_FRONTDOOR) != 0) {
-        dispatch_frontdoor(d, request, slot, proto, q->command->id, args, n);
-        return;
-    }
     switch (q->command->id) {
     case FLI_CMD_ACL_CAT:
     case FLI_CMD_ACL_DELUSER:
@@ -547,7 +578,7 @@ static void serve(struct dispatch *d, void *request, struct dispatch_slot *slot,
         answer_leader(d, request, proto);
         break;
     case FLI_CMD_CLUSTER_MEMBERS:
-        answer_nodes(d, request, proto);
+        dispatch_answer_nodes(d, request, proto, NULL, 0);
         break;
     case FLI_CMD_CLUSTER_CONFIG:
         answer_config(d, request, slot, proto, q, n);
@@ -586,6 +617,10 @@ void dispatch_request(struct dispatch *d, void *request, struct dispatch_slot *s
         return;
     }
     d->counts.commands++;
+    if (rc == 0 && (command->flags & FLI_CMD_FRONTDOOR) != 0) {
+        dispatch_frontdoor(d, request, slot, proto, command->id, argv + words, argc - words);
+        return;
+    }
     struct fli_request q;
     if (rc == 0) {
         rc = fli_request_parse(command, argv + words, argc - words, &q, errmsg, sizeof errmsg);

@@ -46,7 +46,7 @@ struct call {
     bool hung_up;    /* the client has closed its sending side */
     bool listing;    /* in flight, counted in listings_in_flight */
     bool frontdoor;  /* a request of a Redis client, answered with one of `answers` */
-    bool fetches;    /* of frontdoor: needs the value of the key */
+    bool fetches;    /* of frontdoor: may need another's value of the key */
     uint8_t value_len;
     struct frontdoor_answers answers;
     unsigned tries;
@@ -104,6 +104,16 @@ void dispatch_answer_news(struct call *c, const struct parked_news *news);
 void dispatch_finish(struct dispatch *d, void *request, int rc);
 void dispatch_error(struct dispatch *d, void *request, const char *word, const char *text);
 void dispatch_fail(struct dispatch *d, void *request, int status, bool retryable);
+/* Answers CLUSTER MEMBERS, or SENTINEL with these arguments. */
+void dispatch_answer_nodes(struct dispatch *d, void *request, int proto,
+                           const struct fli_slice *args, unsigned n);
+void dispatch_set_sender(struct dispatch *d, void *request, struct machine_command *m);
+/* A call for the command, which names its sender from here on. NULL: there are too many calls, and
+ * the request is answered. */
+struct call *dispatch_begin(struct dispatch *d, void *request, struct dispatch_slot *slot,
+                            int proto, enum fli_command_id id, struct machine_command *m);
+/* Sends it. False: that failed, the request is answered, and the call is gone. */
+bool dispatch_send(struct call *c, const struct machine_command *m);
 /* Calls the config's `refused` if the result is for want of a right or of a login. Once for each
  * request. */
 void dispatch_tell_refused(struct dispatch *d, void *request, enum fli_command_id id,
@@ -130,6 +140,11 @@ uint64_t listing_next_turn_ms(const struct dispatch *d);
 
 /* cleanup.c */
 void dispatch_park(struct call *c, const struct machine_result *queued);
+/* Begins the wait of a BLPOP for the signal that c->name is, before its query is sent. False: there
+ * are too many waits, the request is answered, and the call is gone. */
+bool dispatch_signal_begin(struct call *c, uint64_t wait_ms);
+/* The result of a BLPOP's query; NULL: there is none. Whether that is all that it is for. */
+bool dispatch_signal_asked(struct call *c, const struct machine_result *result);
 void dispatch_orphan_done(struct call *c, int status, const struct machine_result *result);
 void dispatch_drop_all(struct dispatch *d); /* those that wait to be cleaned up, and ghosts */
 

@@ -9,11 +9,9 @@
 void dispatch_frontdoor(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
                         enum fli_command_id id, const struct fli_slice *args, unsigned n);
 
-/* The client has hung up; or it is gone, and request is NULL. Whether that ends the call: it is a
- * BLPOP, and no query is under way. */
-bool dispatch_frontdoor_leave(struct call *c);
-/* Answers BLPOPs whose wait is over, so many at most. */
-void dispatch_frontdoor_turn(struct dispatch *d, unsigned max);
+/* SET ... GET of a key that has another value: whether the value is asked for, so that the call is
+ * not answered yet. */
+bool dispatch_frontdoor_goes_on(struct call *c, const struct machine_result *result);
 
 /* Appends the answer of a call that dispatch_frontdoor() has submitted. */
 int dispatch_frontdoor_render(struct fli_buf *b, const struct call *c,

@@ -27,6 +27,8 @@ int render_busiest(struct fli_buf *b, int proto, const struct busiest_entry *con
                    unsigned n) FLI_MUST_USE;
 int render_nodes(struct fli_buf *b, int proto, const struct node_member *members,
                  size_t n) FLI_MUST_USE;
+int render_sentinel(struct fli_buf *b, int proto, uint64_t term, const struct node_member *members,
+                    size_t n_members, const struct fli_slice *args, unsigned n) FLI_MUST_USE;
 
 /* CLUSTER TRANSFER: 0 or a code of node_transfer. */
 int render_transfer(struct fli_buf *b, int code, const struct node_status *status) FLI_MUST_USE;

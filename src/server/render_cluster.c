@@ -1,6 +1,7 @@
 /* render_cluster.c: answers about the cluster itself, and the locks that were waited for most. */
 #include <inttypes.h>
 
+#include "frontdoor/sentinel.h"
 #include "server/render_private.h"
 
 int render_leader(struct fli_buf *b, int proto, const struct node_status *s)
@@ -62,6 +63,17 @@ int render_nodes(struct fli_buf *b, int proto, const struct node_member *members
         rc = node(b, proto, &members[i]);
     }
     return rc;
+}
+
+int render_sentinel(struct fli_buf *b, int proto, uint64_t term, const struct node_member *members,
+                    size_t n_members, const struct fli_slice *args, unsigned n)
+{
+    struct frontdoor_node nodes[MEMBERS_MAX];
+    for (size_t i = 0; i < n_members; i++) {
+        nodes[i] = (struct frontdoor_node){members[i].id, members[i].client_address,
+                                           members[i].leader, members[i].self};
+    }
+    return frontdoor_sentinel(b, proto, term, nodes, n_members, args, n);
 }
 
 static int busy_lock(struct fli_buf *b, int proto, const struct busiest_entry *e)
