@@ -109,9 +109,6 @@ enum machine_op {
      ((c)->op == MACHINE_OP_KEYS &&                                                                \
       ((c)->flags & (MACHINE_KEYS_GRANT | MACHINE_KEYS_EXTEND)) == MACHINE_KEYS_EXTEND))
 
-/* Whether it does nothing but prolong leases, so that it may need no entry: machine_renew(). */
-#define MACHINE_IS_RENEWAL(c) ((c)->op == MACHINE_OP_RENEW || (c)->op == MACHINE_OP_SESSION_RENEW)
-
 /* Flags of KEYS (keys.c): what it does with keys in which state. Valid together are: GRANT, EXTEND
  * or both; EXTEND with ADD or EACH; RELEASE; RELEASE with EACH; RELEASE with a label, and GRANT or
  * not; COUNT with GRANT, with GRANT and EXTEND, or with RELEASE. */
@@ -121,6 +118,12 @@ enum machine_op {
 #define MACHINE_KEYS_RELEASE 8u /* all are the owner's: releases them */
 #define MACHINE_KEYS_EACH 16u   /* those that are the owner's, whatever the others are */
 #define MACHINE_KEYS_COUNT 32u  /* one key, which its owner may take several times */
+
+/* Whether it may do nothing but prolong leases, so that it may need no entry: machine_renew(). */
+#define MACHINE_IS_RENEWAL(c)                                                                      \
+    ((c)->op == MACHINE_OP_RENEW || (c)->op == MACHINE_OP_SESSION_RENEW ||                         \
+     ((c)->op == MACHINE_OP_KEYS && ((c)->flags & ~(MACHINE_KEYS_GRANT | MACHINE_KEYS_EACH |       \
+                                                    MACHINE_COMMAND_BY)) == MACHINE_KEYS_EXTEND))
 
 /* Whether it needs to know how much is left of the first key's lease, which the leader knows best:
  * `number` then says it (machine_fill_in()). */

@@ -33,6 +33,8 @@ enum key_state { KEY_FREE, KEY_OWN, KEY_OTHER };
 
 struct keys {
     const struct machine_command *c;
+    bool watches; /* renews in the leader's memory, */
+    bool fails;   /* which did not go */
     unsigned n, own, again, free;
     struct key {
         struct fli_slice name, owner;
@@ -178,12 +180,15 @@ static uint64_t in_range(uint64_t ttl_ms)
     return ttl_ms > FL_TTL_MAX_MS ? FL_TTL_MAX_MS : ttl_ms;
 }
 
-static void renew(struct machine *m, const struct keys *k, struct request *request)
+static void renew(struct machine *m, struct keys *k, struct request *request)
 {
     uint64_t ttl_ms = k->c->ttl_ms;
-    if (ttl_ms != 0) {
+    struct session *s = request_session(request);
+    if (k->watches) {
+        k->fails = !machine_lease_watch(m, s, m->query_ms + ttl_ms) || k->fails;
+    } else if (ttl_ms != 0) {
         ttl_ms = has(k, MACHINE_KEYS_ADD) ? in_range(left_ms(m, k, request) + ttl_ms) : ttl_ms;
-        machine_session_renew(m, request_session(request), ttl_ms);
+        machine_session_renew(m, s, ttl_ms);
     }
 }
 
@@ -196,8 +201,7 @@ static void set_count(struct machine *m, struct request *request, uint32_t n)
 
 /* Counts down, or releases the key; returns how many were released. A lease is prolonged only for a
  * user who may acquire the lock. */
-static unsigned release(struct machine *m, const struct keys *k, unsigned i,
-                        struct request *request)
+static unsigned release(struct machine *m, struct keys *k, unsigned i, struct request *request)
 {
     uint32_t count = has(k, MACHINE_KEYS_COUNT) ? machine_request_count(request) : 1;
     uint64_t steps = 0;
@@ -325,6 +329,7 @@ static void list_keys(const struct machine_command *c, struct keys *k)
     struct fli_slice names[MACHINE_NAMES_MAX];
     struct fli_reader pairs;
     k->c = c;
+    k->watches = k->fails = false;
     k->own = k->again = k->free = 0;
     k->n = machine_command_names(c, names);
     for (unsigned i = 0; i < k->n; i++) {
@@ -367,6 +372,32 @@ void machine_keys(struct machine *m, const struct machine_command *c, struct mac
     } else {
         change_own(m, &k, r);
     }
+}
+
+/* Whether all keys are the owner's, and the leader watches their leases, which have this ttl. With
+ * r they are renewed, as change_own() does it. */
+bool machine_keys_watch(struct machine *m, const struct machine_command *c,
+                        struct machine_result *r)
+{
+    struct keys k;
+    struct machine_result unused = {.code = 0};
+    list_keys(c, &k);
+    if (c->ttl_ms == 0 || !inspect_all(m, &k, &unused) || k.own < k.n) {
+        return false;
+    }
+    for (unsigned i = 0; i < k.n; i++) {
+        struct request *request;
+        (void)find(m, &k, i, &request);
+        const struct timer *lease = &request_session(request)->lease;
+        if (lease->ttl_ms != c->ttl_ms || lease->place != LEASE_WATCHED) {
+            return false;
+        }
+    }
+    if (r != NULL) {
+        k.watches = true;
+        change_own(m, &k, r);
+    }
+    return !k.fails;
 }
 
 bool machine_fill_in(struct machine *m, struct machine_command *c, uint64_t now_ms)

@@ -330,7 +330,9 @@ bool machine_renew(struct machine *m, const struct machine_command *c, uint64_t 
     bool done = true;
     if (machine_sender_enter(m, c, &r)) {
         struct machine_result *into = ret == NULL ? NULL : &r;
-        done = c->op == MACHINE_OP_RENEW ? watch_lock(m, c, into) : watch_session(m, c, into);
+        done = c->op == MACHINE_OP_RENEW  ? watch_lock(m, c, into)
+               : c->op == MACHINE_OP_KEYS ? machine_keys_watch(m, c, into)
+                                          : watch_session(m, c, into);
     }
     machine_sender_leave(m);
     if (done && ret != NULL) {

@@ -757,6 +757,8 @@ struct request *machine_key_request(struct machine *m, const struct lock *lock,
 /* keys.c: KEYS and the query KEY; lock_request.c: how often a counted request was taken, else 0. */
 #define HOLD_COUNT_SIZE 4u /* bytes of a count, in the place of the request's value */
 void machine_keys(struct machine *m, const struct machine_command *c, struct machine_result *r);
+bool machine_keys_watch(struct machine *m, const struct machine_command *c,
+                        struct machine_result *r);
 int machine_key(struct machine *m, const struct machine_command *q, struct machine_result *r,
                 struct fli_buf *payload);
 uint32_t machine_request_count(const struct request *request);

@@ -64,6 +64,7 @@ class ThreeNodes(ClusterCase):
         """What only asks or renews is answered by a round of the leader, through any node."""
         token = self.cluster.nodes[0].call('ACQUIRE', 'x', 'TTL', 600000, 'OWNER', OWNER_A)
         self.assertEqual(self.cluster.nodes[0].call('SESSION', 'OPEN', OWNER_B, 'TTL', 600000), 'OK')
+        self.assertEqual(self.cluster.nodes[0].call('SET', 'k', 'v', 'NX', 'PX', 600000), 'OK')
         leader = self.cluster.leader()
         for node in self.cluster.nodes:
             wait_until(lambda: node.info()['applied_index'] == leader.info()['applied_index'], 'all is applied')
@@ -75,10 +76,11 @@ class ThreeNodes(ClusterCase):
                     self.assertEqual(as_dict(c.call('SHOW', 'x'))['token'], token)
                     self.assertEqual(c.call('RENEW', 'x', token), 1)
                     self.assertEqual(c.call('SESSION', 'RENEW', OWNER_B), 1)
+                    self.assertEqual(c.call('SET', 'k', 'v', 'XX', 'PX', 600000), 'OK')
         for node, then in zip(self.cluster.nodes, before):
             now = node.info()
             for field in ('log_writes', 'last_index'):
-                # The nodes tell their versions when they have met; 2400 requests are many more.
+                # The nodes tell their versions when they have met; 3000 requests are many more.
                 self.assertLess(int(now[field]) - int(then[field]), 10, 'node %s: %s' % (node.id, field))
 
     def test_a_wait_that_ends_answers_nil(self):

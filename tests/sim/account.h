@@ -96,6 +96,7 @@ struct sim_seal {
  * that it was not. */
 struct sim_sending {
     uint8_t op;
+    bool renews; /* it may need no entry */
     bool refused;
     unsigned applied;
     struct machine_result result; /* of the one time */

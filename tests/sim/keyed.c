@@ -10,6 +10,7 @@
  *   - all the value's: prolonged or given back, as the form says; no lease ends before its time
  *   - anything else: nothing, but for the value's own keys where the form says so
  *   - a release that was made counts as made again, for its time and where that was asked for
+ *   - a lease that its leader prolongs without an entry does not end before its time either
  *   - what the machine says is what the client reads; a client whose requests were all answered
  *     knows what it has, unless a lease has ended */
 #include "keyed.h"
@@ -256,7 +257,6 @@ static void check_answer(struct sim_keyed *k, const struct keys *keys,
                   "KEYS %u says of key %u the contrary", c->flags, i);
     }
     s->marks->keyed_again += changes && keys->again > 0;
-    s->marks->keyed_prolonged += changes && (c->flags & MACHINE_KEYS_EXTEND) != 0;
 }
 
 void sim_keyed_applied(struct sim_keyed *k, const struct machine_command *c,
@@ -446,6 +446,32 @@ static int wording(const struct actor *a, const struct machine_result *r, char *
     return len;
 }
 
+/* Its keys were prolonged, with an entry or without: no lease ends before its time. What was
+ * promised in an earlier term was so by another clock. */
+static void prolonged(struct actor *a, const struct machine_result *r)
+{
+    struct sim *s = a->sim;
+    struct sim_keyed *k = sim_keyed_of(s);
+    uint64_t until_ms = r->clock_ms + a->ttl_ms;
+    char now[VALUE_MAX];
+    int len = snprintf(now, sizeof now, "k%u.%llu", a->index, (unsigned long long)a->life);
+    SIM_CHECK(s, r->deadline_ms >= until_ms, "K%u is prolonged to %llu, asked for was %llu",
+              a->lock, (unsigned long long)r->deadline_ms, (unsigned long long)until_ms);
+    for (unsigned i = 0; i < a->n; i++) {
+        struct hold *h = &k->holds[(a->lock + i) % LOCKS];
+        bool own = is(&h->owner, (struct fli_slice){(uint8_t *)now, (size_t)len});
+        SIM_CHECK(s, (r->each[0] >> i & 1) == 0 || own || a->expired,
+                  "K%u is prolonged for a value that does not have it", (a->lock + i) % LOCKS);
+        if ((r->each[0] >> i & 1) == 0 || !own) {
+            continue;
+        }
+        bool longer = h->base_at >= s->oracle.term_at && h->promised_ms > until_ms;
+        h->promised_ms = longer ? h->promised_ms : until_ms;
+        h->base_at = h->base_at > a->asked_at ? h->base_at : a->asked_at;
+    }
+    s->marks->keyed_prolonged++;
+}
+
 static void heard(struct actor *a, const struct machine_result *r, const char *data, size_t len)
 {
     struct sim *s = a->sim;
@@ -467,6 +493,9 @@ static void heard(struct actor *a, const struct machine_result *r, const char *d
     SIM_CHECK(s, !a->has || whole || a->expired || a->tries > 1,
               "form %u of %u keys that the client has comes to %u, %u", a->form, a->n, r->code,
               r->number);
+    if (done && (a->form == PROLONG || a->form == PROLONG_EACH)) {
+        prolonged(a, r);
+    }
     if (!a->has && !done && a->tries > 1) {
         become_another(a); /* it may be its own */
         return;

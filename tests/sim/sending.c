@@ -66,7 +66,8 @@ uint64_t sim_oracle_sends(struct sim *s, const struct machine_command *m, uint64
     struct sim_oracle *o = &s->oracle;
     o->sendings_len += o->sendings_len == 0 ? 2 : 1; /* 0 stands for none */
     o->sendings = sim_grow(o->sendings, &o->sendings_cap, o->sendings_len, sizeof *o->sendings);
-    o->sendings[o->sendings_len - 1] = (struct sim_sending){.op = m->op, .call = call};
+    o->sendings[o->sendings_len - 1] =
+        (struct sim_sending){.op = m->op, .renews = MACHINE_IS_RENEWAL(m), .call = call};
     return o->sendings_len - 1;
 }
 
@@ -143,7 +144,7 @@ void sim_oracle_result(struct sim *s, uint64_t number, int status, const struct 
     if (status != 0) {
         return;
     }
-    if (sent->applied == 0 && MACHINE_IS_RENEWAL(sent)) {
+    if (sent->applied == 0 && sent->renews) {
         s->marks->renewed_in_memory += r->code == MACHINE_DONE;
         return; /* by its leader alone: oracle.c judges what it is told */
     }

@@ -68,6 +68,84 @@ TEST_WITH(a_new_ttl_is_for_all_nodes, fixture_setup, fixture_teardown)
     (void)renew(k, cmd_held(MACHINE_OP_RENEW, "L", 1, 100), 1050, false);
 }
 
+/* KEYS of "ann" on "K", and on "L" too if there are two. */
+static struct machine_command keys(unsigned flags, unsigned n, uint64_t ttl_ms)
+{
+    static const uint8_t also[] = {1, 'L'};
+    return (struct machine_command){.op = MACHINE_OP_KEYS,
+                                    .flags = (uint8_t)flags,
+                                    .permits = 1,
+                                    .n_names = (uint8_t)n,
+                                    .name = {(const uint8_t *)"K", 1},
+                                    .also = {also, n == 2 ? sizeof also : 0},
+                                    .owner = {(const uint8_t *)"ann", 3},
+                                    .ttl_ms = ttl_ms};
+}
+
+#define EXTEND MACHINE_KEYS_EXTEND
+#define EACH MACHINE_KEYS_EACH
+#define GRANT MACHINE_KEYS_GRANT
+
+TEST_WITH(keys_are_renewed_without_a_change, fixture_setup, fixture_teardown)
+{
+    struct fixture *k = *state;
+    static const uint8_t pair[] = "\x01L\x03"
+                                  "bob";
+    fixture_run(k, keys(GRANT, 1, 100));
+    for (uint64_t now_ms = 1050; now_ms < 9000; now_ms += 50) {
+        unsigned flags = EXTEND | (now_ms % 100 == 0 ? EACH : now_ms % 250 == 0 ? GRANT : 0);
+        struct machine_result r = renew(k, keys(flags, 1, 100), now_ms, true);
+        assert_int_equal(r.code, MACHINE_DONE);
+        assert_int_equal(r.number, 1);
+        assert_int_equal(r.each[0], 1);
+        assert_int_equal(r.token, 1);
+        assert_int_equal(r.deadline_ms, now_ms + 100);
+        assert_int_equal(fixture_next_deadline(k), now_ms + 101);
+    }
+    struct machine_command any = keys(EXTEND | EACH, 1, 100);
+    any.owner.len = 0;
+    assert_int_equal(renew(k, any, 9000, true).deadline_ms, 9100);
+    fixture_run(k, cmd_acquire("L", "bob", 100));
+    struct machine_command each = keys(EXTEND | EACH, 1, 100);
+    each.value = (struct fli_slice){pair, sizeof pair - 1};
+    struct machine_result r = renew(k, each, 9100, true);
+    assert_int_equal(r.number, 2);
+    assert_int_equal(r.each[0], 3);
+    fixture_tick(k, 9200);
+    assert_int_equal(check(k, 2), MACHINE_DONE);
+    fixture_tick(k, 9201);
+    assert_int_equal(check(k, 2), MACHINE_NO);
+}
+
+/* All that changes more, or may do so, is for all nodes. */
+TEST_WITH(keys_that_need_an_entry, fixture_setup, fixture_teardown)
+{
+    struct fixture *k = *state;
+    struct machine_command end;
+    (void)renew(k, keys(EXTEND, 1, 100), 1000, false); /* it is free */
+    (void)renew(k, keys(EXTEND | GRANT, 1, 100), 1000, false);
+    fixture_run(k, keys(GRANT, 1, 100));
+    (void)renew(k, keys(EXTEND, 1, 200), 1000, false); /* another ttl */
+    (void)renew(k, keys(EXTEND, 1, 0), 1000, false);
+    (void)renew(k, keys(EXTEND | EACH, 2, 100), 1000, false); /* one is free, */
+    fixture_run(k, cmd_acquire("L", "bob", 100));
+    (void)renew(k, keys(EXTEND | EACH, 2, 100), 1000, false); /* or another's */
+    (void)renew(k, keys(EXTEND, 2, 100), 1000, false);
+    struct machine_command other = keys(EXTEND, 1, 100);
+    other.owner.len = 2;
+    (void)renew(k, other, 1000, false);
+    /* The lease has been renewed without an entry for longer than the record can tell. */
+    uint64_t end_ms = 1100 + (uint64_t)UINT32_MAX;
+    assert_int_equal(renew(k, keys(EXTEND, 1, 100), end_ms - 100, true).deadline_ms, end_ms);
+    struct machine_command c = keys(EXTEND, 1, 100);
+    struct machine_result r;
+    assert_true(machine_renew(k->m, &c, end_ms - 99, NULL));
+    assert_false(machine_renew(k->m, &c, end_ms - 99, &r));
+    assert_true(machine_lease_give_up(k->m, end_ms + 1, &end)); /* it, or the other's */
+    assert_true(machine_lease_give_up(k->m, end_ms + 1, &end));
+    (void)renew(k, keys(EXTEND, 1, 100), end_ms + 1, false);
+}
+
 /* An entry that shortens the ttl does not shorten what the leader has promised meanwhile. */
 TEST_WITH(what_was_promised_stays, fixture_setup, fixture_teardown)
 {
