@@ -2,7 +2,6 @@
 #include "consensus/election.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "base/clock.h"
 
@@ -15,41 +14,31 @@
 
 #define NOBODY UINT64_MAX /* in place of the leader that is to be replaced: there is none */
 
-void election_init(struct election *e, const struct host *host, const struct members *members,
-                   uint64_t id, unsigned heartbeat_ms, unsigned election_ms)
+void election_init(struct election *e, const struct host *host, struct peers *peers,
+                   const struct members *members, uint64_t id, unsigned heartbeat_ms,
+                   unsigned election_ms)
 {
     *e = (struct election){.host = *host,
-                           .members = *members,
+                           .peers = peers,
+                           .members = members,
                            .id = id,
                            .heartbeat_ms = heartbeat_ms,
                            .election_ms = election_ms};
 }
 
-/* NULL when the node is no member. */
-static bool *gone(struct election *e, uint64_t id)
+static bool is_gone(const struct election *e, uint64_t id)
 {
-    const struct member *m = members_find(&e->members, id);
-    return m == NULL ? NULL : &e->gone[m - e->members.list];
-}
-
-void election_set_members(struct election *e, const struct members *members)
-{
-    bool fresh[KNOWN_MEMBERS_MAX] = {false};
-    for (unsigned i = 0; i < members->n; i++) {
-        const bool *before = gone(e, members->list[i].id);
-        fresh[i] = before != NULL && *before;
-    }
-    e->members = *members;
-    memcpy(e->gone, fresh, sizeof e->gone);
+    const struct peer *p = peers_find(e->peers, id);
+    return p != NULL && p->gone;
 }
 
 /* This node's place among the members that may take over. */
 static unsigned turn_of(const struct election *e)
 {
     unsigned before = 0;
-    for (unsigned i = 0; i < e->members.n; i++) {
-        uint64_t id = e->members.list[i].id;
-        before += id < e->id && id != e->gone_id && !e->gone[i];
+    for (unsigned i = 0; i < e->members->n; i++) {
+        uint64_t id = e->members->list[i].id;
+        before += id < e->id && id != e->gone_id && !is_gone(e, id);
     }
     return before;
 }
@@ -113,18 +102,17 @@ static void begin_anew(struct election *e)
 static uint64_t leader_followed(const struct election *e)
 {
     uint64_t id = replica_role(e->replica) == REPLICA_FOLLOWER ? replica_leader(e->replica) : 0;
-    return id != e->id && members_find(&e->members, id) != NULL ? id : 0;
+    return id != e->id && members_find(e->members, id) != NULL ? id : 0;
 }
 
 static void note_leader(struct election *e, bool running)
 {
     uint64_t leader = leader_followed(e);
     uint64_t silence_ms = replica_silence_ms(e->replica, fli_clock_ms());
-    const bool *is_gone = gone(e, leader);
     e->had_leader = e->had_leader || leader != 0 || replica_role(e->replica) == REPLICA_LEADER;
     if (!running) {
         end(e);
-    } else if (leader != 0 && is_gone != NULL && *is_gone && (e->gone_id != leader || e->silent)) {
+    } else if (leader != 0 && is_gone(e, leader) && (e->gone_id != leader || e->silent)) {
         begin(e, leader, true);
     } else if (leader != 0 && e->gone_id != leader && silence_ms >= enough_silence_ms(e, false)) {
         begin(e, leader, false);
@@ -133,18 +121,18 @@ static void note_leader(struct election *e, bool running)
 
 void election_peer_absent(struct election *e, uint64_t id)
 {
-    bool *is_gone = gone(e, id);
-    if (is_gone != NULL && !*is_gone) {
-        *is_gone = true;
+    struct peer *p = peers_find(e->peers, id);
+    if (p != NULL && !p->gone) {
+        p->gone = true;
         e->host.wake(e->host.ctx);
     }
 }
 
 void election_peer_back(struct election *e, uint64_t id)
 {
-    bool *is_gone = gone(e, id);
-    if (is_gone != NULL) {
-        *is_gone = false;
+    struct peer *p = peers_find(e->peers, id);
+    if (p != NULL) {
+        p->gone = false;
     }
     if (e->gone_id == id) {
         end(e);
@@ -188,7 +176,7 @@ void election_turn(struct election *e, bool running)
      * waits for the outcome. */
     uint64_t term = replica_term(e->replica);
     e->rounds_left--;
-    e->campaign_at_ms = now_ms + e->members.n * (uint64_t)TURN_MS + until_turn_ms(e);
+    e->campaign_at_ms = now_ms + e->members->n * (uint64_t)TURN_MS + until_turn_ms(e);
     if (term == e->campaign_term) {
         (void)replica_campaign(e->replica, now_ms);
         e->host.wake(e->host.ctx);

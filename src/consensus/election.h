@@ -24,30 +24,30 @@
 #define CONSENSUS_ELECTION_H
 
 #include "peer/host.h"
+#include "consensus/peers.h"
 #include "consensus/replica.h"
-#include "peer/members.h"
 
 struct election {
     struct host host;
     struct replica *replica; /* set once it exists */
-    struct members members;  /* this node among them */
+    struct peers *peers;
+    const struct members *members; /* this node among them */
     uint64_t id;
     unsigned heartbeat_ms;
     unsigned election_ms;
     /* Private from here on. */
-    bool gone[KNOWN_MEMBERS_MAX]; /* of each member: its process has ended */
-    uint64_t gone_id;             /* the leader that is being replaced; 0: none */
-    bool silent;                  /* replaced because of its silence: its process may still run */
-    bool had_leader;              /* since this process began; or it led itself */
+    uint64_t gone_id; /* the leader that is being replaced; 0: none */
+    bool silent;      /* replaced because of its silence: its process may still run */
+    bool had_leader;  /* since this process began; or it led itself */
     uint64_t campaign_at_ms;
     uint64_t campaign_term;
     unsigned rounds_left;
 };
 
-void election_init(struct election *e, const struct host *host, const struct members *members,
-                   uint64_t id, unsigned heartbeat_ms, unsigned election_ms);
-
-void election_set_members(struct election *e, const struct members *members);
+/* `members` may be changed by the caller, who says where they are then. */
+void election_init(struct election *e, const struct host *host, struct peers *peers,
+                   const struct members *members, uint64_t id, unsigned heartbeat_ms,
+                   unsigned election_ms);
 
 void election_peer_absent(struct election *e, uint64_t id); /* nobody listens at its address */
 void election_peer_back(struct election *e, uint64_t id);   /* it has connected */

@@ -107,7 +107,7 @@ static void log_waiting(struct membership *m, const bool missing[MEMBERS_MAX], c
 /* The call was made only for its handshake, which has been checked by now. */
 static void called(void *ctx, int status, const struct peer_identity *peer, struct stream *stream)
 {
-    struct member_state *p = ctx;
+    struct peer *p = ctx;
     p->calling = false;
     p->call_at_ms = fli_clock_ms() + CALL_MS;
     if (status == 0) {
@@ -115,7 +115,7 @@ static void called(void *ctx, int status, const struct peer_identity *peer, stru
     }
 }
 
-void membership_call(struct membership *m, struct member_state *p)
+void membership_call(struct membership *m, struct peer *p)
 {
     if (!p->calling && fli_clock_ms() >= p->call_at_ms) {
         p->call_at_ms = fli_clock_ms() + CALL_MS;
@@ -147,7 +147,7 @@ static void found(struct membership *m)
     bool missing[MEMBERS_MAX] = {false};
     bool any = false;
     for (unsigned i = 0; i < fresh.members.n; i++) {
-        const struct member_state *p = membership_find(m, fresh.members.list[i].id);
+        const struct peer *p = peers_find(m->config.peers, fresh.members.list[i].id);
         bool self = fresh.members.list[i].id == fresh.id;
         bool here = p != NULL && (self || m->config.is_up(m->config.ctx, p->id));
         incarnations[i] = !here || p->told_index != 0 ? 0 : p->incarnation;
@@ -160,7 +160,7 @@ static void found(struct membership *m)
     }
     identity_found(&fresh, incarnations);
     for (unsigned i = 0; i < fresh.members.n; i++) {
-        const struct member_state *p = membership_find(m, fresh.members.list[i].id);
+        const struct peer *p = peers_find(m->config.peers, fresh.members.list[i].id);
         missing[i] = p->cluster_id != 0 && p->cluster_id != fresh.cluster_id;
         any = any || missing[i];
     }
@@ -180,7 +180,7 @@ static void begin(struct membership *m)
     bool any = false;
     bool begun = false;
     for (unsigned i = 0; i < id->members.n; i++) {
-        struct member_state *p = membership_find(m, id->members.list[i].id);
+        struct peer *p = peers_find(m->config.peers, id->members.list[i].id);
         bool same = p != NULL && p->incarnation != 0 && p->cluster_id == id->cluster_id;
         missing[i] = !same && id->members.list[i].id != id->id;
         any = any || missing[i];
@@ -360,8 +360,8 @@ static void check_refused(struct membership *m)
     bool welcome = replica_member_index(m->replica) != 0;
     bool refused = false;
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        welcome = welcome || m->peers[i].verdict == HANDSHAKE_WELCOME;
-        refused = refused || m->peers[i].verdict == HANDSHAKE_OTHER_INCARNATION;
+        welcome = welcome || m->config.peers->list[i].verdict == HANDSHAKE_WELCOME;
+        refused = refused || m->config.peers->list[i].verdict == HANDSHAKE_OTHER_INCARNATION;
     }
     if (welcome || !refused) {
         m->refused_since_ms = 0;
@@ -456,12 +456,8 @@ int membership_create(const struct membership_config *config, struct membership 
     }
     m->config = *config;
     m->members = config->identity->members;
-    for (unsigned i = 0; i < m->members.n; i++) {
-        struct member_state *p = membership_place(m, m->members.list[i].id);
-        if (p->id == config->identity->id) {
-            p->incarnation = config->identity->incarnation;
-        }
-    }
+    peers_set_members(config->peers, &m->members);
+    peers_find(config->peers, config->identity->id)->incarnation = config->identity->incarnation;
     *ret = m;
     return 0;
 }

@@ -48,6 +48,7 @@
 #include "peer/host.h"
 #include "consensus/data_dir.h"
 #include "consensus/node_change.h"
+#include "consensus/peers.h"
 #include "consensus/proposer.h"
 #include "consensus/relay_server.h"
 #include "consensus/replica.h"
@@ -61,6 +62,7 @@ struct membership_config {
     const struct data_dir *dir;
     struct identity *identity;           /* the caller's; changed and stored here */
     const struct machine_limits *limits; /* of a new cluster */
+    struct peers *peers;                 /* the node's */
     struct fsm *fsm;
     struct proposer *proposer;
     struct relay_server *followers;

@@ -54,7 +54,7 @@ static bool may_found(const struct membership *m, uint64_t id, uint64_t incarnat
     return founder && replica_configuration(m->replica)->n == 0;
 }
 
-bool membership_is_let_in(const struct membership *m, const struct member_state *p)
+bool membership_is_let_in(const struct membership *m, const struct peer *p)
 {
     return is_member(m, p->incarnation) || is_ahead(m, p->told_index) ||
            may_join(m, p->id, p->told_index) || may_found(m, p->id, p->incarnation);
@@ -104,8 +104,7 @@ static enum handshake_verdict refuse(const struct membership *m, const struct pe
 
 /* Lists a node that knows as much as this one at the address that it tells. A node that is being
  * moved may be at its address of before, whatever this log says. False: it is not listed. */
-static bool find_place(struct membership *m, struct member_state *p,
-                       const struct peer_identity *peer)
+static bool find_place(struct membership *m, struct peer *p, const struct peer_identity *peer)
 {
     char host[256];
     uint16_t port;
@@ -119,7 +118,7 @@ static bool find_place(struct membership *m, struct member_state *p,
     return members_find(&m->members, peer->node_id) != NULL;
 }
 
-static void let_in(struct membership *m, struct member_state *p, const struct peer_identity *peer)
+static void let_in(struct membership *m, struct peer *p, const struct peer_identity *peer)
 {
     p->version = peer->version;
     p->told_index = peer->member_index;
@@ -138,7 +137,7 @@ enum handshake_verdict membership_check_peer(void *ctx, const struct peer_identi
 {
     struct membership *m = ctx;
     uint64_t id = peer->node_id;
-    const struct member_state asked = {
+    const struct peer asked = {
         .id = id, .incarnation = peer->incarnation, .told_index = peer->member_index};
     if (peer->version < machine_version(membership_machine(m))) {
         snprintf(reason, HANDSHAKE_REASON_MAX,
@@ -159,7 +158,7 @@ enum handshake_verdict membership_check_peer(void *ctx, const struct peer_identi
     if (membership_went_back(m, peer, reason)) {
         return HANDSHAKE_WENT_BACK;
     }
-    struct member_state *p = membership_place(m, id);
+    struct peer *p = peers_place(m->config.peers, id);
     if (p == NULL || !find_place(m, p, peer)) {
         snprintf(reason, HANDSHAKE_REASON_MAX,
                  "node %" PRIu64 " is not known here yet, and does not say where it is", id);
@@ -178,7 +177,7 @@ void membership_answered(void *ctx, uint64_t peer_id, enum handshake_verdict ver
                          const char *reason)
 {
     struct membership *m = ctx;
-    struct member_state *p = membership_find(m, peer_id);
+    struct peer *p = peers_find(m->config.peers, peer_id);
     if (p != NULL) {
         p->has_answered = verdict != HANDSHAKE_WENT_BACK;
         p->verdict = verdict;
@@ -207,8 +206,8 @@ void membership_answered(void *ctx, uint64_t peer_id, enum handshake_verdict ver
 uint64_t membership_number_of(const struct membership *m, uint64_t incarnation)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        if (m->peers[i].incarnation == incarnation) {
-            return m->peers[i].id;
+        if (m->config.peers->list[i].incarnation == incarnation) {
+            return m->config.peers->list[i].id;
         }
     }
     return 0;
@@ -216,13 +215,13 @@ uint64_t membership_number_of(const struct membership *m, uint64_t incarnation)
 
 void membership_set_client_address(struct membership *m, uint64_t id, const char *address)
 {
-    struct member_state *p = membership_find(m, id);
+    struct peer *p = peers_find(m->config.peers, id);
     FLI_ASSERT(p != NULL);
     snprintf(p->client_address, sizeof p->client_address, "%s", address);
 }
 
 const char *membership_client_address(const struct membership *m, uint64_t id)
 {
-    const struct member_state *p = membership_find(m, id);
+    const struct peer *p = peers_find(m->config.peers, id);
     return p == NULL || p->client_address[0] == '\0' ? NULL : p->client_address;
 }

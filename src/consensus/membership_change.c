@@ -42,7 +42,7 @@ static bool change(struct membership *m, const struct configuration *c)
 /* Whether it is known which incarnation of a node that is to join runs. A handshake of an earlier
  * term does not tell: that incarnation may have joined and have been removed since, and a follower
  * that takes many entries at a time notices neither. */
-static bool has_shaken_hands(const struct membership *m, const struct member_state *p)
+static bool has_shaken_hands(const struct membership *m, const struct peer *p)
 {
     return p != NULL && p->incarnation != 0 && p->term == replica_term(m->replica);
 }
@@ -51,7 +51,7 @@ static bool has_shaken_hands(const struct membership *m, const struct member_sta
  * could not call: a new node may know no other. */
 static void call(struct membership *m, const struct machine_node *e)
 {
-    struct member_state *p = membership_find(m, e->id);
+    struct peer *p = peers_find(m->config.peers, e->id);
     if (p != NULL && !has_shaken_hands(m, p)) {
         membership_call(m, p);
     }
@@ -120,7 +120,7 @@ static bool is_up(const struct membership *m, uint64_t id)
  * the core gives that up after a while, and until then refuses other changes. */
 static bool bring_in(struct membership *m, const struct machine_node *e)
 {
-    const struct member_state *p = membership_find(m, e->id);
+    const struct peer *p = peers_find(m->config.peers, e->id);
     const struct configuration_server *server = server_of(m, e->id);
     if (server != NULL && (server->role == CONFIGURATION_VOTER || e->learner)) {
         struct machine_command c = {.op = MACHINE_OP_NODE_SETTLED, .number = e->id};
@@ -257,7 +257,7 @@ void membership_plans(struct membership *m)
 /* The version that the node told when it was let in; 0: it was not, since this node began. */
 static uint32_t reported_version(const struct membership *m, const struct configuration_server *s)
 {
-    const struct member_state *p = membership_find(m, s->id);
+    const struct peer *p = peers_find(m->config.peers, s->id);
     if (s->id == m->config.identity->id) {
         return machine_version_max();
     }

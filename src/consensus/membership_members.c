@@ -12,32 +12,6 @@
 
 #include "base/clock.h"
 
-struct member_state *membership_find(const struct membership *m, uint64_t id)
-{
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX && id != 0; i++) {
-        if (m->peers[i].id == id) {
-            return (struct member_state *)(uintptr_t)&m->peers[i];
-        }
-    }
-    return NULL;
-}
-
-struct member_state *membership_place(struct membership *m, uint64_t id)
-{
-    struct member_state *p = membership_find(m, id);
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX && p == NULL; i++) {
-        if (m->peers[i].id == 0) {
-            p = &m->peers[i];
-            memset(p, 0, sizeof *p);
-            p->owner = m;
-            p->id = id;
-        }
-    }
-    return p;
-}
-
-/* ---- the list of members ---- */
-
 static void put_configuration(const struct membership *m, struct members *ret)
 {
     const struct configuration *c = replica_configuration(m->replica);
@@ -63,7 +37,7 @@ static void put_expected(const struct membership *m, struct members *ret)
 static void put_told(const struct membership *m, struct members *ret)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        const struct member_state *p = &m->peers[i];
+        const struct peer *p = &m->config.peers->list[i];
         if (p->id != 0 && membership_knows_as_much(m, p->told_index) && p->address[0] != '\0') {
             (void)members_put(ret, p->id, p->address);
         }
@@ -104,18 +78,9 @@ static void make_members(struct membership *m, struct members *ret)
     put_self(m, ret);
 }
 
-static void make_places(struct membership *m)
+static void note_self(struct membership *m)
 {
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        struct member_state *p = &m->peers[i];
-        if (p->id != 0 && !p->calling && members_find(&m->members, p->id) == NULL) {
-            memset(p, 0, sizeof *p);
-        }
-    }
-    for (unsigned i = 0; i < m->members.n; i++) {
-        (void)membership_place(m, m->members.list[i].id);
-    }
-    struct member_state *self = membership_find(m, m->config.identity->id);
+    struct peer *self = peers_find(m->config.peers, m->config.identity->id);
     if (self != NULL) {
         self->incarnation = m->config.identity->incarnation;
         self->cluster_id = membership_cluster_id(m);
@@ -126,7 +91,7 @@ static void make_places(struct membership *m)
 static void drop_strangers(struct membership *m)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        struct member_state *p = &m->peers[i];
+        struct peer *p = &m->config.peers->list[i];
         bool stays = p->id == 0 || p->incarnation == 0 || p->id == m->config.identity->id ||
                      membership_is_let_in(m, p);
         if (!stays) {
@@ -152,7 +117,9 @@ void membership_members_turn(struct membership *m)
     make_members(m, &fresh);
     bool same = members_equal(&fresh, &m->members);
     m->members = fresh;
-    make_places(m); /* also of a member that there was no room for, while former ones were called */
+    /* Also for a member that there was no room for while something of former ones was under way. */
+    peers_set_members(m->config.peers, &m->members);
+    note_self(m);
     if (same) {
         return;
     }

@@ -10,24 +10,6 @@
 
 #include "consensus/membership.h"
 
-/* A node of the list of members, and what it has said of itself. */
-struct member_state {
-    struct membership *owner;
-    uint64_t id;          /* 0: this place is free */
-    uint64_t incarnation; /* that was let in; 0: none since start, or not any more */
-    uint64_t cluster_id;  /* as told in that handshake */
-    uint64_t term;        /* in which this node let it in */
-    uint64_t told_index;  /* of the newest configuration in which it is a member, as it told */
-    uint16_t version;     /* the highest that it knows, likewise; 0: not told */
-    struct start start;   /* likewise */
-    bool has_answered;    /* since this node was started; or nobody listens at its address */
-    bool calling;         /* a dial is under way */
-    uint64_t call_at_ms;
-    enum handshake_verdict verdict;   /* its last answer to this node's identity */
-    char address[MEMBER_ADDRESS_MAX]; /* as told; counts while it knows as much as this node */
-    char client_address[MEMBER_ADDRESS_MAX]; /* "": unknown */
-};
-
 /* The request of an operator; one at a time. */
 struct membership_operation {
     bool active, submitted; /* submitted: its command was */
@@ -40,9 +22,8 @@ struct membership_operation {
 struct membership {
     struct membership_config config;
     struct transport *transport;
-    struct replica *replica; /* NULL until the log is loaded */
-    struct members members;  /* this node among them */
-    struct member_state peers[KNOWN_MEMBERS_MAX];
+    struct replica *replica;              /* NULL until the log is loaded */
+    struct members members;               /* this node among them */
     char own_address[MEMBER_ADDRESS_MAX]; /* at which this node is; "": not known to be a member */
     bool members_due;                     /* the list of members must be made anew */
     uint64_t members_index;               /* of the configuration that the list was made from */
@@ -79,7 +60,7 @@ bool membership_may_change(const struct membership *m);
 /* The id of the cluster; 0: not known yet. */
 uint64_t membership_cluster_id(const struct membership *m);
 /* Calls a node for its handshake, now and then. */
-void membership_call(struct membership *m, struct member_state *p);
+void membership_call(struct membership *m, struct peer *p);
 
 /* ---- membership_callers.c ---- */
 
@@ -87,7 +68,7 @@ void membership_call(struct membership *m, struct member_state *p);
  * this node. */
 bool membership_knows_as_much(const struct membership *m, uint64_t told_index);
 /* Whether somebody that was let in still may be. */
-bool membership_is_let_in(const struct membership *m, const struct member_state *p);
+bool membership_is_let_in(const struct membership *m, const struct peer *p);
 
 /* ---- membership_change.c ---- */
 
@@ -101,10 +82,6 @@ void membership_operation_end(struct membership *m, int status); /* fine when th
 
 /* ---- membership_members.c ---- */
 
-/* NULL: no such node. */
-struct member_state *membership_find(const struct membership *m, uint64_t id);
-/* The place of an accepted node: its own, or a new one. NULL: there is no room. */
-struct member_state *membership_place(struct membership *m, uint64_t id);
 void membership_members_turn(struct membership *m);
 
 /* ---- membership_starts.c ---- */
@@ -119,6 +96,6 @@ void membership_is_recorded(struct membership *m);
 /* Records that this node's directory is an older copy; it remains one after every restart. */
 void membership_is_refused(struct membership *m);
 /* Whether the last caller under this id was a start that is over. */
-bool membership_is_past(const struct membership *m, const struct member_state *p);
+bool membership_is_past(const struct membership *m, const struct peer *p);
 
 #endif

@@ -64,7 +64,7 @@ static bool is_behind_record(const struct starts_known *k, const struct peer_ide
 bool membership_went_back(const struct membership *m, const struct peer_identity *peer,
                           char reason[HANDSHAKE_REASON_MAX])
 {
-    const struct member_state *p = membership_find(m, peer->node_id);
+    const struct peer *p = peers_find(m->config.peers, peer->node_id);
     const struct starts_known *k = starts_find(m->config.starts, peer->node_id, peer->incarnation);
     bool past = k != NULL && start_is_past(peer->start, k->start);
     bool first = p == NULL || !start_is(p->start, peer->start);
@@ -96,7 +96,7 @@ static bool is_kept(const struct membership *m, uint64_t id, uint64_t incarnatio
 
 bool membership_record_start(struct membership *m, const struct peer_identity *peer)
 {
-    struct member_state *p = membership_find(m, peer->node_id);
+    struct peer *p = peers_find(m->config.peers, peer->node_id);
     if (p->start.number != 0 && !start_is(p->start, peer->start)) {
         m->config.hang_up(m->config.ctx, p->id);
     }
@@ -113,7 +113,7 @@ bool membership_record_start(struct membership *m, const struct peer_identity *p
     return kept;
 }
 
-bool membership_is_past(const struct membership *m, const struct member_state *p)
+bool membership_is_past(const struct membership *m, const struct peer *p)
 {
     const struct starts_known *k = starts_find(m->config.starts, p->id, p->incarnation);
     return k != NULL && p->start.number != 0 && start_is_past(p->start, k->start);
@@ -160,7 +160,7 @@ static void hear_of_self(struct membership *m, const struct starts_known *sent)
 /* Streams of a start that is over are closed: the next call is refused with the reason. */
 static void hear_of_other(struct membership *m, const struct starts_known *sent)
 {
-    const struct member_state *p = membership_find(m, sent->id);
+    const struct peer *p = peers_find(m->config.peers, sent->id);
     if (configuration_server(replica_configuration(m->replica), sent->incarnation) == NULL) {
         return;
     }
@@ -206,7 +206,7 @@ bool membership_may_speak(struct membership *m)
         return true;
     }
     for (unsigned i = 0; i < m->members.n && all; i++) {
-        const struct member_state *p = membership_find(m, m->members.list[i].id);
+        const struct peer *p = peers_find(m->config.peers, m->members.list[i].id);
         all = m->members.list[i].id == id->id || (p != NULL && p->has_answered);
     }
     m->speaks = m->config.is_new || all || fli_clock_since_ms(m->started_ms) >= m->config.ask_ms;
@@ -215,7 +215,7 @@ bool membership_may_speak(struct membership *m)
 
 void membership_absent(struct membership *m, uint64_t peer_id)
 {
-    struct member_state *p = membership_find(m, peer_id);
+    struct peer *p = peers_find(m->config.peers, peer_id);
     if (p != NULL) {
         p->has_answered = true;
     }

@@ -136,10 +136,8 @@ static void members_cb(void *ctx, const struct members *members)
     transport_set_members(n->transport, members);
     outbound_set_members(n->outbound, members);
     relay_client_set_members(n->relay, members);
-    election_set_members(&n->election, members);
+    n->election.members = members;
     node_snapshot_members(n);
-    node_watch_members(n);
-    node_report_members(n);
 }
 
 static enum handshake_verdict check_cb(void *ctx, const struct peer_identity *peer,
@@ -480,6 +478,7 @@ static int make_membership(struct node *n, const struct node_config *c)
                                    .dir = &n->dir,
                                    .identity = &n->record.own.now.identity,
                                    .limits = &n->limits,
+                                   .peers = &n->peers,
                                    .fsm = n->fsm,
                                    .proposer = n->proposer,
                                    .followers = n->followers,
@@ -732,7 +731,7 @@ int node_create(uv_loop_t *loop, const struct node_config *config, const struct 
                          errmsg_size);
     }
     if (rv == 0) {
-        election_init(&n->election, &n->host, &n->record.own.now.identity.members, n->id,
+        election_init(&n->election, &n->host, &n->peers, &n->record.own.now.identity.members, n->id,
                       n->heartbeat_ms, n->election_ms);
         rv = make_parts(n, config, errmsg, errmsg_size);
     }

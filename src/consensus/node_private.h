@@ -44,8 +44,6 @@
 
 enum node_phase { PHASE_RUN, PHASE_DRAIN, PHASE_CLOSE, PHASE_CLOSED };
 
-enum node_member_seen { NODE_MEMBER_UNKNOWN, NODE_MEMBER_HERE, NODE_MEMBER_AWAY };
-
 /* A statfs of the data directory, on another thread while `asked`. */
 struct node_disk {
     uv_work_t work;
@@ -65,14 +63,6 @@ struct node_cleaning {
     bool parts;      /* what is under way removes half-written ones, too: none may be begun */
     bool parts_left; /* there may be such of a child that was killed */
     uint64_t not_before_ms; /* after a failure */
-};
-
-/* The last report of a node, see node_report.h. */
-struct node_known_report {
-    uint64_t id;    /* 0: a free place */
-    uint64_t at_ms; /* 0: never */
-    bool differs;   /* at the last entry whose hash this node had as well */
-    struct node_report report;
 };
 
 /* A stream on which another node sends messages of Raft. */
@@ -164,10 +154,7 @@ struct node {
     struct election election;
     struct snapshot_install *install;
     const struct members *members; /* the membership's, see membership_members.c */
-    struct node_send {
-        uint64_t id; /* 0: a free place */
-        struct snapshot_send *send;
-    } sends[KNOWN_MEMBERS_MAX];
+    struct peers peers;
     struct replica *replica;
     struct fli_list inbounds;
 
@@ -199,15 +186,10 @@ struct node {
     bool settled;                       /* a while has passed since the start */
     bool missing_logged;                /* missing members were reported since the leader was
                                            lost */
-    struct node_seen {
-        uint64_t id;
-        enum node_member_seen seen;
-    } member_seen[KNOWN_MEMBERS_MAX]; /* in the order of the list of members */
-    uint64_t slow_write_ns;           /* the longest write that was reported */
+    uint64_t slow_write_ns;             /* the longest write that was reported */
 
     /* reports, see node_report.h */
-    struct node_known_report reports[KNOWN_MEMBERS_MAX]; /* in the order of the list of members */
-    struct node_known_report own_report;
+    struct node_report own_report; /* kept apart: this node may be no member */
     uint64_t reported_ms;
     struct node_disk report_disk;
 
@@ -272,7 +254,6 @@ uint64_t node_snapshot_failures(const struct node *n);
 void node_watch_leadership(struct node *n, enum node_role role, uint64_t leader); /* new ones */
 void node_watch_turn(struct node *n);
 void node_watch_tick(struct node *n);
-void node_watch_members(struct node *n); /* the list of members has changed */
 
 /* node_settings.c. No connection between nodes is given up for silence within two elections. */
 #define NODE_UNACKED_MS(election_ms) (2 * (election_ms) + (election_ms) / 2)
@@ -283,7 +264,6 @@ void node_report_tick(struct node *n);
 int node_report_receive(struct node *n, uint64_t from, struct fli_slice body) FLI_MUST_USE;
 const struct node_report *node_report_of(const struct node *n,
                                          uint64_t id); /* NULL: none, or too old */
-void node_report_members(struct node *n);              /* the list of members has changed */
 void node_report_installed(struct node *n);            /* this node's state is a leader's now */
 bool node_report_can_lead(void *ctx, uint64_t id);     /* for membership.h */
 uint64_t node_report_differs(void *ctx);               /* likewise */

@@ -56,37 +56,6 @@ int node_report_decode(struct fli_slice body, struct node_report *ret)
     return 0;
 }
 
-/* NULL for a node that is no member. */
-static struct node_known_report *find_report(struct node *n, uint64_t id)
-{
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX && id != 0; i++) {
-        if (n->reports[i].id == id) {
-            return &n->reports[i];
-        }
-    }
-    return NULL;
-}
-
-void node_report_members(struct node *n)
-{
-    struct node_known_report fresh[KNOWN_MEMBERS_MAX];
-    memset(fresh, 0, sizeof fresh);
-    for (unsigned i = 0; i < n->members->n; i++) {
-        const struct node_known_report *before = find_report(n, n->members->list[i].id);
-        fresh[i].id = n->members->list[i].id;
-        if (before != NULL) {
-            fresh[i] = *before;
-        }
-    }
-    memcpy(n->reports, fresh, sizeof fresh);
-}
-
-/* This node's own report is kept apart from the others', since the node may not be a member. */
-static struct node_known_report *own_report(struct node *n)
-{
-    return &n->own_report;
-}
-
 /* ---- the disk -------------------------------------------------------------------------------- */
 
 static void disk_work(uv_work_t *req)
@@ -104,7 +73,7 @@ static void disk_done(uv_work_t *req, int status)
 {
     struct node_disk *d = req->data;
     struct node *n = d->node;
-    struct node_report *own = &own_report(n)->report;
+    struct node_report *own = &n->own_report;
     own->disk_bytes = status == 0 && d->found ? d->bytes : 0;
     own->disk_free_bytes = status == 0 && d->found ? d->free_bytes : 0;
     d->asked = false;
@@ -138,25 +107,24 @@ void node_report_tick(struct node *n)
     ask_disk(n);
     struct node_status s;
     node_get_status(n, &s);
-    struct node_known_report *own = own_report(n);
-    own->at_ms = now_ms;
-    own->report.role = s.role;
-    own->report.log_waits = s.log_waits;
-    own->report.disk_hangs = n->disk_hangs;
-    own->report.own_election = n->own_election;
-    own->report.term = s.term;
-    own->report.commit_index = s.commit_index;
-    own->report.applied_index = s.applied_index;
-    own->report.hash_version = MACHINE_HASH_VERSION;
-    own->report.hash_index = replica_hash_index(n->replica);
-    if (!replica_hash_at(n->replica, own->report.hash_index, &own->report.hash)) {
-        own->report.hash = 0;
+    struct node_report *own = &n->own_report;
+    own->role = s.role;
+    own->log_waits = s.log_waits;
+    own->disk_hangs = n->disk_hangs;
+    own->own_election = n->own_election;
+    own->term = s.term;
+    own->commit_index = s.commit_index;
+    own->applied_index = s.applied_index;
+    own->hash_version = MACHINE_HASH_VERSION;
+    own->hash_index = replica_hash_index(n->replica);
+    if (!replica_hash_at(n->replica, own->hash_index, &own->hash)) {
+        own->hash = 0;
     }
     if (s.role == NODE_LEADER) {
-        own->report.lag = s.commit_index - s.applied_index;
+        own->lag = s.commit_index - s.applied_index;
     }
     uint8_t body[NODE_REPORT_SIZE];
-    node_report_encode(&own->report, body);
+    node_report_encode(own, body);
     const struct fli_slice part = {body, sizeof body};
     uint8_t bytes[STARTS_MESSAGE_MAX];
     const struct fli_slice starts = {bytes, node_record_message(n, bytes)};
@@ -183,13 +151,13 @@ static void reckon_lag(struct node *n, struct node_report *r)
     r->lag = s.commit_index > r->applied_index ? s.commit_index - r->applied_index : 0;
     if (r->role == NODE_LEADER) {
         bool behind = r->commit_index > s.applied_index;
-        own_report(n)->report.lag = behind ? r->commit_index - s.applied_index : 0;
+        n->own_report.lag = behind ? r->commit_index - s.applied_index : 0;
     }
 }
 
 /* ---- comparing states ------------------------------------------------------------------------ */
 
-static void note_difference(struct node *n, struct node_known_report *t, uint64_t index)
+static void note_difference(struct node *n, struct peer *t, uint64_t index)
 {
     if (!t->differs) {
         host_log(&n->host, 1,
@@ -206,7 +174,7 @@ static unsigned voters_that_differ(const struct node *n, unsigned *ret_voters)
     const struct configuration *c = replica_configuration(n->replica);
     unsigned count = 0;
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        const struct node_known_report *t = &n->reports[i];
+        const struct peer *t = &n->peers.list[i];
         const struct configuration_server *s = t->id == 0 ? NULL : configuration_find(c, t->id);
         count += s != NULL && s->role == CONFIGURATION_VOTER && t->differs &&
                  node_report_of(n, t->id) != NULL;
@@ -218,7 +186,7 @@ static unsigned voters_that_differ(const struct node *n, unsigned *ret_voters)
 /* All replicas have the same state behind the same entry. If not, one of them has met a fault of
  * its memory, or a defect of the program. It ends when a majority of the voters, and more than one,
  * differs from it: so whatever befalls a minority, or a voter alone, this ends no other node. */
-static void compare_states(struct node *n, struct node_known_report *t)
+static void compare_states(struct node *n, struct peer *t)
 {
     const struct node_report *r = &t->report;
     unsigned voters;
@@ -250,7 +218,7 @@ uint64_t node_report_differs(void *ctx)
     const struct node *n = ctx;
     uint64_t id = 0;
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX && id == 0; i++) {
-        id = n->reports[i].differs ? n->reports[i].id : 0;
+        id = n->peers.list[i].differs ? n->peers.list[i].id : 0;
     }
     return id;
 }
@@ -258,7 +226,7 @@ uint64_t node_report_differs(void *ctx)
 void node_report_installed(struct node *n)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        n->reports[i].differs = false;
+        n->peers.list[i].differs = false;
     }
 }
 
@@ -266,10 +234,10 @@ int node_report_receive(struct node *n, uint64_t from, struct fli_slice body)
 {
     struct node_report r;
     int rc = node_report_decode(body, &r);
-    struct node_known_report *t = find_report(n, from);
+    struct peer *t = peers_find(&n->peers, from);
     if (rc == 0 && t != NULL) {
         reckon_lag(n, &r);
-        t->at_ms = fli_clock_ms();
+        t->reported_ms = fli_clock_ms();
         t->report = r;
         compare_states(n, t);
     }
@@ -278,12 +246,11 @@ int node_report_receive(struct node *n, uint64_t from, struct fli_slice body)
 
 const struct node_report *node_report_of(const struct node *n, uint64_t id)
 {
-    const struct node_known_report *t = id == n->id ? &n->own_report : NULL;
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX && t == NULL; i++) {
-        t = n->reports[i].id == id ? &n->reports[i] : NULL;
-    }
-    bool fresh = t != NULL && t->at_ms != 0 && fli_clock_since_ms(t->at_ms) < NODE_REPORT_OLD_MS;
-    return fresh ? &t->report : NULL;
+    const struct peer *p = peers_find(&n->peers, id);
+    bool own = id == n->id;
+    uint64_t at_ms = own ? n->reported_ms : p == NULL ? 0 : p->reported_ms;
+    bool fresh = at_ms != 0 && fli_clock_since_ms(at_ms) < NODE_REPORT_OLD_MS;
+    return !fresh ? NULL : own ? &n->own_report : &p->report;
 }
 
 /* A node that has told nothing yet may be as good as any. */

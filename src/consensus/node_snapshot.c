@@ -66,7 +66,8 @@ static uint64_t keep_index(const struct node *n, const struct snapshot_meta *met
     uint64_t keep = meta->index > trailing ? meta->index - trailing : 0;
     /* A follower that is being sent an older snapshot needs the entries that follow it. */
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        uint64_t sent = n->sends[i].send == NULL ? 0 : snapshot_send_index(n->sends[i].send);
+        uint64_t sent =
+            n->peers.list[i].send == NULL ? 0 : snapshot_send_index(n->peers.list[i].send);
         keep = sent != 0 && sent < keep ? sent : keep;
     }
     return keep;
@@ -204,16 +205,6 @@ void node_snapshot_turn(struct node *n)
 
 /* ---- sending ---- */
 
-static struct snapshot_send *send_to(const struct node *n, uint64_t peer_id)
-{
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        if (n->sends[i].id == peer_id && peer_id != 0) {
-            return n->sends[i].send;
-        }
-    }
-    return NULL;
-}
-
 /* The newest snapshot file is damaged, so neither a follower nor the next start could use it. The
  * state in memory is written again, even when it is of the same entry. */
 static void on_damaged(void *ctx)
@@ -240,37 +231,33 @@ static struct host snapshot_host(const struct node *n)
     return host;
 }
 
-static void make_send(struct node *n, uint64_t peer_id)
+static void make_send(struct node *n, struct peer *p)
 {
     struct snapshot_send_config sc = {.host = snapshot_host(n),
                                       .transport = n->transport,
                                       .device = n->device,
-                                      .peer_id = peer_id,
+                                      .peer_id = p->id,
                                       .ctx = n,
                                       .damaged = on_damaged,
                                       .busy = on_send_busy,
                                       .idle = node_closed_one};
-    unsigned i = 0;
-    while (i < KNOWN_MEMBERS_MAX && n->sends[i].id != 0) {
-        i++;
-    }
-    if (i < KNOWN_MEMBERS_MAX && snapshot_send_create(&sc, &n->sends[i].send) == 0) {
-        n->sends[i].id = peer_id;
+    if (snapshot_send_create(&sc, &p->send) != 0) {
+        p->send = NULL; /* it is asked for again */
     }
 }
 
-/* Stops the transfer to a node that is no member any more. Its slot is free once the transfer has
- * ended; that is noticed at the next change of members, or when a slot is needed. */
+/* Stops transfers to nodes that are no members any more, and frees those that have ended. */
 void node_snapshot_members(struct node *n)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        struct node_send *s = &n->sends[i];
-        if (s->id != 0 && members_find(n->members, s->id) == NULL) {
-            snapshot_send_stop(s->send);
-            if (!snapshot_send_busy(s->send)) {
-                snapshot_send_destroy(s->send);
-                *s = (struct node_send){0, NULL};
-            }
+        struct peer *p = &n->peers.list[i];
+        if (p->send == NULL || members_find(n->members, p->id) != NULL) {
+            continue;
+        }
+        snapshot_send_stop(p->send);
+        if (!snapshot_send_busy(p->send)) {
+            snapshot_send_destroy(p->send);
+            p->send = NULL;
         }
     }
 }
@@ -278,30 +265,30 @@ void node_snapshot_members(struct node *n)
 void node_snapshot_wanted(void *ctx, uint64_t peer_id)
 {
     struct node *n = ctx;
-    if (!membership_may_send_snapshot(n->membership, peer_id)) {
+    struct peer *p = peers_find(&n->peers, peer_id);
+    if (p == NULL || !node_running(n) || !membership_may_send_snapshot(n->membership, peer_id)) {
         return; /* it is asked for again */
     }
-    if (send_to(n, peer_id) == NULL && node_running(n)) {
-        node_snapshot_members(n);
-        make_send(n, peer_id);
+    if (p->send == NULL) {
+        make_send(n, p);
     }
-    struct snapshot_send *s = send_to(n, peer_id);
-    if (s != NULL && node_running(n)) {
-        snapshot_send_start(s, replica_snapshot_index(n->replica));
+    if (p->send != NULL) {
+        snapshot_send_start(p->send, replica_snapshot_index(n->replica));
     }
 }
 
 bool node_sends_snapshot(void *ctx, uint64_t peer_id)
 {
-    const struct snapshot_send *s = send_to(ctx, peer_id);
-    return s != NULL && snapshot_send_busy(s);
+    const struct node *n = ctx;
+    const struct peer *p = peers_find(&n->peers, peer_id);
+    return p != NULL && p->send != NULL && snapshot_send_busy(p->send);
 }
 
 void node_snapshot_deposed(struct node *n)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        if (n->sends[i].send != NULL) {
-            snapshot_send_stop(n->sends[i].send);
+        if (n->peers.list[i].send != NULL) {
+            snapshot_send_stop(n->peers.list[i].send);
         }
     }
 }
@@ -355,9 +342,10 @@ void node_snapshot_tick(struct node *n)
     snapshot_install_tick(n->install);
     clean_if_possible(n);
     node_backup_tick(n);
+    node_snapshot_members(n);
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        if (n->sends[i].send != NULL) {
-            snapshot_send_tick(n->sends[i].send);
+        if (n->peers.list[i].send != NULL) {
+            snapshot_send_tick(n->peers.list[i].send);
         }
     }
 }
@@ -366,7 +354,8 @@ uint64_t node_snapshot_failures(const struct node *n)
 {
     uint64_t failures = n->snapshot_failures + snapshot_install_failures(n->install);
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        failures += n->sends[i].send == NULL ? 0 : snapshot_send_failures(n->sends[i].send);
+        failures +=
+            n->peers.list[i].send == NULL ? 0 : snapshot_send_failures(n->peers.list[i].send);
     }
     return failures;
 }

@@ -18,8 +18,8 @@ void node_free_parts(struct node *n)
 {
     replica_destroy(n->replica);
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        snapshot_send_destroy(n->sends[i].send);
-        n->sends[i] = (struct node_send){0, NULL};
+        snapshot_send_destroy(n->peers.list[i].send);
+        n->peers.list[i].send = NULL;
     }
     snapshot_install_destroy(n->install);
     membership_destroy(n->membership);

@@ -60,11 +60,17 @@ void node_watch_leadership(struct node *n, enum node_role role, uint64_t leader)
 
 /* ---- members --------------------------------------------------------------------------------- */
 
+static bool is_here(const struct node *n, uint64_t id)
+{
+    const struct peer *p = peers_find(&n->peers, id);
+    return id == n->id || (p != NULL && p->seen == PEER_HERE);
+}
+
 static unsigned count_here(const struct node *n)
 {
     unsigned count = 0;
     for (unsigned i = 0; i < n->members->n; i++) {
-        count += n->members->list[i].id == n->id || n->member_seen[i].seen == NODE_MEMBER_HERE;
+        count += is_here(n, n->members->list[i].id);
     }
     return count;
 }
@@ -73,33 +79,18 @@ static unsigned count_here(const struct node *n)
 static bool note_member(struct node *n, unsigned i, bool settled)
 {
     const struct member *m = &n->members->list[i];
-    enum node_member_seen before = n->member_seen[i].seen;
-    enum node_member_seen now =
-        outbound_is_up(n->outbound, m->id) ? NODE_MEMBER_HERE : NODE_MEMBER_AWAY;
-    if (m->id == n->id || now == before ||
-        (now == NODE_MEMBER_AWAY && before == NODE_MEMBER_UNKNOWN && !settled)) {
+    struct peer *p = peers_find(&n->peers, m->id);
+    enum peer_seen now = outbound_is_up(n->outbound, m->id) ? PEER_HERE : PEER_AWAY;
+    if (m->id == n->id || p == NULL || now == p->seen ||
+        (now == PEER_AWAY && p->seen == PEER_UNKNOWN && !settled)) {
         return false;
     }
-    n->member_seen[i].seen = now;
-    host_log(&n->host, now == NODE_MEMBER_HERE ? 3 : 2,
+    p->seen = now;
+    host_log(&n->host, now == PEER_HERE ? 3 : 2,
              "node %" PRIu64 " is %s member=%" PRIu64 " address=%s connected=%u of=%u", m->id,
-             now == NODE_MEMBER_HERE ? "connected" : "gone", m->id, m->address, count_here(n),
+             now == PEER_HERE ? "connected" : "gone", m->id, m->address, count_here(n),
              n->members->n);
     return true;
-}
-
-void node_watch_members(struct node *n)
-{
-    struct node_seen fresh[KNOWN_MEMBERS_MAX] = {{0, NODE_MEMBER_UNKNOWN}};
-    for (unsigned i = 0; i < n->members->n; i++) {
-        fresh[i].id = n->members->list[i].id;
-        for (unsigned k = 0; k < KNOWN_MEMBERS_MAX; k++) {
-            if (n->member_seen[k].id == fresh[i].id) {
-                fresh[i].seen = n->member_seen[k].seen;
-            }
-        }
-    }
-    memcpy(n->member_seen, fresh, sizeof fresh);
 }
 
 /* Logs the missing members when the cluster cannot go on without them. For whom a cluster that is
@@ -110,7 +101,7 @@ static void log_missing(struct node *n)
     size_t len = 0;
     for (unsigned i = 0; i < n->members->n && len < sizeof missing - 1; i++) {
         const struct member *m = &n->members->list[i];
-        if (m->id != n->id && n->member_seen[i].seen != NODE_MEMBER_HERE) {
+        if (!is_here(n, m->id)) {
             int more = snprintf(missing + len, sizeof missing - len, "%snode %" PRIu64 " (%s)",
                                 len == 0 ? "" : ", ", m->id, m->address);
             len += more > 0 ? (size_t)more : 0;

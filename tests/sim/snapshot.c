@@ -88,7 +88,7 @@ static void check_label(struct sim_node *n, const struct snapshot_meta *meta)
 static void check_kept(struct sim_node *n)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        const struct snapshot_send *send = n->node->sends[i].send;
+        const struct snapshot_send *send = n->node->peers.list[i].send;
         uint64_t sent = send == NULL ? 0 : snapshot_send_index(send);
         n->sim->marks->snapshots_taken_while_sent += sent != 0;
         SIM_CHECK(n->sim, sent == 0 || log_first_index(n->node->log) <= sent + 1,

@@ -15,7 +15,7 @@
 /* Its own word counts; of this node what it listens at. */
 static bool tells_address(const struct membership *m, uint64_t id)
 {
-    const struct member_state *p = membership_find(m, id);
+    const struct peer *p = peers_find(m->config.peers, id);
     return id == m->config.identity->id ||
            (p != NULL && p->address[0] != '\0' && membership_knows_as_much(m, p->told_index));
 }

@@ -60,7 +60,7 @@ TEST_WITH(who_could_not_serve_is_not_chosen_to_lead, cluster_set_up, cluster_tea
     struct node_report r = *node_report_of(n, 2);
     struct node_report *kept = NULL;
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        kept = n->reports[i].id == 2 ? &n->reports[i].report : kept;
+        kept = n->peers.list[i].id == 2 ? &n->peers.list[i].report : kept;
     }
     assert_non_null(kept);
     r.lag = NODE_REPORT_NEAR;
@@ -153,7 +153,7 @@ static bool both_differ(void *ctx)
     }
     for (unsigned i = 0; i < 2; i++) {
         for (unsigned k = 0; k < KNOWN_MEMBERS_MAX; k++) {
-            n += c->nodes[i].node->reports[k].differs;
+            n += c->nodes[i].node->peers.list[k].differs;
         }
     }
     return n == 2;

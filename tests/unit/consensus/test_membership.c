@@ -509,7 +509,7 @@ TEST_WITH(test_strangers, cluster_set_up, cluster_tear_down)
     cluster_acquire(c, other, "a", "owner-1");
     cluster_expect_same_hash(c);
     struct membership *m = c->nodes[leader].node->membership;
-    struct member_state *p = membership_find(m, other + 1);
+    struct peer *p = peers_find(m->config.peers, other + 1);
     uint64_t incarnation = p->incarnation;
     uint64_t index = replica_configuration_index(m->replica);
     assert_int_equal(incarnation, known_of(c->nodes[leader].node, other + 1));

@@ -43,7 +43,7 @@ TEST_WITH(test_a_member_knows_more_than_who_is_behind, cluster_set_up, cluster_t
     struct membership *m = c->nodes[refused].node->membership;
     assert_true(replica_member_index(m->replica) > 0);
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) { /* as after a start */
-        m->peers[i].verdict = 0;
+        m->config.peers->list[i].verdict = 0;
     }
     membership_answered(m, 4 - refused - leader, HANDSHAKE_OTHER_INCARNATION, "it is behind");
     membership_tick(m, true);
