@@ -294,25 +294,42 @@ final class Session {
         }
     }
 
-    /** Ends the session, and its leases as lost. */
+    /** Ends the session, and its leases as lost; also one that is being opened, whose answer it awaits. Whoever opens it later finds it over. */
     void close(long until) throws InterruptedException {
-        List<Lease> lost = locked(() -> {
-            if (state == null || isLost()) {
-                return null;
+        boolean lived = endLeases();
+        if (!gate.tryLock(Math.max(0, until - clock.now()), TimeUnit.MILLISECONDS)) {
+            throw new UncertainException(null);
+        }
+        try {
+            lived |= endLeases();
+            lost();
+            if (lived) {
+                nodes.ask(request(List.of("SESSION", "CLOSE", owner)), until);
             }
-            state.lose();
-            wake.signalAll();
-            return lose();
-        });
-        if (lost != null) {
-            lost.forEach(l -> l.end(true));
-            nodes.ask(request(List.of("SESSION", "CLOSE", owner)), until);
+        } finally {
+            gate.unlock();
         }
     }
 
-    /** The service does not know the session any more. */
+    /** Makes the session lost; whether it lived. */
+    private boolean endLeases() {
+        List<Lease> ended = locked(() -> {
+            if (state == null || isLost()) {
+                return null;
+            }
+            lost();
+            return lose();
+        });
+        if (ended != null) {
+            ended.forEach(l -> l.end(true));
+        }
+        return ended != null;
+    }
+
+    /** The service does not know the session any more, or will never know it. */
     void lost() {
         locked(() -> {
+            state = state == null ? new LeaseState(0, ttl) : state;
             state.lose();
             wake.signalAll();
             return null;

@@ -15,9 +15,11 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.FutureTask;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.concurrent.locks.ReentrantLock;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
@@ -266,5 +268,42 @@ class ServiceTest {
         assertThrows(LostException.class, lease::check);
         assertThrows(ClosedException.class, () -> own.acquire("of-a-client", LONG));
         assertTrue(locks.holder("of-a-client").isEmpty());
+    }
+
+    private static void signal(FencelockServer node, String name) throws Exception {
+        assertEquals(0, new ProcessBuilder("kill", "-" + name, Long.toString(node.process().pid())).start().waitFor());
+    }
+
+    /** Else its lock would stay taken until the TTL is over. The node stands still, so the session is being opened when it is closed. */
+    @Test
+    void closeEndsASessionThatIsBeingOpened() throws Exception {
+        try (FencelockServer node = FencelockServer.start()) {
+            Threads threads = new Threads();
+            Nodes nodes = new Nodes(Target.parse(node.url()), null, "test", threads, BootClock.SYSTEM);
+            ReentrantLock lock = new ReentrantLock();
+            Session s = new Session(nodes, threads, BootClock.SYSTEM, "test", 3_600_000, lock, lock.newCondition());
+            long until = BootClock.SYSTEM.now() + 240_000;
+            signal(node, "STOP");
+            FutureTask<Boolean> opened = new FutureTask<>(() -> {
+                s.open(until);
+                return true;
+            });
+            Thread opener = threads.start("opener", opened);
+            until(() -> opener.getState() == Thread.State.TIMED_WAITING);
+            FutureTask<Boolean> closed = new FutureTask<>(() -> {
+                s.close(until);
+                return true;
+            });
+            Thread closer = threads.start("closer", closed);
+            until(() -> closer.getState() == Thread.State.TIMED_WAITING || closed.isDone());
+            signal(node, "CONT");
+            assertTrue(closed.get());
+            opener.join();
+            try (Resp r = Resp.open(Target.parse(node.url()), Target.parse(node.url()).addresses().get(0), null, "watcher")) {
+                r.write(List.of(List.of("SESSION", "LIST")));
+                assertEquals(List.of(), ((List<?>) r.read()).get(1));
+            }
+            nodes.close();
+        }
     }
 }

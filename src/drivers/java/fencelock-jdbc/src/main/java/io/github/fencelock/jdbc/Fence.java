@@ -137,10 +137,15 @@ public final class Fence {
         for (Throwable e = error; e != null && depth < 32; e = e.getCause(), depth++) {
             for (SQLException s = e instanceof SQLException x ? x : null; s != null && depth < 32; s = s.getNextException(), depth++) {
                 if (STALE.equals(s.getSQLState())) {
-                    throw new StaleException(s.getMessage());
+                    throw new StaleException(firstLine(s));
                 }
             }
         }
         return error;
+    }
+
+    /** The rest says where in the guard it was found. */
+    private static String firstLine(SQLException e) {
+        return String.valueOf(e.getMessage()).lines().findFirst().orElse("");
     }
 }

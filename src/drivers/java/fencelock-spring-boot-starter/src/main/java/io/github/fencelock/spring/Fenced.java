@@ -11,14 +11,17 @@ import java.lang.annotation.Target;
  * inside carries the lease's token, on the connection that is bound to it. The lock is taken before the transaction and released after it.
  * On loss the thread is interrupted, and nothing is committed any more. A write that the guard refuses is a
  * {@link io.github.fencelock.StaleException}.
+ *
+ * <p>The database is the {@code DataSource} of the application, the primary one of several: a PostgreSQL with fencelock's guard. As with all
+ * annotations of Spring, a method that is called by its own object has no lock.
  */
 @Target(ElementType.METHOD)
 @Retention(RetentionPolicy.RUNTIME)
 @Documented
 public @interface Fenced {
     /**
-     * The name of the lock, in SpEL: {@code "'account/' + #id"}. Parameters have their names if the class is compiled with -parameters, and
-     * {@code #p0}, {@code #p1} in any case.
+     * The name of the lock, in SpEL: {@code "'account/' + #id"}, or a fixed one in quotes, {@code "'nightly'"}. Parameters have their names
+     * if the class is compiled with -parameters, and {@code #p0}, {@code #p1} in any case.
      *
      * @return an expression
      */

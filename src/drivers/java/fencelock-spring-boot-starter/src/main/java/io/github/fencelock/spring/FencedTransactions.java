@@ -12,12 +12,10 @@ import org.springframework.transaction.support.TransactionSynchronization;
 import org.springframework.transaction.support.TransactionSynchronizationManager;
 
 /**
- * Gives the token to a transaction when it has begun, on the connection that Spring has bound to it. Where that fails the transaction may
- * only roll back; it has no token, so the guard would refuse its writes in any case.
+ * Gives the token to a transaction when it has begun, on the connection that Spring has bound to it. Where that fails the commit is not
+ * sent, and the caller gets the error: an error that a listener throws at the beginning would leave the connection bound.
  */
 final class FencedTransactions implements TransactionExecutionListener {
-    private static final System.Logger LOG = System.getLogger("io.github.fencelock");
-
     private final ObjectProvider<DataSource> database;
 
     FencedTransactions(ObjectProvider<DataSource> database) {
@@ -32,19 +30,33 @@ final class FencedTransactions implements TransactionExecutionListener {
         if (failure != null || lease == null || !(bound instanceof ConnectionHolder holder)) {
             return;
         }
+        RuntimeException noToken = use(holder, lease);
+        if (!TransactionSynchronizationManager.isSynchronizationActive()) {
+            if (noToken != null) {
+                transaction.setRollbackOnly();
+            }
+            return;
+        }
+        TransactionSynchronizationManager.registerSynchronization(new TransactionSynchronization() {
+            @Override
+            public void beforeCommit(boolean readOnly) {
+                if (noToken != null) {
+                    throw noToken;
+                }
+                lease.check(); // the commit of a lost lease is not sent
+            }
+        });
+    }
+
+    /** Null when the transaction has the token. */
+    private static RuntimeException use(ConnectionHolder holder, Lease lease) {
         try {
             Fence.use(holder.getConnection(), lease);
-        } catch (SQLException | RuntimeException e) {
-            LOG.log(System.Logger.Level.WARNING, "fencelock: the transaction got no token", e);
-            transaction.setRollbackOnly();
-        }
-        if (TransactionSynchronizationManager.isSynchronizationActive()) {
-            TransactionSynchronizationManager.registerSynchronization(new TransactionSynchronization() {
-                @Override
-                public void beforeCommit(boolean readOnly) {
-                    lease.check(); // the commit of a lost lease is not sent
-                }
-            });
+            return null;
+        } catch (SQLException e) {
+            return FencedInterceptor.translated("give a token to a transaction", e);
+        } catch (RuntimeException e) {
+            return e;
         }
     }
 }

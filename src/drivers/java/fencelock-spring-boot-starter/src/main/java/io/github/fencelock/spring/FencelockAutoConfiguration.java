@@ -15,9 +15,11 @@ import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Role;
 import org.springframework.transaction.TransactionExecutionListener;
 
-/** A {@link Fencelock} of {@code fencelock.url}, {@link Fenced} methods, and transactions that carry the token. */
+/**
+ * A {@link Fencelock} of {@code fencelock.url}, {@link Fenced} methods, and transactions that carry the token. Without a URL and without a
+ * Fencelock of your own, a {@link Fenced} method is an {@link IllegalStateException}: it does not run without its lock.
+ */
 @AutoConfiguration
-@ConditionalOnProperty("fencelock.url")
 @EnableConfigurationProperties(FencelockProperties.class)
 public class FencelockAutoConfiguration {
     /** Made by Spring. */
@@ -31,6 +33,7 @@ public class FencelockAutoConfiguration {
      */
     @Bean
     @ConditionalOnMissingBean
+    @ConditionalOnProperty("fencelock.url")
     public Fencelock fencelock(FencelockProperties properties) {
         return Fencelock.connect(properties.url());
     }
@@ -40,14 +43,14 @@ public class FencelockAutoConfiguration {
      *
      * @param locks the client
      * @param properties say the TTL
-     * @param database that has the guard; none: locks only
+     * @param database that has the guard, the primary one of several; none: locks only
      * @return for Spring
      */
     @Bean
     @Role(BeanDefinition.ROLE_INFRASTRUCTURE)
     public static Advisor fencelockAdvisor(ObjectProvider<Fencelock> locks, ObjectProvider<FencelockProperties> properties,
                                            ObjectProvider<DataSource> database) {
-        DefaultPointcutAdvisor advisor = new DefaultPointcutAdvisor(AnnotationMatchingPointcut.forMethodAnnotation(Fenced.class),
+        DefaultPointcutAdvisor advisor = new DefaultPointcutAdvisor(new AnnotationMatchingPointcut(null, Fenced.class, true),
             new FencedInterceptor(locks, properties, database));
         advisor.setOrder(FencedInterceptor.ORDER);
         return advisor;

@@ -8,6 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.github.fencelock.Fencelock;
+import io.github.fencelock.FencelockException;
 import io.github.fencelock.Lease;
 import io.github.fencelock.LostException;
 import io.github.fencelock.NotAcquiredException;
@@ -29,7 +30,10 @@ import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
+import org.springframework.boot.WebApplicationType;
+import org.springframework.boot.autoconfigure.ImportAutoConfiguration;
 import org.springframework.boot.autoconfigure.SpringBootApplication;
+import org.springframework.boot.autoconfigure.aop.AopAutoConfiguration;
 import org.springframework.boot.builder.SpringApplicationBuilder;
 import org.springframework.context.ConfigurableApplicationContext;
 import org.springframework.context.annotation.Bean;
@@ -74,11 +78,13 @@ class FencedTest {
     static class Accounts {
         private final JdbcTemplate sql;
         private final EntityManager hibernate;
+        private final TransactionTemplate transactions;
         private static int attempts;
 
-        Accounts(JdbcTemplate sql, EntityManager hibernate) {
+        Accounts(JdbcTemplate sql, EntityManager hibernate, TransactionTemplate transactions) {
             this.sql = sql;
             this.hibernate = hibernate;
+            this.transactions = transactions;
         }
 
         @Fenced(lock = "'account/' + #p0", waitFor = "4m")
@@ -112,6 +118,22 @@ class FencedTest {
             add0(id, attempts++ == 0 ? meanwhile : () -> { });
         }
 
+        @Fenced(lock = "'account/' + #p0", waitFor = "4m")
+        public void inTwoTransactions(long id, Meanwhile meanwhile, Runnable work) throws Exception {
+            transactions.executeWithoutResult(t -> work.run());
+            meanwhile.run();
+            transactions.executeWithoutResult(t -> work.run());
+        }
+
+        @Fenced(lock = "account/42")
+        public void withoutQuotes() { }
+
+        @Fenced(lock = "'account/' + #idd")
+        public void withAnUnknownName(long id) { }
+
+        @Fenced(lock = "'account/' + #p0", waitFor = "4m")
+        public void undeclared(long id) { }
+
         private void add0(long id, Meanwhile meanwhile) throws Exception {
             meanwhile.run();
             sql.update("UPDATE spring_account SET balance = balance + 1 WHERE lock = 'account/' || ?", id);
@@ -126,12 +148,23 @@ class FencedTest {
         public void busy(long id) { }
     }
 
+    /** Its annotation is on the interface. */
+    interface Nightly {
+        @Fenced(lock = "'nightly #1'")
+        void run();
+    }
+
     @SpringBootApplication
     @EnableRetry
     static class App {
         @Bean
-        Accounts accounts(JdbcTemplate sql, EntityManager hibernate) {
-            return new Accounts(sql, hibernate);
+        Accounts accounts(JdbcTemplate sql, EntityManager hibernate, TransactionTemplate transactions) {
+            return new Accounts(sql, hibernate, transactions);
+        }
+
+        @Bean
+        Nightly nightly() {
+            return () -> assertEquals("nightly #1", FencedInterceptor.current().name());
         }
     }
 
@@ -251,5 +284,82 @@ class FencedTest {
         accounts.busy(ID);
         TransactionTemplate inside = new TransactionTemplate(spring.getBean(PlatformTransactionManager.class));
         assertThrows(IllegalStateException.class, () -> inside.executeWithoutResult(t -> accounts.busy(ID)));
+    }
+
+    @Test
+    void theAnnotationMayBeOnTheInterface() {
+        spring.getBean(Nightly.class).run();
+        assertNull(FencedInterceptor.current());
+    }
+
+    /** The second transaction gets no token: whatever happens in it, the caller hears of STALE. */
+    @Test
+    void aTransactionWithoutATokenIsStale() {
+        for (Runnable work : new Runnable[] {() -> sql.queryForObject("SELECT 1", Integer.class), () -> { }}) {
+            assertNothingOfTheDatabaseInside(assertThrows(StaleException.class, () -> accounts.inTwoTransactions(ID, FencedTest::takenOver, work)));
+        }
+    }
+
+    @Test
+    void staleIsTold() {
+        StaleException e = assertThrows(StaleException.class, () -> accounts.add(ID, FencedTest::takenOver));
+        assertTrue(e.getMessage().contains("STALE token ") && e.getMessage().lines().count() == 1, e.getMessage());
+    }
+
+    @Test
+    void aClaimThatFailsIsADataAccessException() {
+        sql.execute("ALTER SCHEMA fence RENAME TO elsewhere");
+        try {
+            DataAccessException e = assertThrows(DataAccessException.class, () -> accounts.undeclared(ID));
+            assertTrue(e.getMessage().contains("fencelock guard install"), e.getMessage());
+        } finally {
+            sql.execute("ALTER SCHEMA elsewhere RENAME TO fence");
+        }
+    }
+
+    /** Whether the method declares the exception or not. */
+    @Test
+    void anInterruptedWait() throws Exception {
+        try (Lease lease = spring.getBean(Fencelock.class).acquire("account/" + ID, Options.NONE.ttl(Duration.ofHours(1)))) {
+            Thread.currentThread().interrupt();
+            assertThrows(InterruptedException.class, () -> accounts.add(ID, () -> { }));
+            Thread.currentThread().interrupt();
+            FencelockException e = assertThrows(FencelockException.class, () -> accounts.undeclared(ID));
+            assertTrue(Thread.interrupted());
+            assertTrue(e.getCause() instanceof InterruptedException && e.getMessage().contains("interrupted"), String.valueOf(e));
+            lease.check();
+        }
+    }
+
+    @Test
+    void namesThatAreWrong() {
+        IllegalArgumentException e = assertThrows(IllegalArgumentException.class, accounts::withoutQuotes);
+        assertTrue(e.getMessage().contains("account/42") && e.getMessage().contains("'nightly'"), e.getMessage());
+        e = assertThrows(IllegalArgumentException.class, () -> accounts.withAnUnknownName(ID));
+        assertTrue(e.getMessage().contains("#idd") && e.getMessage().contains("-parameters"), e.getMessage());
+    }
+
+    @ImportAutoConfiguration({AopAutoConfiguration.class, FencelockAutoConfiguration.class})
+    static class Bare {
+        static class Jobs {
+            @Fenced(lock = "'job'")
+            public void run() {
+                throw new AssertionError("ran without a lock");
+            }
+        }
+
+        @Bean
+        Jobs jobs() {
+            return new Jobs();
+        }
+    }
+
+    /** Without the property no method may run without its lock. */
+    @Test
+    void withoutAUrlNothingRuns() {
+        try (var bare = new SpringApplicationBuilder(Bare.class).web(WebApplicationType.NONE).run("--spring.main.banner-mode=off", "--logging.level.root=warn")) {
+            IllegalStateException e = assertThrows(IllegalStateException.class, bare.getBean(Bare.Jobs.class)::run);
+            assertTrue(e.getMessage().contains("fencelock.url"), e.getMessage());
+        }
     }
 }
