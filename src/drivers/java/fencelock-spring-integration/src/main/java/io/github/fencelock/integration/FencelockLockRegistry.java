@@ -1,10 +1,9 @@
 package io.github.fencelock.integration;
 
+import io.github.fencelock.FencedLock;
 import io.github.fencelock.Fencelock;
 import io.github.fencelock.Lease;
-import io.github.fencelock.NotAcquiredException;
 import io.github.fencelock.Options;
-import java.time.Duration;
 import java.util.ConcurrentModificationException;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
@@ -52,7 +51,7 @@ public final class FencelockLockRegistry implements ExpirableLockRegistry {
         if (!(lockKey instanceof String key)) {
             throw new IllegalArgumentException("the key of a lock is a String");
         }
-        return known.computeIfAbsent(key, k -> new RegistryLock(prefix + "/" + k));
+        return known.computeIfAbsent(key, k -> new RegistryLock(locks.asLock(prefix + "/" + k, options)));
     }
 
     @Override
@@ -61,15 +60,19 @@ public final class FencelockLockRegistry implements ExpirableLockRegistry {
         known.values().removeIf(l -> now - l.usedAt > age && !l.local.isLocked());
     }
 
-    /** A lock of the registry. */
+    /** Takes the lock of the service, in one of the ways of {@link Lock}. */
+    private interface Take<E extends Exception> {
+        boolean run() throws E;
+    }
+
+    /** A lock of the registry: one of the service, and one for the threads of this process. */
     public final class RegistryLock implements Lock {
-        private final String name;
+        private final FencedLock lock;
         private final ReentrantLock local = new ReentrantLock();
-        private Lease lease; // of the thread that has the local lock
         private volatile long usedAt = System.currentTimeMillis();
 
-        private RegistryLock(String name) {
-            this.name = name;
+        private RegistryLock(FencedLock lock) {
+            this.lock = lock;
         }
 
         /**
@@ -79,109 +82,88 @@ public final class FencelockLockRegistry implements ExpirableLockRegistry {
          */
         public Lease lease() {
             owned();
-            return lease;
+            return lock.lease();
         }
 
         private void owned() {
             if (!local.isHeldByCurrentThread()) {
-                throw new IllegalMonitorStateException("You do not own lock at " + name);
+                throw new IllegalMonitorStateException("You do not own lock at " + lock.name());
             }
         }
 
         @Override
         public void lock() {
-            boolean interrupted = false;
             local.lock();
-            try {
-                for (boolean done = false; !done;) {
-                    try {
-                        take(null);
-                        done = true;
-                    } catch (InterruptedException e) {
-                        interrupted = true;
-                    }
-                }
-            } catch (RuntimeException e) {
-                local.unlock();
-                throw e;
-            } finally {
-                if (interrupted) {
-                    Thread.currentThread().interrupt();
-                }
-            }
+            take(() -> {
+                lock.lock();
+                return true;
+            });
         }
 
         @Override
         public void lockInterruptibly() throws InterruptedException {
             local.lockInterruptibly();
-            takeOrUnlock(null);
+            take(() -> {
+                lock.lockInterruptibly();
+                return true;
+            });
         }
 
         @Override
         public boolean tryLock() {
-            boolean interrupted = Thread.interrupted();
-            try {
-                return tryLock(0, TimeUnit.SECONDS);
-            } catch (InterruptedException e) {
-                interrupted = true;
-                return false;
-            } finally {
-                if (interrupted) {
-                    Thread.currentThread().interrupt();
-                }
-            }
+            return local.tryLock() && tryTake(lock::tryLock);
         }
 
         @Override
         public boolean tryLock(long time, TimeUnit unit) throws InterruptedException {
             long began = System.nanoTime();
-            if (!local.tryLock(time, unit)) {
-                return false;
-            }
+            return local.tryLock(time, unit)
+                && tryTake(() -> lock.tryLock(unit.toNanos(time) - (System.nanoTime() - began), TimeUnit.NANOSECONDS));
+        }
+
+        private <E extends Exception> boolean tryTake(Take<E> take) throws E {
             try {
-                takeOrUnlock(Duration.ofNanos(Math.max(0, unit.toNanos(time) - (System.nanoTime() - began))));
-                return true;
-            } catch (NotAcquiredException | ConcurrentModificationException e) {
+                return take(take);
+            } catch (ConcurrentModificationException e) {
                 return false;
             }
         }
 
-        private void takeOrUnlock(Duration wait) throws InterruptedException {
-            boolean done = false;
-            try {
-                take(wait);
-                done = true;
-            } finally {
-                if (!done && local.isHeldByCurrentThread()) {
-                    local.unlock();
-                }
-            }
-        }
-
-        /** With the local lock. A thread that has it already learns here that the lease was lost, and holds nothing then. */
-        private void take(Duration wait) throws InterruptedException {
+        /** With the local lock. A thread that had it before learns here that the lease was lost, and holds nothing then. */
+        private <E extends Exception> boolean take(Take<E> take) throws E {
             usedAt = System.currentTimeMillis();
-            if (local.getHoldCount() == 1) {
-                lease = locks.acquire(name, options.waitFor(wait));
-            } else if (!lease.isHeld()) {
-                while (local.getHoldCount() > 1) {
+            boolean taken = false;
+            try {
+                if (local.getHoldCount() == 1) {
+                    taken = take.run();
+                } else if (lock.isHeld()) {
+                    taken = true;
+                } else {
+                    lock.unlock();
+                    while (local.getHoldCount() > 1) {
+                        local.unlock();
+                    }
+                    throw lost();
+                }
+                return taken;
+            } finally {
+                if (!taken) {
                     local.unlock();
                 }
-                throw lost();
             }
         }
 
         private ConcurrentModificationException lost() {
-            return new ConcurrentModificationException("the lock " + name + " was lost; another client may hold it");
+            return new ConcurrentModificationException("the lock " + lock.name() + " was lost; another client may hold it");
         }
 
         @Override
         public void unlock() {
             owned();
             usedAt = System.currentTimeMillis();
-            boolean held = lease.isHeld();
+            boolean held = lock.isHeld();
             if (local.getHoldCount() == 1) {
-                lease.close();
+                lock.unlock();
             }
             local.unlock();
             if (!held) {
@@ -189,9 +171,10 @@ public final class FencelockLockRegistry implements ExpirableLockRegistry {
             }
         }
 
+        /** There are none. */
         @Override
         public Condition newCondition() {
-            throw new UnsupportedOperationException("a lock of the service has no conditions");
+            return lock.newCondition();
         }
     }
 }
