@@ -128,7 +128,7 @@ class JavaProbe:
         with open(every, 'w', encoding='utf-8') as f:
             f.write(EVERY)
         self.compile([every], os.path.join(scratch, 'classes'), lib)
-        sources = glob.glob(os.path.join(self.driver, '*/src/main/java/**/*.java'), recursive=True)
+        sources = glob.glob(os.path.join(self.driver, 'fencelock*/src/main/java/**/*.java'), recursive=True)
         subprocess.run(self.pages(scratch, sources, lib), check=True)
         return [*self.maven, 'test'], copy, {'FENCELOCK_TEST_POSTGRES': self.database(database)}
 
@@ -144,13 +144,17 @@ class JavaProbe:
         subprocess.run([os.path.join(self.driver, 'package'), published, *modules], env=dict(os.environ, MAVEN_ARGS='--offline'), check=True)
         os.makedirs(user)
         found = [m for m in os.listdir(os.path.join(published, 'io/github/fencelock')) if m != 'fencelock-parent']
-        project = USER % (published, '' if modules else BOOT, ''.join(DEPENDENCY % m for m in found))
-        for name, text in (('pom.xml', project), ('settings.xml', SETTINGS % os.path.expanduser('~/.m2/repository'))):
-            with open(os.path.join(user, name), 'w', encoding='utf-8') as f:
-                f.write(text)
-        subprocess.run([*self.maven, '-f', user, '-s', os.path.join(user, 'settings.xml'), '-Dmaven.repo.local=' + os.path.join(scratch, 'm2'),
-                        'dependency:copy-dependencies', '-DoutputDirectory=lib'], check=True)
+        with open(os.path.join(user, 'pom.xml'), 'w', encoding='utf-8') as f:
+            f.write(USER % (published, '' if modules else BOOT, ''.join(DEPENDENCY % m for m in found)))
+        subprocess.run([*self.clean_maven(scratch), '-f', user, 'dependency:copy-dependencies', '-DoutputDirectory=lib'], check=True)
         return os.path.join(user, 'lib', '*')
+
+    def clean_maven(self, scratch):
+        """Maven with a local repository that has nothing yet, scratch/m2, and the real one in place of the registry."""
+        settings = os.path.join(scratch, 'settings.xml')
+        with open(settings, 'w', encoding='utf-8') as f:
+            f.write(SETTINGS % os.path.expanduser('~/.m2/repository'))
+        return [*self.maven, '-s', settings, '-Dmaven.repo.local=' + os.path.join(scratch, 'm2')]
 
     @staticmethod
     def pages(scratch, sources, cp):
