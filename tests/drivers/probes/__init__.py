@@ -140,17 +140,20 @@ func main() {
 }
 """
 
-    def page(self, scratch):
-        """The program of src/drivers/go/README.md, which adds 10 to account/42, and every other block of the page, compiled."""
+    def text_of_page(self):
+        """The program of src/drivers/go/README.md, which adds 10 to account/42, and every other block of the page."""
         with open(os.path.join(ROOT, 'src/drivers/go/README.md'), encoding='utf-8') as f:
             blocks = re.findall(r'^```go\n(.*?)^```', f.read(), re.M | re.S)
         functions = [b for b in blocks if b.startswith('func ')]
         fragments = ['{\n%s\n_ = err\n}' % b for b in blocks if not b.startswith('func ')]
         assert functions and fragments
+        return self.PAGE % {'module': self.module, 'functions': '\n'.join(functions), 'fragments': '\n'.join(fragments)}
+
+    def page(self, scratch):
         source = os.path.join(scratch, 'page')
         shutil.copytree(os.path.join(HERE, 'go'), source)
         with open(os.path.join(source, 'main.go'), 'w', encoding='utf-8') as f:
-            f.write(self.PAGE % {'module': self.module, 'functions': '\n'.join(functions), 'fragments': '\n'.join(fragments)})
+            f.write(self.text_of_page())
         target = os.path.join(scratch, 'add')
         self.program(source, scratch, target)
         return [target]

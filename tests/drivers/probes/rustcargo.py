@@ -103,8 +103,8 @@ async fn main() -> Result<(), fencelock::Error> {
 
     PAGE = """%(program)s
 
-async fn work(token: u64) -> Result<(), Error> {
-    drop(token);
+#[allow(dead_code)]
+async fn work(_token: u64) -> Result<(), Error> {
     Ok(())
 }
 
