@@ -35,8 +35,10 @@
  * check, encode and decode, so that the three cannot disagree. */
 #include "machine/batch.h"
 
+#include <stddef.h>
 #include <string.h>
 
+#include "base/fields.h"
 #include "machine/acl.h"
 #include "machine/machine.h"
 #include "machine/page.h"
@@ -73,6 +75,13 @@ struct layout {
     uint8_t flags; /* the flags that this version knows */
     uint8_t fields[FIELDS_MAX + 1];
 };
+
+#define LIMIT(field)                                                                               \
+    {                                                                                              \
+        FLI_U32, offsetof(struct machine_command, limits.field)                                    \
+    }
+static const struct fli_field limits[] = {LIMIT(locks_max), LIMIT(sessions_max), LIMIT(waits_max),
+                                          LIMIT(lock_waits_max), LIMIT(session_locks_max)};
 
 #define COMMAND_HEADER_SIZE 4u
 #define KEYS_ALL 63u
@@ -233,7 +242,7 @@ static bool node_address_ok(struct fli_slice a)
     return length_ok(a, 1, MACHINE_NODE_ADDRESS_MAX) && memchr(a.data, 0, a.len) == NULL;
 }
 
-static bool limits_ok(const struct machine_limits *l)
+bool machine_limits_ok(const struct machine_limits *l)
 {
     return l->locks_max >= 1 && l->sessions_max >= 1 && l->waits_max >= 1 &&
            l->lock_waits_max >= 1 && l->session_locks_max >= 1;
@@ -369,7 +378,7 @@ static bool field_ok(const struct machine_command *c, unsigned field)
     case FIELD_NUMBER2:
         return number2_ok(c);
     case FIELD_LIMITS:
-        return limits_ok(&c->limits);
+        return machine_limits_ok(&c->limits);
     case FIELD_LOCKS_CURSOR:
         return cursor_ok(c->name, MACHINE_CURSOR_LOCKS);
     case FIELD_SESSIONS_CURSOR:
@@ -491,15 +500,6 @@ static uint8_t *put_u64(uint8_t *p, uint64_t v)
     return p + 8;
 }
 
-static uint8_t *put_limits(uint8_t *p, const struct machine_limits *l)
-{
-    p = put_u32(p, l->locks_max);
-    p = put_u32(p, l->sessions_max);
-    p = put_u32(p, l->waits_max);
-    p = put_u32(p, l->lock_waits_max);
-    return put_u32(p, l->session_locks_max);
-}
-
 static uint8_t *put_field(uint8_t *p, const struct machine_command *c, unsigned field)
 {
     switch (field) {
@@ -544,7 +544,7 @@ static uint8_t *put_field(uint8_t *p, const struct machine_command *c, unsigned 
         return (c->flags & MACHINE_ACQUIRE_ATTEMPT) != 0 ? put_u64(p, c->number) : p;
     default:
         FLI_ASSERT(field == FIELD_LIMITS);
-        return put_limits(p, &c->limits);
+        return fli_put_fields(p, limits, sizeof limits / sizeof limits[0], c);
     }
 }
 
@@ -581,15 +581,6 @@ static void get_names(struct fli_reader *r, struct machine_command *c)
         c->also.data = c->also.data == NULL ? more.data - 1 : c->also.data;
         c->also.len += 1 + more.len;
     }
-}
-
-static void get_limits(struct fli_reader *r, struct machine_limits *l)
-{
-    l->locks_max = fli_read_u32(r);
-    l->sessions_max = fli_read_u32(r);
-    l->waits_max = fli_read_u32(r);
-    l->lock_waits_max = fli_read_u32(r);
-    l->session_locks_max = fli_read_u32(r);
 }
 
 static void get_field(struct fli_reader *r, struct machine_command *c, unsigned field)
@@ -650,7 +641,7 @@ static void get_field(struct fli_reader *r, struct machine_command *c, unsigned 
         break;
     default:
         FLI_ASSERT(field == FIELD_LIMITS);
-        get_limits(r, &c->limits);
+        fli_read_fields(r, limits, sizeof limits / sizeof limits[0], c);
         break;
     }
 }

@@ -210,6 +210,8 @@ unsigned machine_command_names(const struct machine_command *c,
 #define MACHINE_ALSO_SIZE ((MACHINE_NAMES_MAX - 1) * (1 + FL_NAME_MAX))
 size_t machine_also_add(uint8_t also[MACHINE_ALSO_SIZE], size_t len, struct fli_slice name);
 
+bool machine_limits_ok(const struct machine_limits *l);
+
 /* Whether these bytes are a list of users as USERS_LOAD takes it (users_load.c). */
 bool machine_users_ok(struct fli_slice users);
 

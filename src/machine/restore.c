@@ -11,19 +11,6 @@
 
 #include "machine/state.h"
 
-enum part {
-    PART_HEAD,
-    PART_NODES,
-    PART_USERS,
-    PART_SESSIONS,
-    PART_HELD,
-    PART_IDLE,
-    PART_WORK,
-    PART_WAITS,
-    PART_OUTCOMES,
-    PART_END
-};
-
 struct loader {
     struct machine *m;
     struct fli_reader r;     /* over what there is of one record, and what follows it */
@@ -84,51 +71,18 @@ static bool load_head(struct loader *l)
         r->bad = true;
         return false;
     }
-    m->clock_ms = fli_read_u64(r);
-    m->floor_ms = fli_read_u64(r);
-    m->due_ms = fli_read_u64(r);
-    unsigned mark_due = fli_read_u8(r);
-    m->mark_due = mark_due == 1;
-    m->last_token = fli_read_u64(r);
-    m->serial = fli_read_u64(r);
-    m->cluster_id = fli_read_u64(r);
-    m->limits.locks_max = fli_read_u32(r);
-    m->limits.sessions_max = fli_read_u32(r);
-    m->limits.waits_max = fli_read_u32(r);
-    m->limits.lock_waits_max = fli_read_u32(r);
-    m->limits.session_locks_max = fli_read_u32(r);
-    m->settings.election_ms = fli_read_u32(r);
-    m->settings.heartbeat_ms = fli_read_u32(r);
-    m->settings.hold_ms = fli_read_u32(r);
-    m->settings.log_level = fli_read_u32(r);
-    m->totals.grants = fli_read_u64(r);
-    m->totals.releases = fli_read_u64(r);
-    m->totals.expiries = fli_read_u64(r);
-    m->totals.breaks = fli_read_u64(r);
-    m->totals.tokens = fli_read_u64(r);
-    m->totals.waits_ended = fli_read_u64(r);
-    m->totals.deadlocks = fli_read_u64(r);
-    m->totals.limits = fli_read_u64(r);
-    unsigned sealed = fli_read_u8(r);
-    m->users.sealed = sealed == 1;
-    m->users.last_uid = fli_read_u32(r);
-    l->left[PART_NODES] = fli_read_u64(r);
-    l->left[PART_USERS] = fli_read_u64(r);
-    l->left[PART_SESSIONS] = fli_read_u64(r);
-    l->left[PART_HELD] = fli_read_u64(r);
-    l->left[PART_IDLE] = fli_read_u64(r);
-    l->left[PART_WORK] = fli_read_u64(r);
-    l->left[PART_WAITS] = fli_read_u64(r);
-    l->left[PART_OUTCOMES] = fli_read_u64(r);
-    m->version = fli_read_u32(r);
-    const struct machine_limits *x = &m->limits;
-    return !r->bad && m->clock_ms <= MACHINE_CLOCK_MAX_MS && m->floor_ms <= m->clock_ms &&
-           m->due_ms <= m->clock_ms && mark_due <= 1 && m->last_token <= FL_TOKEN_MAX &&
-           m->serial <= MACHINE_NUMBER_MAX && x->locks_max >= 1 && x->sessions_max >= 1 &&
-           x->waits_max >= 1 && x->lock_waits_max >= 1 && x->session_locks_max >= 1 &&
+    fli_read_fields(r, snapshot_head, SNAPSHOT_HEAD_FIELDS, m);
+    for (unsigned i = PART_NODES; i < PART_END; i++) {
+        l->left[i] = fli_read_u64(r);
+    }
+    fli_read_fields(r, &snapshot_version, 1, m);
+    bool good = !r->bad; /* all of it has come, so that is about its booleans */
+    r->bad = false;
+    return good && m->clock_ms <= MACHINE_CLOCK_MAX_MS && m->floor_ms <= m->clock_ms &&
+           m->due_ms <= m->clock_ms && m->last_token <= FL_TOKEN_MAX &&
+           m->serial <= MACHINE_NUMBER_MAX && machine_limits_ok(&m->limits) &&
            machine_settings_ok(&m->settings) && l->left[PART_NODES] <= MACHINE_NODES_MAX &&
-           sealed <= 1 && l->left[PART_USERS] >= 1 && m->version >= 1 &&
-           m->version <= machine_version_max();
+           l->left[PART_USERS] >= 1 && m->version >= 1 && m->version <= machine_version_max();
 }
 
 /* What is forced is a plan to remove a node or to replace one. */
@@ -549,7 +503,7 @@ enum phase {
 struct machine_restore {
     struct loader loader;
     enum phase phase;
-    enum part part;
+    enum snapshot_part part;
     int error; /* the first one; after it, nothing is read any more */
     uint32_t crc;
     size_t used;

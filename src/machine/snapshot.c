@@ -37,6 +37,7 @@
  * worked in, see timers.c), so replicas that applied the same log have the same bytes. */
 #include "machine/snapshot.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include "machine/state.h"
@@ -121,52 +122,53 @@ static void put_value(struct writer *w, struct fli_slice v)
     put(w, v.data, v.len);
 }
 
-/* The fields in which an heir's state differs. */
-struct head {
-    fl_token last_token;
-    uint64_t cluster_id, nodes, sessions, grants, idle, work, waits, outcomes;
+#define HEAD(kind, field)                                                                          \
+    {                                                                                              \
+        FLI_##kind, offsetof(struct machine, field)                                                \
+    }
+const struct fli_field snapshot_head[SNAPSHOT_HEAD_FIELDS] = {
+    HEAD(U64, clock_ms),
+    HEAD(U64, floor_ms),
+    HEAD(U64, due_ms),
+    HEAD(BOOL, mark_due),
+    HEAD(U64, last_token),
+    HEAD(U64, serial),
+    HEAD(U64, cluster_id),
+    HEAD(U32, limits.locks_max),
+    HEAD(U32, limits.sessions_max),
+    HEAD(U32, limits.waits_max),
+    HEAD(U32, limits.lock_waits_max),
+    HEAD(U32, limits.session_locks_max),
+    HEAD(U32, settings.election_ms),
+    HEAD(U32, settings.heartbeat_ms),
+    HEAD(U32, settings.hold_ms),
+    HEAD(U32, settings.log_level),
+    HEAD(U64, totals.grants),
+    HEAD(U64, totals.releases),
+    HEAD(U64, totals.expiries),
+    HEAD(U64, totals.breaks),
+    HEAD(U64, totals.tokens),
+    HEAD(U64, totals.waits_ended),
+    HEAD(U64, totals.deadlocks),
+    HEAD(U64, totals.limits),
+    HEAD(BOOL, users.sealed),
+    HEAD(U32, users.last_uid),
 };
+const struct fli_field snapshot_version = HEAD(U32, version);
 
-static void put_head(struct writer *w, const struct machine *m, const struct head *h)
+static void put_head(struct writer *w, const struct machine *m, const uint64_t records[PART_END])
 {
     const uint8_t format[4] = {(uint8_t)(SNAPSHOT_FORMAT + m->version - 1), 0, 0, 0};
+    uint8_t head[SNAPSHOT_HEAD_SIZE];
+    uint8_t *p = fli_put_fields(head, snapshot_head, SNAPSHOT_HEAD_FIELDS, m);
+    for (unsigned i = PART_NODES; i < PART_END; i++, p += 8) {
+        fli_put_u64(p, records[i]);
+    }
+    p = fli_put_fields(p, &snapshot_version, 1, m);
+    FLI_ASSERT(p == head + sizeof head);
     put(w, SNAPSHOT_MAGIC, SNAPSHOT_MAGIC_SIZE);
     put(w, format, sizeof format);
-    put_u64(w, m->clock_ms);
-    put_u64(w, m->floor_ms);
-    put_u64(w, m->due_ms);
-    put_u8(w, m->mark_due);
-    put_u64(w, h->last_token);
-    put_u64(w, m->serial);
-    put_u64(w, h->cluster_id);
-    put_u32(w, m->limits.locks_max);
-    put_u32(w, m->limits.sessions_max);
-    put_u32(w, m->limits.waits_max);
-    put_u32(w, m->limits.lock_waits_max);
-    put_u32(w, m->limits.session_locks_max);
-    put_u32(w, m->settings.election_ms);
-    put_u32(w, m->settings.heartbeat_ms);
-    put_u32(w, m->settings.hold_ms);
-    put_u32(w, m->settings.log_level);
-    put_u64(w, m->totals.grants);
-    put_u64(w, m->totals.releases);
-    put_u64(w, m->totals.expiries);
-    put_u64(w, m->totals.breaks);
-    put_u64(w, m->totals.tokens);
-    put_u64(w, m->totals.waits_ended);
-    put_u64(w, m->totals.deadlocks);
-    put_u64(w, m->totals.limits);
-    put_u8(w, m->users.sealed);
-    put_u32(w, m->users.last_uid);
-    put_u64(w, h->nodes);
-    put_u64(w, m->users.n);
-    put_u64(w, h->sessions);
-    put_u64(w, h->grants);
-    put_u64(w, h->idle);
-    put_u64(w, h->work);
-    put_u64(w, h->waits);
-    put_u64(w, h->outcomes);
-    put_u32(w, m->version);
+    put(w, head, sizeof head);
 }
 
 static void put_origin(struct writer *w, const struct origin *origin)
@@ -312,16 +314,12 @@ static void put_nodes(struct writer *w, const struct machine *m)
 
 static void put_machine(struct writer *w, const struct machine *m)
 {
-    const struct head head = {.last_token = m->last_token,
-                              .cluster_id = m->cluster_id,
-                              .nodes = m->n_nodes,
-                              .sessions = m->opened.len,
-                              .grants = m->n_grants,
-                              .idle = m->idle.len,
-                              .work = m->n_work,
-                              .waits = m->waits_by_id.len,
-                              .outcomes = m->outcomes.by_key.len};
-    put_head(w, m, &head);
+    const uint64_t records[PART_END] = {
+        [PART_NODES] = m->n_nodes,         [PART_USERS] = m->users.n,
+        [PART_SESSIONS] = m->opened.len,   [PART_HELD] = m->n_grants,
+        [PART_IDLE] = m->idle.len,         [PART_WORK] = m->n_work,
+        [PART_WAITS] = m->waits_by_id.len, [PART_OUTCOMES] = m->outcomes.by_key.len};
+    put_head(w, m, records);
     put_nodes(w, m);
     for (unsigned i = 0; i < m->users.n; i++) {
         put_user(w, m->users.list[i]);
@@ -377,11 +375,14 @@ int machine_snapshot_write(const struct machine *m, machine_sink sink, void *ctx
 int machine_snapshot_write_heir(const struct machine *m, fl_token last_token, machine_sink sink,
                                 void *ctx)
 {
-    const struct head head = {.last_token = last_token};
+    const uint64_t records[PART_END] = {[PART_USERS] = m->users.n};
+    struct machine heir = *m; /* for the head */
     struct writer w;
     FLI_ASSERT(last_token >= m->last_token && last_token <= FL_TOKEN_MAX);
+    heir.last_token = last_token;
+    heir.cluster_id = 0;
     writer_init(&w, sink, ctx);
-    put_head(&w, m, &head);
+    put_head(&w, &heir, records);
     for (unsigned i = 0; i < m->users.n; i++) {
         put_user(&w, m->users.list[i]);
     }

@@ -750,10 +750,6 @@ bool machine_refuse_cycle(struct machine *m, struct session_explicit *s, struct 
  * steps left for that. */
 bool machine_clear_own(struct machine *m, const struct machine_command *c);
 
-/* With which this owner holds the lock as a key; NULL: it does not. */
-struct request *machine_key_request(struct machine *m, const struct lock *lock,
-                                    struct fli_slice owner);
-
 /* keys.c: KEYS and the query KEY; lock_request.c: how often a counted request was taken, else 0. */
 #define HOLD_COUNT_SIZE 4u /* bytes of a count, in the place of the request's value */
 void machine_keys(struct machine *m, const struct machine_command *c, struct machine_result *r);

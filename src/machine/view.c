@@ -17,9 +17,11 @@
  * all little endian. */
 #include "machine/page.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fields.h"
 #include "machine/acl.h"
 #include "machine/batch.h"
 #include "machine/limits.h"
@@ -43,27 +45,37 @@ void machine_page_begin(struct page_writer *w, struct fli_buf *out, uint8_t kind
     w->error = fli_buf_append(out, room, sizeof room);
 }
 
-static uint8_t *put_short(uint8_t *p, struct fli_slice s)
-{
-    FLI_ASSERT(s.len <= UINT8_MAX);
-    *p++ = (uint8_t)s.len;
-    if (s.len > 0) {
-        memcpy(p, s.data, s.len);
+/* The fields behind the type, in their order. */
+#define LOCK(kind, field)                                                                          \
+    {                                                                                              \
+        FLI_##kind, offsetof(struct machine_lock_view, field)                                      \
     }
-    return p + s.len;
-}
-
-static uint8_t *put_u32(uint8_t *p, uint32_t v)
-{
-    fli_put_u32(p, v);
-    return p + 4;
-}
-
-static uint8_t *put_u64(uint8_t *p, uint64_t v)
-{
-    fli_put_u64(p, v);
-    return p + 8;
-}
+static const struct fli_field lock_fields[] = {
+    LOCK(U8, state),     LOCK(BOOL, session_explicit), LOCK(U8, mode),      LOCK(U8, together),
+    LOCK(U32, waiters),  LOCK(U32, holders),           LOCK(U32, permits),  LOCK(U64, token),
+    LOCK(U64, since_ms), LOCK(U64, ttl_left_ms),       LOCK(U32, renewals), LOCK(SHORT, name),
+    LOCK(SHORT, owner),  LOCK(SHORT, label),           LOCK(SHORT, user),   LOCK(SHORT, address),
+    LOCK(LONG, value),
+};
+#define SESSION(kind, field)                                                                       \
+    {                                                                                              \
+        FLI_##kind, offsetof(struct machine_session_view, field)                                   \
+    }
+static const struct fli_field session_fields[] = {
+    SESSION(BOOL, session_explicit),
+    SESSION(U8, together),
+    SESSION(U32, locks),
+    SESSION(U32, waits),
+    SESSION(U64, ttl_ms),
+    SESSION(U64, ttl_left_ms),
+    SESSION(U64, lockdelay_ms),
+    SESSION(SHORT, owner),
+    SESSION(SHORT, label),
+    SESSION(SHORT, lock),
+    SESSION(SHORT, user),
+    SESSION(SHORT, address),
+};
+#define LEN(list) (sizeof(list) / sizeof(list)[0])
 
 static bool add_record(struct page_writer *w, uint8_t *record, const uint8_t *end)
 {
@@ -82,57 +94,23 @@ static bool add_record(struct page_writer *w, uint8_t *record, const uint8_t *en
 bool machine_page_add_lock(struct page_writer *w, const struct machine_lock_view *v)
 {
     uint8_t record[RECORD_SIZE_MAX];
-    uint8_t *p = record + 4;
     char digits[16];
-    struct fli_slice value = v->value;
+    struct machine_lock_view said = *v;
     if (v->count > 0) {
         int n = snprintf(digits, sizeof digits, "%u", (unsigned)v->count);
-        value = (struct fli_slice){(const uint8_t *)digits, (size_t)n};
+        said.value = (struct fli_slice){(const uint8_t *)digits, (size_t)n};
     }
-    FLI_ASSERT(value.len <= FL_VALUE_MAX);
-    *p++ = TYPE_LOCK;
-    *p++ = v->state;
-    *p++ = v->session_explicit;
-    *p++ = v->mode;
-    *p++ = v->together;
-    p = put_u32(p, v->waiters);
-    p = put_u32(p, v->holders);
-    p = put_u32(p, v->permits);
-    p = put_u64(p, v->token);
-    p = put_u64(p, v->since_ms);
-    p = put_u64(p, v->ttl_left_ms);
-    p = put_u32(p, v->renewals);
-    p = put_short(p, v->name);
-    p = put_short(p, v->owner);
-    p = put_short(p, v->label);
-    p = put_short(p, v->user);
-    p = put_short(p, v->address);
-    fli_put_u16(p, (uint16_t)value.len);
-    p += 2;
-    if (value.len > 0) {
-        memcpy(p, value.data, value.len);
-    }
-    return add_record(w, record, p + value.len);
+    FLI_ASSERT(said.value.len <= FL_VALUE_MAX);
+    record[4] = TYPE_LOCK;
+    return add_record(w, record, fli_put_fields(record + 5, lock_fields, LEN(lock_fields), &said));
 }
 
 bool machine_page_add_session(struct page_writer *w, const struct machine_session_view *v)
 {
     uint8_t record[RECORD_SIZE_MAX];
-    uint8_t *p = record + 4;
-    *p++ = TYPE_SESSION;
-    *p++ = v->session_explicit;
-    *p++ = v->together;
-    p = put_u32(p, v->locks);
-    p = put_u32(p, v->waits);
-    p = put_u64(p, v->ttl_ms);
-    p = put_u64(p, v->ttl_left_ms);
-    p = put_u64(p, v->lockdelay_ms);
-    p = put_short(p, v->owner);
-    p = put_short(p, v->label);
-    p = put_short(p, v->lock);
-    p = put_short(p, v->user);
-    p = put_short(p, v->address);
-    return add_record(w, record, p);
+    record[4] = TYPE_SESSION;
+    return add_record(w, record,
+                      fli_put_fields(record + 5, session_fields, LEN(session_fields), v));
 }
 
 /* Returns the length. */
@@ -232,11 +210,6 @@ static int open_record(struct machine_page *page, unsigned type, struct fli_read
     return fli_read_u8(ret) == type && !ret->bad ? 1 : corrupt(page);
 }
 
-static struct fli_slice read_short(struct fli_reader *r)
-{
-    return fli_read_bytes(r, fli_read_u8(r));
-}
-
 static bool origin_ok(struct fli_slice user, struct fli_slice address)
 {
     return user.len <= ACL_NAME_MAX &&
@@ -250,31 +223,15 @@ int machine_page_next_lock(struct machine_page *p, struct machine_lock_view *ret
     if (rc != 1) {
         return rc;
     }
-    struct machine_lock_view v = {.state = fli_read_u8(&r)};
-    unsigned is_explicit = fli_read_u8(&r);
-    v.session_explicit = is_explicit == 1;
-    v.mode = fli_read_u8(&r);
-    v.together = fli_read_u8(&r);
-    v.waiters = fli_read_u32(&r);
-    v.holders = fli_read_u32(&r);
-    v.permits = fli_read_u32(&r);
-    v.token = fli_read_u64(&r);
-    v.since_ms = fli_read_u64(&r);
-    v.ttl_left_ms = fli_read_u64(&r);
-    v.renewals = fli_read_u32(&r);
-    v.name = read_short(&r);
-    v.owner = read_short(&r);
-    v.label = read_short(&r);
-    v.user = read_short(&r);
-    v.address = read_short(&r);
-    v.value = fli_read_bytes(&r, fli_read_u16(&r));
+    struct machine_lock_view v = {.count = 0};
+    fli_read_fields(&r, lock_fields, LEN(lock_fields), &v);
     bool held = v.state == MACHINE_LOCK_HELD;
     if (r.bad || fli_reader_left(&r) != 0 || !origin_ok(v.user, v.address) ||
-        v.state < MACHINE_LOCK_HELD || v.state > MACHINE_LOCK_QUEUED || is_explicit > 1 ||
-        v.name.len == 0 || v.value.len > FL_VALUE_MAX || v.token > FL_TOKEN_MAX ||
-        held != (v.token != 0) || held != (v.owner.len != 0) ||
-        held != (v.mode != MACHINE_LOCK_NONE) || v.mode > MACHINE_LOCK_PERMITS || v.together < 1 ||
-        v.together > MACHINE_NAMES_MAX || held != (v.holders != 0) || v.permits == 0) {
+        v.state < MACHINE_LOCK_HELD || v.state > MACHINE_LOCK_QUEUED || v.name.len == 0 ||
+        v.value.len > FL_VALUE_MAX || v.token > FL_TOKEN_MAX || held != (v.token != 0) ||
+        held != (v.owner.len != 0) || held != (v.mode != MACHINE_LOCK_NONE) ||
+        v.mode > MACHINE_LOCK_PERMITS || v.together < 1 || v.together > MACHINE_NAMES_MAX ||
+        held != (v.holders != 0) || v.permits == 0) {
         return corrupt(p);
     }
     *ret = v;
@@ -296,22 +253,9 @@ int machine_page_next_session(struct machine_page *p, struct machine_session_vie
         return rc;
     }
     struct machine_session_view v = {.session_explicit = false};
-    unsigned is_explicit = fli_read_u8(&r);
-    v.session_explicit = is_explicit == 1;
-    v.together = fli_read_u8(&r);
-    v.locks = fli_read_u32(&r);
-    v.waits = fli_read_u32(&r);
-    v.ttl_ms = fli_read_u64(&r);
-    v.ttl_left_ms = fli_read_u64(&r);
-    v.lockdelay_ms = fli_read_u64(&r);
-    v.owner = read_short(&r);
-    v.label = read_short(&r);
-    v.lock = read_short(&r);
-    v.user = read_short(&r);
-    v.address = read_short(&r);
-    if (!origin_ok(v.user, v.address) || r.bad || fli_reader_left(&r) != 0 || is_explicit > 1 ||
-        v.owner.len == 0 || v.together > MACHINE_NAMES_MAX ||
-        v.session_explicit != (v.lock.len == 0)) {
+    fli_read_fields(&r, session_fields, LEN(session_fields), &v);
+    if (!origin_ok(v.user, v.address) || r.bad || fli_reader_left(&r) != 0 || v.owner.len == 0 ||
+        v.together > MACHINE_NAMES_MAX || v.session_explicit != (v.lock.len == 0)) {
         return corrupt(p);
     }
     *ret = v;
