@@ -21,7 +21,8 @@ struct fli_field {
 
 /* Writes the fields of a list, for which there is room, and returns their end. */
 uint8_t *fli_put_fields(uint8_t *p, const struct fli_field *list, size_t n, const void *record);
-/* Reads them; slices point into the bytes. A boolean that is neither 0 nor 1 marks the reader bad. */
+/* Reads them; slices point into the bytes. A boolean that is neither 0 nor 1 makes the reader
+ * bad. */
 void fli_read_fields(struct fli_reader *r, const struct fli_field *list, size_t n, void *record);
 
 #endif

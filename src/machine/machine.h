@@ -366,8 +366,4 @@ int machine_snapshot_decode(const void *data, size_t len, const uint64_t hash_se
 #define MACHINE_HASH_VERSION 2u
 uint64_t machine_hash(const struct machine *m);
 
-/* Checks every invariant listed at the top of invariants.c; aborts with a message when one is
- * broken. O(n log n); for tests and debugging. */
-void machine_check(struct machine *m);
-
 #endif

@@ -138,22 +138,3 @@ uint64_t machine_order_rank(const struct order *o, const struct order_node *n)
     }
     return rank;
 }
-
-void machine_order_check(const struct order *o)
-{
-    uint64_t len = 0;
-    uint64_t key = 0;
-    const struct order_node *n = machine_order_first(o);
-    for (uint32_t i = 0; i < o->parts_len; i++) {
-        const struct order_part *part = &o->parts[i];
-        FLI_ASSERT(part->first == n && part->len >= 1 && part->len <= o->part_max);
-        FLI_ASSERT(part->key == n->key);
-        for (uint32_t k = 0; k < part->len; k++) {
-            FLI_ASSERT(n != NULL && (len == 0 || n->key > key));
-            key = n->key;
-            len++;
-            n = machine_order_next(o, n);
-        }
-    }
-    FLI_ASSERT(n == NULL && len == o->len);
-}

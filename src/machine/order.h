@@ -46,9 +46,6 @@ struct order_node *machine_order_seek(const struct order *o, uint64_t key);
 /* The rank of an element, 1 for the first. */
 uint64_t machine_order_rank(const struct order *o, const struct order_node *n);
 
-/* Aborts when the parts do not describe the list. */
-void machine_order_check(const struct order *o);
-
 static inline struct order_node *machine_order_of(struct fli_list *link)
 {
     return FLI_CONTAINER_OF(link, struct order_node, link);

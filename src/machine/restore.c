@@ -3,7 +3,7 @@
  * The bytes may be anything: a disk that rotted, a file that was cut, a peer that lies. Nothing is
  * believed before it is checked, each record is checked as a whole before it is linked, and memory
  * grows only with records that are really there. What is returned satisfies every invariant of
- * invariants.c. */
+ * tests/lib/machine_check.c. */
 #include "machine/snapshot.h"
 
 #include <stdlib.h>

@@ -576,7 +576,6 @@ int machine_users_query(struct machine *m, const struct machine_command *q,
 size_t machine_user_encode(const struct user *u, uint8_t out[USER_RECORD_MAX]);
 /* Loads a user from a snapshot, in the order of uids. The first must be the default user. */
 bool machine_users_load(struct machine *m, struct fli_reader *r, bool first);
-void machine_users_check(const struct machine *m);
 
 /* lock.c */
 struct lock *machine_lock_find(struct machine *m, struct fli_slice name, uint64_t *ret_hash);

@@ -697,26 +697,3 @@ bool machine_users_load(struct machine *m, struct fli_reader *r, bool first)
     machine_user_insert(m, own);
     return m->users.bytes <= MACHINE_USERS_BYTES_MAX;
 }
-
-void machine_users_check(const struct machine *m)
-{
-    const struct users *us = &m->users;
-    uint64_t digest = 0;
-    uint64_t bytes = 0;
-    FLI_ASSERT(us->n >= 1 && us->list[0]->uid == 0);
-    FLI_ASSERT(us->open == acl_is_open(&us->list[0]->acl));
-    for (unsigned i = 0; i < us->n; i++) {
-        uint8_t record[USER_RECORD_MAX];
-        size_t len = machine_user_encode(us->list[i], record);
-        digest += machine_digest_user((struct fli_slice){record, len});
-        bytes += len;
-        FLI_ASSERT(i == 0 || us->list[i]->uid > us->list[i - 1]->uid);
-        FLI_ASSERT(us->list[i]->uid <= us->last_uid && us->list[i]->login > 0);
-    }
-    FLI_ASSERT(digest == us->digest && bytes == us->bytes && bytes <= MACHINE_USERS_BYTES_MAX);
-    FLI_ASSERT((us->recheck != NULL) == fli_list_linked(&us->work.link));
-    FLI_ASSERT(us->recheck_id == (us->recheck == NULL ? 0 : wait_id(us->recheck)));
-    FLI_ASSERT(us->recheck == NULL ||
-               request_part(us->recheck->request, 0) == us->recheck->request);
-    FLI_ASSERT(us->recheck == NULL || us->work.link.next == &m->work);
-}

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "../lib/machine_check.h"
 #include "base/bytes.h"
 #include "consensus/backup_file.h"
 

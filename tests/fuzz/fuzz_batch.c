@@ -7,6 +7,7 @@
  * snapshot as well. */
 #include "fuzz.h"
 
+#include "../lib/machine_check.h"
 #include "machine/budget.h"
 #include "machine/machine.h"
 

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 
+#include "../lib/machine_check.h"
 #include "machine/machine.h"
 
 static const uint64_t seed[2] = {1, 2};

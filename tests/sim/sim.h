@@ -55,6 +55,7 @@
 #include "server/dispatch.h"
 #include "marks.h"
 #include "reenter.h"
+#include "../lib/machine_check.h"
 #include "sim_device.h"
 
 #define SIM_NODES_MAX 5u

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "../../lib/give_up.h"
+#include "../../lib/machine_check.h"
 #include "base/turn.h"
 #include "machine/budget.h"
 #include "machine/machine.h"

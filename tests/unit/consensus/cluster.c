@@ -2,6 +2,7 @@
 #include "cluster.h"
 
 #include "../../lib/unit.h"
+#include "../../lib/machine_check.h"
 
 #include <unistd.h>
 

@@ -3,6 +3,7 @@
 #ifndef TEST_MACHINE_FIXTURE_H
 #define TEST_MACHINE_FIXTURE_H
 
+#include "../../lib/machine_check.h"
 #include "../../lib/rng.h"
 #include "machine/machine.h"
 #include "machine/view.h"

@@ -1,4 +1,4 @@
-/* invariants.c: what is true of a machine between any two commands. machine_check() stops the
+/* machine_check.c: what is true of a machine between any two commands. machine_check() stops the
  * process when one is broken; tests call it after every step.
  *
  *  1. A lock is stored exactly when it is held, awaited or delayed, or has work left. A lock held
@@ -23,7 +23,10 @@
  *  9. The digest is the sum of the hashes of all records and timers.
  * 10. n_multi of each queue and the numbers of requests (of each session, of implicit sessions, of
  *     all maps) agree with the records. */
+#include "machine_check.h"
+
 #include "machine/state.h"
+#include "machine/users.h"
 
 /* Counted during the walk, to compare with the machine's own counts. */
 struct tally {
@@ -37,6 +40,25 @@ struct tally {
     uint64_t locks_between; /* neither held nor idle */
     uint64_t digest;
 };
+
+void machine_order_check(const struct order *o)
+{
+    uint64_t len = 0;
+    uint64_t key = 0;
+    const struct order_node *n = machine_order_first(o);
+    for (uint32_t i = 0; i < o->parts_len; i++) {
+        const struct order_part *part = &o->parts[i];
+        FLI_ASSERT(part->first == n && part->len >= 1 && part->len <= o->part_max);
+        FLI_ASSERT(part->key == n->key);
+        for (uint32_t k = 0; k < part->len; k++) {
+            FLI_ASSERT(n != NULL && (len == 0 || n->key > key));
+            key = n->key;
+            len++;
+            n = machine_order_next(o, n);
+        }
+    }
+    FLI_ASSERT(n == NULL && len == o->len);
+}
 
 static void check_timer(const struct machine *m, struct tally *t, const struct timer *timer)
 {
@@ -350,6 +372,29 @@ static void check_outcomes(const struct machine *m, struct tally *tally)
     FLI_ASSERT(t->by_share.len == t->shares.by_most.len);
 }
 
+static void check_users(const struct machine *m)
+{
+    const struct users *us = &m->users;
+    uint64_t digest = 0;
+    uint64_t bytes = 0;
+    FLI_ASSERT(us->n >= 1 && us->list[0]->uid == 0);
+    FLI_ASSERT(us->open == acl_is_open(&us->list[0]->acl));
+    for (unsigned i = 0; i < us->n; i++) {
+        uint8_t record[USER_RECORD_MAX];
+        size_t len = machine_user_encode(us->list[i], record);
+        digest += machine_digest_user((struct fli_slice){record, len});
+        bytes += len;
+        FLI_ASSERT(i == 0 || us->list[i]->uid > us->list[i - 1]->uid);
+        FLI_ASSERT(us->list[i]->uid <= us->last_uid && us->list[i]->login > 0);
+    }
+    FLI_ASSERT(digest == us->digest && bytes == us->bytes && bytes <= MACHINE_USERS_BYTES_MAX);
+    FLI_ASSERT((us->recheck != NULL) == fli_list_linked(&us->work.link));
+    FLI_ASSERT(us->recheck_id == (us->recheck == NULL ? 0 : wait_id(us->recheck)));
+    FLI_ASSERT(us->recheck == NULL ||
+               request_part(us->recheck->request, 0) == us->recheck->request);
+    FLI_ASSERT(us->recheck == NULL || us->work.link.next == &m->work);
+}
+
 void machine_check(struct machine *m)
 {
     struct tally t = {.implicit = 0};
@@ -358,7 +403,7 @@ void machine_check(struct machine *m)
     check_held(m, &t);
     check_idle(m, &t);
     check_work(m, &t);
-    machine_users_check(m);
+    check_users(m);
     machine_order_check(&m->opened);
     uint64_t sessions = 0;
     for (struct order_node *n = machine_order_first(&m->opened); n != NULL;
