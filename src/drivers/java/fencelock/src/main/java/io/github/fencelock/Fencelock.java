@@ -91,8 +91,8 @@ public final class Fencelock implements AutoCloseable {
      * Takes the lock.
      *
      * @param name 1 to 255 bytes
-     * @param ttl how long the lock outlives a process that dies
-     * @param wait how long to wait while others hold it; null: for ever
+     * @param ttl how long the lock outlives a process that dies; 50 ms to a day
+     * @param wait how long to wait while others hold it, zero or more; null: for ever
      * @return the lease, which is renewed until it is closed
      * @throws NotAcquiredException when others held it for the whole wait
      * @throws UnavailableException when no node served for ten seconds beyond the wait
@@ -140,7 +140,7 @@ public final class Fencelock implements AutoCloseable {
                 return lease; // null: the session was lost meanwhile, and its grants with it
             }
             if (left.getAsLong() == 0) {
-                throw new NotAcquiredException(null);
+                throw new NotAcquiredException(w.names());
             }
             s.vacate(w.names());
             return null;
@@ -214,7 +214,7 @@ public final class Fencelock implements AutoCloseable {
                     return s;
                 }
                 if (clock.now() >= end) {
-                    throw new NotAcquiredException(null);
+                    throw new NotAcquiredException(w.names());
                 }
                 freed.await(Math.min(end - clock.now(), 1000), TimeUnit.MILLISECONDS);
             }

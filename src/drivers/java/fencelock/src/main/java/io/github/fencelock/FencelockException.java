@@ -11,4 +11,8 @@ public class FencelockException extends RuntimeException {
     protected FencelockException(String message, Throwable cause) {
         super(message, cause);
     }
+
+    static String because(Throwable cause) {
+        return cause == null || cause.getMessage() == null ? "" : ": " + cause.getMessage();
+    }
 }

@@ -72,7 +72,7 @@ public final class Lease implements AutoCloseable {
         if (why == null) {
             return null;
         }
-        return why == End.LOST ? new LostException(null) : new ReleasedException(null);
+        return why == End.LOST ? new LostException(this) : new ReleasedException(this);
     }
 
     /** @return whether the lease may be believed in now */
@@ -183,7 +183,7 @@ public final class Lease implements AutoCloseable {
             throw had;
         }
         if (!released) {
-            throw new LostException(null);
+            throw new LostException(this);
         }
     }
 

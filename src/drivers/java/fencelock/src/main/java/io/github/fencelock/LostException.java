@@ -4,7 +4,7 @@ package io.github.fencelock;
 public final class LostException extends FencelockException {
     private static final long serialVersionUID = 1;
 
-    LostException(Throwable cause) {
-        super("the lock is lost; another client may hold it from now on", cause);
+    LostException(Lease lease) {
+        super("the lock " + lease.name() + " with token " + lease.token() + " is lost; another client may hold it from now on", null);
     }
 }

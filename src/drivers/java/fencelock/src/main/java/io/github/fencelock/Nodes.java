@@ -183,7 +183,7 @@ final class Nodes {
                 } catch (RefusedException e) {
                     c.completeExceptionally(e);
                 } catch (IOException | RuntimeException | OutOfMemoryError e) {
-                    c.completeExceptionally(new Connection.NotSent(e));
+                    c.completeExceptionally(new Connection.NotSent(new IOException(address + ": " + e, e)));
                 }
             });
             return c;

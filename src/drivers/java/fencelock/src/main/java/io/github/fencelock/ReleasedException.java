@@ -4,7 +4,7 @@ package io.github.fencelock;
 public final class ReleasedException extends FencelockException {
     private static final long serialVersionUID = 1;
 
-    ReleasedException(Throwable cause) {
-        super("the lock was released", cause);
+    ReleasedException(Lease lease) {
+        super("the lock " + lease.name() + " with token " + lease.token() + " was released", null);
     }
 }

@@ -242,7 +242,7 @@ final class Session {
                 threads.execute(this::findBroken);
             }
         } catch (FencelockException | InterruptedException e) {
-            LOG.log(System.Logger.Level.WARNING, "fencelock: a renewal failed: {0}", because(e));
+            LOG.log(System.Logger.Level.WARNING, "fencelock: a renewal failed: {0}", e.getMessage());
         } finally {
             lock.lock();
             try {
@@ -252,10 +252,6 @@ final class Session {
                 lock.unlock();
             }
         }
-    }
-
-    private static String because(Throwable e) {
-        return e.getCause() == null ? String.valueOf(e.getMessage()) : e.getMessage() + " (" + e.getCause().getMessage() + ")";
     }
 
     /** Asks about each lease, and ends those that the service does not know. */

@@ -13,7 +13,12 @@ record Target(boolean tls, List<Address> addresses, String user, String password
     private static final Pattern ADDRESS = Pattern.compile("(?:\\[([0-9a-fA-F:.%]+)\\]|([^\\[\\]:]+)):([0-9]{1,5})");
     private static final Pattern PERCENT = Pattern.compile("(?:[^%+]|%[0-9a-fA-F]{2}|\\+)+");
 
-    record Address(String host, int port) { }
+    record Address(String host, int port) {
+        @Override
+        public String toString() {
+            return (host.contains(":") ? "[" + host + "]" : host) + ":" + port;
+        }
+    }
 
     /** Its errors never quote the whole URL, since a password may stand in it. */
     static Target parse(String url) {

@@ -5,6 +5,6 @@ public final class UnavailableException extends FencelockException {
     private static final long serialVersionUID = 1;
 
     UnavailableException(Throwable cause) {
-        super("no node serves", cause);
+        super("no node serves" + because(cause), cause);
     }
 }

@@ -5,6 +5,6 @@ public final class UncertainException extends FencelockException {
     private static final long serialVersionUID = 1;
 
     UncertainException(Throwable cause) {
-        super("the outcome is unknown", cause);
+        super("the outcome is unknown" + because(cause), cause);
     }
 }

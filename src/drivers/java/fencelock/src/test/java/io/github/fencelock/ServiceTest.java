@@ -306,4 +306,27 @@ class ServiceTest {
             nodes.close();
         }
     }
+
+    /** Which lock, and which node: the text of an error is all that a log has. */
+    @Test
+    void errorsSayWhich() throws Exception {
+        Lease lease = locks.acquire("which", LONG);
+        NotAcquiredException held = assertThrows(NotAcquiredException.class, () -> locks.acquire("free", LONG.also("which")));
+        assertEquals("another client holds the lock free or which", held.getMessage());
+        lease.release();
+        ReleasedException released = assertThrows(ReleasedException.class, lease::check);
+        assertEquals("the lock which with token " + lease.token() + " was released", released.getMessage());
+        Fencelock own = Fencelock.connect(server.url());
+        Lease lost = own.acquire("which", LONG);
+        own.close();
+        String text = assertThrows(LostException.class, lost::check).getMessage();
+        assertTrue(text.startsWith("the lock which with token " + lost.token() + " is lost"), text);
+        FencelockServer gone = FencelockServer.start();
+        gone.close();
+        String address = gone.address();
+        Nodes nodes = new Nodes(Target.parse("fencelock://" + address), null, "test", new Threads(), BootClock.SYSTEM);
+        Nodes.Request ping = Nodes.Request.now(1000, List.of(List.of("PING")));
+        String refused = address + ": java.net.ConnectException: Connection refused";
+        until(() -> assertThrows(UnavailableException.class, () -> nodes.ask(ping, BootClock.SYSTEM.now() + 1000)).getMessage().contains(refused));
+    }
 }

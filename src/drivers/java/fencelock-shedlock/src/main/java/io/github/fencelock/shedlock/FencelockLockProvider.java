@@ -66,14 +66,20 @@ public final class FencelockLockProvider implements ExtensibleLockProvider {
      * @return empty in a thread that runs no job of ShedLock
      */
     public static Optional<Lease> currentLease() {
-        return Optional.ofNullable(CURRENT.get().peekLast()).map(held -> held.lease);
+        return Optional.ofNullable(current().peekLast()).map(held -> held.lease);
+    }
+
+    /** The locks that this thread took and nobody has unlocked: another thread may do that. */
+    private static Deque<Held> current() {
+        CURRENT.get().removeIf(held -> held.unlocked);
+        return CURRENT.get();
     }
 
     @Override
     public Optional<SimpleLock> lock(LockConfiguration configuration) {
         try {
             Held held = new Held(locks.acquire(prefix + configuration.getName(), options));
-            CURRENT.get().addLast(held);
+            current().addLast(held);
             return Optional.of(new Locked(configuration, held));
         } catch (NotAcquiredException e) {
             return Optional.empty();
@@ -87,6 +93,7 @@ public final class FencelockLockProvider implements ExtensibleLockProvider {
     private final class Held {
         private final Lease lease;
         private Future<?> end;
+        private volatile boolean unlocked;
 
         Held(Lease lease) {
             this.lease = lease;
@@ -123,7 +130,7 @@ public final class FencelockLockProvider implements ExtensibleLockProvider {
 
         @Override
         protected void doUnlock() {
-            CURRENT.get().remove(held);
+            held.unlocked = true;
             if (ClockProvider.now().isBefore(lockConfiguration.getLockAtLeastUntil())) {
                 held.until(lockConfiguration.getLockAtLeastUntil());
             } else {
@@ -135,7 +142,7 @@ public final class FencelockLockProvider implements ExtensibleLockProvider {
         protected Optional<SimpleLock> doExtend(LockConfiguration configuration) {
             boolean over = !ClockProvider.now().isBefore(lockConfiguration.getLockAtMostUntil());
             if (over || !held.until(configuration.getLockAtMostUntil())) {
-                CURRENT.get().remove(held);
+                held.unlocked = true;
                 held.end();
                 return Optional.empty();
             }

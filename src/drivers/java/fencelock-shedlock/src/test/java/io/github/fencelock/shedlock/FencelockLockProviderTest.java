@@ -112,4 +112,16 @@ class FencelockLockProviderTest {
         assertEquals(tokens.stream().sorted().toList(), tokens);
         assertEquals(Optional.empty(), FencelockLockProvider.currentLease());
     }
+
+    /** As reactive programs do. */
+    @Test
+    void anotherThreadMayUnlock() throws Exception {
+        SimpleLock lock = provider.lock(forLong("elsewhere")).orElseThrow();
+        assertEquals("shedlock/elsewhere", FencelockLockProvider.currentLease().orElseThrow().name());
+        Thread other = new Thread(lock::unlock);
+        other.start();
+        other.join();
+        assertTrue(isFree("elsewhere"));
+        assertEquals(Optional.empty(), FencelockLockProvider.currentLease());
+    }
 }

@@ -30,7 +30,7 @@ public @interface Fenced {
     /**
      * How long the lock outlives a process that dies.
      *
-     * @return such as 10s, 500ms, PT1M; empty: that of {@code fencelock.ttl}
+     * @return such as 10s, 500ms, PT1M: 50 ms to a day; empty: that of {@code fencelock.ttl}
      */
     String ttl() default "";
 

@@ -7,13 +7,14 @@ import org.springframework.aop.support.DefaultPointcutAdvisor;
 import org.springframework.aop.support.annotation.AnnotationMatchingPointcut;
 import org.springframework.beans.factory.ObjectProvider;
 import org.springframework.beans.factory.config.BeanDefinition;
+import org.springframework.beans.factory.config.BeanPostProcessor;
 import org.springframework.boot.autoconfigure.AutoConfiguration;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnMissingBean;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnProperty;
 import org.springframework.boot.context.properties.EnableConfigurationProperties;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Role;
-import org.springframework.transaction.TransactionExecutionListener;
+import org.springframework.transaction.ConfigurableTransactionManager;
 
 /**
  * A {@link Fencelock} of {@code fencelock.url}, {@link Fenced} methods, and transactions that carry the token. Without a URL and without a
@@ -57,13 +58,24 @@ public class FencelockAutoConfiguration {
     }
 
     /**
-     * Gives the token to each transaction that begins under a lock.
+     * Gives the token to each transaction that begins under a lock, also with a transaction manager of your own: Spring Boot itself gives
+     * listeners only to the managers that it makes.
      *
      * @param database that has the guard
-     * @return for Spring Boot, which adds it to the transaction managers
+     * @return for Spring
      */
     @Bean
-    public TransactionExecutionListener fencelockTransactions(ObjectProvider<DataSource> database) {
-        return new FencedTransactions(database);
+    @Role(BeanDefinition.ROLE_INFRASTRUCTURE)
+    public static BeanPostProcessor fencelockTransactions(ObjectProvider<DataSource> database) {
+        FencedTransactions listener = new FencedTransactions(database);
+        return new BeanPostProcessor() {
+            @Override
+            public Object postProcessBeforeInitialization(Object bean, String name) {
+                if (bean instanceof ConfigurableTransactionManager manager) {
+                    manager.addListener(listener);
+                }
+                return bean;
+            }
+        };
     }
 }

@@ -8,7 +8,7 @@ import org.springframework.boot.context.properties.bind.DefaultValue;
  * The properties {@code fencelock.*}.
  *
  * @param url of the nodes: {@code fencelock://HOST:PORT,HOST:PORT}
- * @param ttl how long a lock outlives a process that dies; 10 s by default
+ * @param ttl how long a lock outlives a process that dies: 50 ms to a day, and 10 s by default
  */
 @ConfigurationProperties("fencelock")
 public record FencelockProperties(String url, @DefaultValue("10s") Duration ttl) { }

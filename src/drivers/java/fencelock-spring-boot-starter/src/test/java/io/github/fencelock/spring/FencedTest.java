@@ -34,6 +34,8 @@ import org.springframework.boot.WebApplicationType;
 import org.springframework.boot.autoconfigure.ImportAutoConfiguration;
 import org.springframework.boot.autoconfigure.SpringBootApplication;
 import org.springframework.boot.autoconfigure.aop.AopAutoConfiguration;
+import org.springframework.boot.autoconfigure.jdbc.DataSourceAutoConfiguration;
+import org.springframework.boot.autoconfigure.jdbc.JdbcTemplateAutoConfiguration;
 import org.springframework.boot.builder.SpringApplicationBuilder;
 import org.springframework.context.ConfigurableApplicationContext;
 import org.springframework.context.annotation.Bean;
@@ -41,9 +43,11 @@ import org.springframework.dao.DataAccessException;
 import org.springframework.dao.NonTransientDataAccessException;
 import org.springframework.dao.TransientDataAccessException;
 import org.springframework.jdbc.core.JdbcTemplate;
+import org.springframework.jdbc.datasource.DataSourceTransactionManager;
 import org.springframework.retry.annotation.EnableRetry;
 import org.springframework.retry.annotation.Retryable;
 import org.springframework.transaction.PlatformTransactionManager;
+import org.springframework.transaction.annotation.EnableTransactionManagement;
 import org.springframework.transaction.annotation.Transactional;
 import org.springframework.transaction.support.TransactionTemplate;
 
@@ -361,5 +365,45 @@ class FencedTest {
             IllegalStateException e = assertThrows(IllegalStateException.class, bare.getBean(Bare.Jobs.class)::run);
             assertTrue(e.getMessage().contains("fencelock.url"), e.getMessage());
         }
+    }
+
+    @ImportAutoConfiguration({AopAutoConfiguration.class, DataSourceAutoConfiguration.class, JdbcTemplateAutoConfiguration.class,
+        FencelockAutoConfiguration.class})
+    @EnableTransactionManagement
+    static class WithAManagerOfItsOwn {
+        static class Payments {
+            private final JdbcTemplate sql;
+
+            Payments(JdbcTemplate sql) {
+                this.sql = sql;
+            }
+
+            @Fenced(lock = "'account/' + #p0")
+            @Transactional
+            public void pay(long id) {
+                sql.update("UPDATE spring_account SET balance = balance + 1 WHERE lock = 'account/' || ?", id);
+            }
+        }
+
+        @Bean
+        Payments payments(JdbcTemplate sql) {
+            return new Payments(sql);
+        }
+
+        @Bean
+        PlatformTransactionManager transactions(DataSource database) {
+            return new DataSourceTransactionManager(database);
+        }
+    }
+
+    /** Spring Boot gives its listeners only to the managers that it makes. */
+    @Test
+    void aTransactionManagerOfTheProgram() {
+        int before = balance();
+        try (var own = new SpringApplicationBuilder(WithAManagerOfItsOwn.class).web(WebApplicationType.NONE).run("--spring.main.banner-mode=off",
+            "--logging.level.root=warn", "--fencelock.url=" + server.url(), "--spring.datasource.url=" + System.getenv("FENCELOCK_TEST_POSTGRES"))) {
+            own.getBean(WithAManagerOfItsOwn.Payments.class).pay(ID);
+        }
+        assertEquals(before + 1, balance());
     }
 }

@@ -65,9 +65,17 @@ public final class FencelockServer implements AutoCloseable {
             close();
             throw new IOException("the node ended before it was ready; its log stands above");
         }
-        Thread drain = new Thread(() -> out.lines().forEach(line -> { }), "fencelockd-output"); // it must never wait for a reader
+        Thread drain = new Thread(() -> drain(out), "fencelockd-output"); // it must never wait for a reader
         drain.setDaemon(true);
         drain.start();
+    }
+
+    private static void drain(BufferedReader out) {
+        try {
+            out.lines().forEach(line -> { });
+        } catch (UncheckedIOException e) {
+            // the node has ended
+        }
     }
 
     private static String freeAddress() throws IOException {
