@@ -69,6 +69,20 @@ class RustProbe:
         self.program('fences', scratch)
         return [scratch]
 
+    def frameworks(self, scratch, database):
+        """sqlx, with the program of the page."""
+        folder = os.path.join(self.copy, 'sqlx')
+        shutil.copytree(os.path.join(HERE, 'rust-sqlx'), folder, dirs_exist_ok=True)
+        with open(os.path.join(self.driver, 'README.md'), encoding='utf-8') as f:
+            program = re.search(r'^```rust,ignore\n(.*?)^```', f.read(), re.M | re.S)[1]
+        with open(os.path.join(folder, 'page.rs'), 'w', encoding='utf-8') as f:
+            f.write(program)
+        with self.alone():
+            if subprocess.run(['cargo', 'fetch'], cwd=folder).returncode != 0:
+                return None
+            subprocess.run(['cargo', 'build', '--offline'], cwd=folder, check=True)
+        return [os.path.join(self.target, 'debug', 'sqlx-probe')], folder, {'POSTGRES_URL': database}
+
     USER = """#[tokio::main]
 async fn main() -> Result<(), fencelock::Error> {
     let locks = fencelock::connect(&std::env::args().nth(1).unwrap())?;
