@@ -308,12 +308,24 @@ static void answered_no(struct fli_call_state *f, uint64_t now_ms)
     finish(f, f->unknown && f->config.no_is_uncertain ? FL_EUNCERTAIN : FL_ENOTHELD);
 }
 
+/* The cluster has decided about this very attempt, so that no earlier one has an effect any more;
+ * or a right is missing, which no other attempt brings. Other refusals may come from a node by
+ * itself, for instance when it takes no more connections. */
+static bool is_final(int code)
+{
+    return code == FL_ENOSESSION || code == FL_EDEADLOCK || code == FL_EMISMATCH ||
+           code == FL_EDENIED;
+}
+
 /* A refusal is about the attempt that was refused, not about an earlier one whose outcome is
  * unknown. And the refusal of a confirmation does not take the grant back. */
 static void refused(struct fli_call_state *f, uint64_t now_ms, int code)
 {
     if (f->order.request == FLI_REQUEST_CONFIRM) {
         time_over(f, now_ms);
+    } else if (f->config.insists && !is_final(code)) {
+        f->troubles |= TROUBLE_BUSY;
+        pause_then_next(f, now_ms);
     } else if (f->unknown && f->config.repeat != FLI_REPEAT_READ) {
         finish(f, FL_EUNCERTAIN);
     } else {

@@ -109,6 +109,7 @@ struct fli_call_config {
     uint64_t ttl_ms;      /* of the lease that begins with a yes; 0: none does */
     bool confirm;         /* a yes that came late is renewed at once (ACQUIRE) */
     bool once;            /* one attempt, at `start` and no other node */
+    bool insists;         /* a refusal that may be of the node alone ends nothing: asked again */
     uint64_t seed;        /* of the jitter */
 };
 

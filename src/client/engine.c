@@ -536,6 +536,7 @@ static void init_state(struct fli_call *c, const struct fli_call_times *times)
         .ttl_ms = ttl_ms,
         .confirm = c->request.command == FLI_CALL_ACQUIRE && ttl_ms != 0,
         .once = times->once,
+        .insists = times->insists,
         .seed = seed,
     };
     fli_call_state_init(&c->call_state, &config);

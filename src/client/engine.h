@@ -46,6 +46,7 @@ struct fli_call_times {
     uint64_t attempt_ms;  /* 0: the engine's */
     bool once;            /* at the node with this number and no other, and not repeated */
     uint32_t node;
+    bool insists; /* asked again when a node refuses it: something has to be given back */
     const struct fli_engine_watcher *watcher; /* stays as long as the call; NULL: none */
 };
 

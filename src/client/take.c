@@ -114,7 +114,7 @@ static void give_back(struct fl_call *call)
     const struct fl_lock *lock = call->lock;
     const struct fli_call_request request = {
         .command = FLI_CALL_RELEASE, .name = lock->request.name, .token = lock->token};
-    const struct fli_call_times times = {.deadline_ms = held_until(call)};
+    const struct fli_call_times times = {.deadline_ms = held_until(call), .insists = true};
     call->engine_call = NULL;
     if (times.deadline_ms == 0 || fli_engine_start(&call->client->engine, &request, &times,
                                                    given_back, call, &call->engine_call) != 0) {
@@ -153,7 +153,8 @@ void fli_call_settle(struct fl_call *call)
     if (call->settle_until_ms == 0) {
         call->settle_until_ms = call->times.deadline_ms + call->lock->ttl_ms;
     }
-    const struct fli_call_times times = {.deadline_ms = held_until(call), .wait_ms = 1};
+    const struct fli_call_times times = {
+        .deadline_ms = held_until(call), .wait_ms = 1, .insists = true};
     if (!request.under_session && request.ttl_ms > SETTLE_TTL_MS) {
         request.ttl_ms = SETTLE_TTL_MS;
     }
@@ -185,7 +186,9 @@ static void release_ended(void *arg, struct fli_ended *how)
 {
     struct fl_call *call = arg;
     struct fl_lock *lock = call->lock;
-    struct fl_call *more = is_passing(how->status) && lock->is_private ? go_on_apart(call) : NULL;
+    /* also when it was refused: the lock is held */
+    bool is_done = how->status == 0 || how->status == FL_ENOTHELD || how->status == FL_ENOSESSION;
+    struct fl_call *more = !is_done && lock->is_private ? go_on_apart(call) : NULL;
     if (more != NULL) {
         more->settle_until_ms = lock->lease.config.lease_until_ms;
         give_back(more);

@@ -116,6 +116,24 @@ TEST(test_refusal_after_an_unknown_try_is_uncertain)
     expect_end(&f, FL_EUNCERTAIN);
 }
 
+TEST(test_a_refusal_by_a_node_alone_does_not_end_a_call_that_insists)
+{
+    struct fli_call_state f;
+    struct fli_call_config c = base_config();
+    c.insists = true;
+    fli_call_state_init(&f, &c);
+    reach_answer(&f, START_MS);
+    fli_call_state_feed(&f, START_MS, FLI_EVENT_REFUSED, FL_ELIMIT);
+    assert_int_equal(f.order.want, FLI_WANT_SLEEP);
+    uint64_t now_ms = wake(&f, START_MS);
+    fli_call_state_feed(&f, now_ms, FLI_EVENT_REFUSED, FL_EINVAL); /* the connection is refused */
+    assert_int_equal(f.order.want, FLI_WANT_SLEEP);
+    now_ms = wake(&f, now_ms);
+    reach_answer(&f, now_ms);
+    fli_call_state_feed(&f, now_ms, FLI_EVENT_REFUSED, FL_ENOSESSION);
+    expect_end(&f, FL_ENOSESSION);
+}
+
 /* ---- which node, when ------------------------------------------------------------------------ */
 
 TEST(test_walks_the_nodes_in_a_circle_and_pauses_after_a_round)

@@ -131,7 +131,7 @@ class Face:
         began, error = boot_ms(), None
         try:
             leases[who].release()
-        except fencelock.Error as e:
+        except (fencelock.Error, ValueError) as e:
             error = e
         say(who, 'released', error=word_of(error), took=boot_ms() - began)
 
@@ -243,7 +243,7 @@ class Loop(Face):
         began, error = boot_ms(), None
         try:
             await leases[who].release()
-        except fencelock.Error as e:
+        except (fencelock.Error, ValueError) as e:
             error = e
         say(who, 'released', error=word_of(error), took=boot_ms() - began)
 
