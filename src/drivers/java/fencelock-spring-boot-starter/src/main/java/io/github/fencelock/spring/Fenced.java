@@ -13,7 +13,8 @@ import java.lang.annotation.Target;
  * {@link io.github.fencelock.StaleException}.
  *
  * <p>The database is the {@code DataSource} of the application, the primary one of several: a PostgreSQL with fencelock's guard. As with all
- * annotations of Spring, a method that is called by its own object has no lock.
+ * annotations of Spring, a method that is called by its own object has no lock. A method finds its lease in {@link Leases#current()}. It may call
+ * others with other locks: a transaction carries the tokens of all methods that it begins in.
  */
 @Target(ElementType.METHOD)
 @Retention(RetentionPolicy.RUNTIME)

@@ -7,8 +7,6 @@ import io.github.fencelock.Options;
 import io.github.fencelock.jdbc.Fence;
 import java.lang.reflect.Method;
 import java.sql.SQLException;
-import java.util.ArrayDeque;
-import java.util.Deque;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import javax.sql.DataSource;
@@ -30,8 +28,6 @@ final class FencedInterceptor implements MethodInterceptor {
     /** Outside of transactions, which are last; inside of retries, so that each takes the lock again. */
     static final int ORDER = Ordered.LOWEST_PRECEDENCE - 1;
 
-    private static final ThreadLocal<Deque<Lease>> LEASES = ThreadLocal.withInitial(ArrayDeque::new);
-
     private final Map<Method, LockName> names = new ConcurrentHashMap<>();
     private final ObjectProvider<Fencelock> locks;
     private final ObjectProvider<FencelockProperties> properties;
@@ -41,11 +37,6 @@ final class FencedInterceptor implements MethodInterceptor {
         this.locks = locks;
         this.properties = properties;
         this.database = database;
-    }
-
-    /** The lease of the innermost Fenced method of this thread; null when there is none. */
-    static Lease current() {
-        return LEASES.get().peekLast();
     }
 
     @Override
@@ -90,7 +81,7 @@ final class FencedInterceptor implements MethodInterceptor {
     }
 
     private Object run(MethodInvocation call, Lease lease) throws Throwable {
-        LEASES.get().addLast(lease);
+        Leases.begin(lease);
         try {
             DataSource db = database.getIfUnique();
             if (db != null) {
@@ -100,7 +91,7 @@ final class FencedInterceptor implements MethodInterceptor {
         } catch (Exception e) {
             throw Fence.translate(e);
         } finally {
-            LEASES.get().removeLast();
+            Leases.end();
         }
     }
 

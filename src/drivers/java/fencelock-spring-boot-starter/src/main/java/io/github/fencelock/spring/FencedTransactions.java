@@ -3,6 +3,7 @@ package io.github.fencelock.spring;
 import io.github.fencelock.Lease;
 import io.github.fencelock.jdbc.Fence;
 import java.sql.SQLException;
+import java.util.List;
 import javax.sql.DataSource;
 import org.springframework.beans.factory.ObjectProvider;
 import org.springframework.jdbc.datasource.ConnectionHolder;
@@ -24,13 +25,13 @@ final class FencedTransactions implements TransactionExecutionListener {
 
     @Override
     public void afterBegin(TransactionExecution transaction, Throwable failure) {
-        Lease lease = FencedInterceptor.current();
+        List<Lease> leases = Leases.all(); // of nested methods, too: a transaction may write rows of each lock
         DataSource db = database.getIfUnique();
         Object bound = db == null ? null : TransactionSynchronizationManager.getResource(db);
-        if (failure != null || lease == null || !(bound instanceof ConnectionHolder holder)) {
+        if (failure != null || leases.isEmpty() || !(bound instanceof ConnectionHolder holder)) {
             return;
         }
-        RuntimeException noToken = use(holder, lease);
+        RuntimeException noToken = use(holder, leases);
         if (!TransactionSynchronizationManager.isSynchronizationActive()) {
             if (noToken != null) {
                 transaction.setRollbackOnly();
@@ -43,15 +44,17 @@ final class FencedTransactions implements TransactionExecutionListener {
                 if (noToken != null) {
                     throw noToken;
                 }
-                lease.check(); // the commit of a lost lease is not sent
+                leases.forEach(Lease::check); // the commit of a lost lease is not sent
             }
         });
     }
 
     /** Null when the transaction has the token. */
-    private static RuntimeException use(ConnectionHolder holder, Lease lease) {
+    private static RuntimeException use(ConnectionHolder holder, List<Lease> leases) {
         try {
-            Fence.use(holder.getConnection(), lease);
+            for (Lease lease : leases) {
+                Fence.use(holder.getConnection(), lease);
+            }
             return null;
         } catch (SQLException e) {
             return FencedInterceptor.translated("give a token to a transaction", e);

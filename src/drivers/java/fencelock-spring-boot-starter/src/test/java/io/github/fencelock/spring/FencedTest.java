@@ -2,7 +2,6 @@ package io.github.fencelock.spring;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
-import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
@@ -25,6 +24,7 @@ import java.net.Socket;
 import java.nio.charset.StandardCharsets;
 import java.sql.SQLException;
 import java.time.Duration;
+import java.util.Optional;
 import javax.sql.DataSource;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
@@ -129,6 +129,11 @@ class FencedTest {
             transactions.executeWithoutResult(t -> work.run());
         }
 
+        @Fenced(lock = "'outer/' + #p0")
+        public void outer(long id, Meanwhile work) throws Exception {
+            work.run();
+        }
+
         @Fenced(lock = "account/42")
         public void withoutQuotes() { }
 
@@ -168,7 +173,7 @@ class FencedTest {
 
         @Bean
         Nightly nightly() {
-            return () -> assertEquals("nightly #1", FencedInterceptor.current().name());
+            return () -> assertEquals("nightly #1", Leases.current().orElseThrow().name());
         }
     }
 
@@ -183,7 +188,7 @@ class FencedTest {
         sql = spring.getBean(JdbcTemplate.class);
         sql.execute("DROP TABLE IF EXISTS spring_account");
         sql.execute("CREATE TABLE spring_account (lock text PRIMARY KEY, balance int)");
-        sql.execute("INSERT INTO spring_account VALUES ('account/" + ID + "', 0)");
+        sql.execute("INSERT INTO spring_account VALUES ('account/" + ID + "', 0), ('outer/" + ID + "', 0)");
         sql.execute("SELECT fence.protect('spring_account', 'lock')");
     }
 
@@ -201,7 +206,7 @@ class FencedTest {
     }
 
     private static int balance() {
-        return sql.queryForObject("SELECT balance FROM spring_account", Integer.class);
+        return sql.queryForObject("SELECT balance FROM spring_account WHERE lock = 'account/' || ?", Integer.class, ID);
     }
 
     /** An operator breaks the lock, and a newer holder claims and writes. */
@@ -226,10 +231,10 @@ class FencedTest {
     @Test
     void transactionsCarryTheToken() throws Exception {
         int before = balance();
-        accounts.add(ID, () -> assertEquals("account/" + ID, FencedInterceptor.current().name()));
+        accounts.add(ID, () -> assertEquals("account/" + ID, Leases.current().orElseThrow().name()));
         accounts.addWithHibernate(ID, () -> { });
         assertEquals(before + 2, balance());
-        assertNull(FencedInterceptor.current());
+        assertTrue(Leases.current().isEmpty());
         assertTrue(spring.getBean(Fencelock.class).holder("account/" + ID).isEmpty());
     }
 
@@ -275,7 +280,7 @@ class FencedTest {
     @Test
     void theCommitOfALostLeaseIsNotSent() {
         int before = balance();
-        assertThrows(LostException.class, () -> accounts.add(ID, () -> lose(FencedInterceptor.current())));
+        assertThrows(LostException.class, () -> accounts.add(ID, () -> lose(Leases.current().orElseThrow())));
         assertEquals(before, balance());
     }
 
@@ -293,7 +298,7 @@ class FencedTest {
     @Test
     void theAnnotationMayBeOnTheInterface() {
         spring.getBean(Nightly.class).run();
-        assertNull(FencedInterceptor.current());
+        assertTrue(Leases.current().isEmpty());
     }
 
     /** The second transaction gets no token: whatever happens in it, the caller hears of STALE. */
@@ -405,5 +410,17 @@ class FencedTest {
             own.getBean(WithAManagerOfItsOwn.Payments.class).pay(ID);
         }
         assertEquals(before + 1, balance());
+    }
+
+    /** A transaction that begins inside of two methods carries the tokens of both. */
+    @Test
+    void nestedMethods() throws Exception {
+        int before = balance();
+        accounts.outer(ID, () -> accounts.add(ID, () -> {
+            assertEquals("account/" + ID, Leases.current().orElseThrow().name());
+            assertEquals(1, sql.update("UPDATE spring_account SET balance = balance + 1 WHERE lock = 'outer/' || ?", ID));
+        }));
+        assertEquals(before + 1, balance());
+        assertEquals(Optional.empty(), Leases.current());
     }
 }
