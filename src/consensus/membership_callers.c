@@ -124,7 +124,6 @@ static void let_in(struct membership *m, struct peer *p, const struct peer_ident
     p->told_index = peer->member_index;
     p->cluster_id = peer->cluster_id;
     p->incarnation = peer->incarnation;
-    p->term = replica_term(m->replica);
     m->config.peer_back(m->config.ctx, p->id);
     if (peer->client_address[0] != '\0') {
         membership_set_client_address(m, p->id, peer->client_address);

@@ -39,12 +39,11 @@ static bool change(struct membership *m, const struct configuration *c)
 
 /* ---- adding a node ----- */
 
-/* Whether it is known which incarnation of a node that is to join runs. A handshake of an earlier
- * term does not tell: that incarnation may have joined and have been removed since, and a follower
- * that takes many entries at a time notices neither. */
-static bool has_shaken_hands(const struct membership *m, const struct peer *p)
+/* Whether it is known which incarnation of a node that is to join runs. One that was removed is not
+ * listed before its successor is waited for, so its handshake is forgotten (peers.h). */
+static bool has_shaken_hands(const struct peer *p)
 {
-    return p != NULL && p->incarnation != 0 && p->term == replica_term(m->replica);
+    return p != NULL && p->incarnation != 0;
 }
 
 /* The leader calls a node that is to be added; after the handshake that node may join. The node
@@ -52,7 +51,7 @@ static bool has_shaken_hands(const struct membership *m, const struct peer *p)
 static void call(struct membership *m, const struct machine_node *e)
 {
     struct peer *p = peers_find(m->config.peers, e->id);
-    if (p != NULL && !has_shaken_hands(m, p)) {
+    if (p != NULL && !has_shaken_hands(p)) {
         membership_call(m, p);
     }
 }
@@ -126,7 +125,7 @@ static bool bring_in(struct membership *m, const struct machine_node *e)
         struct machine_command c = {.op = MACHINE_OP_NODE_SETTLED, .number = e->id};
         return replica_configuration_committed(m->replica) && membership_submit(m, &c);
     }
-    if (server == NULL && !has_shaken_hands(m, p)) {
+    if (server == NULL && !has_shaken_hands(p)) {
         call(m, e);
         return false;
     }

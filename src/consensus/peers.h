@@ -21,7 +21,6 @@ struct peer {
     /* membership*.c: what it has said of itself */
     uint64_t incarnation; /* that was let in; 0: none since start, or not any more */
     uint64_t cluster_id;  /* as told in that handshake */
-    uint64_t term;        /* in which this node let it in */
     uint64_t told_index;  /* of the newest configuration in which it is a member, as it told */
     uint16_t version;     /* the highest that it knows, likewise; 0: not told */
     struct start start;   /* likewise */

@@ -553,3 +553,42 @@ TEST_WITH(test_forgotten_while_it_runs, cluster_set_up, cluster_tear_down)
     assert_non_null(strstr(c->nodes[away].fatal_text, "of no more use"));
     cluster_acquire(c, leader, "b", "owner-1");
 }
+
+struct successor {
+    struct node *leader;
+    uint64_t id, since_ms;
+};
+
+static bool is_called_or_added(void *ctx)
+{
+    const struct successor *s = ctx;
+    const struct configuration *c = replica_configuration(s->leader->replica);
+    const struct peer *p = peers_find(&s->leader->peers, s->id);
+    return configuration_find(c, s->id) != NULL || (p != NULL && p->call_at_ms > s->since_ms);
+}
+
+/* A node that joined in this term is replaced, while a call to it is under way. The leader asks who
+ * is there now: the one that it took in then never comes back, and no server is added twice. */
+TEST_WITH(test_replaced_twice_in_one_term, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    unsigned lost = cluster_other_than(c, leader);
+    struct node *n = c->nodes[leader].node;
+    uint64_t term = replica_term(n->replica);
+    replace_and_take_back(c, lost);
+    struct peer *p = peers_find(&n->peers, lost + 1);
+    assert_true(p->incarnation != 0 && p->told_index == 0);
+    cluster_stop(c, lost, 0);
+    p->calling = true;
+    replace(c, lost);
+    assert_true(p->id == lost + 1 && p->incarnation == 0);
+    p->calling = false;
+    struct successor s = {n, lost + 1, fli_clock_ms()};
+    cluster_until(c, is_called_or_added, &s, "the leader looks for the next one");
+    assert_null(configuration_find(replica_configuration(n->replica), lost + 1));
+    assert_int_equal(replica_term(n->replica), term);
+    scratch_wipe(c->nodes[lost].dir);
+    take_back(c, lost);
+    cluster_expect_same_hash(c);
+}
