@@ -39,11 +39,12 @@ static bool change(struct membership *m, const struct configuration *c)
 
 /* ---- adding a node ----- */
 
-/* Whether it is known which incarnation of a node that is to join runs. One that was removed is not
- * listed before its successor is waited for, so its handshake is forgotten (peers.h). */
+/* Whether it is known which incarnation of a node that is to join runs, and that it was never a
+ * member. One that was removed is not listed before its successor is waited for, so its handshake
+ * is forgotten (peers.h). */
 static bool has_shaken_hands(const struct peer *p)
 {
-    return p != NULL && p->incarnation != 0;
+    return p != NULL && p->incarnation != 0 && p->told_index == 0;
 }
 
 /* The leader calls a node that is to be added; after the handshake that node may join. The node

@@ -578,12 +578,15 @@ TEST_WITH(test_replaced_twice_in_one_term, cluster_set_up, cluster_tear_down)
     uint64_t term = replica_term(n->replica);
     replace_and_take_back(c, lost);
     struct peer *p = peers_find(&n->peers, lost + 1);
-    assert_true(p->incarnation != 0 && p->told_index == 0);
+    uint64_t former = p->incarnation;
+    assert_true(former != 0 && p->told_index == 0);
     cluster_stop(c, lost, 0);
     p->calling = true;
     replace(c, lost);
     assert_true(p->id == lost + 1 && p->incarnation == 0);
     p->calling = false;
+    p->incarnation = former; /* it comes back, and names a configuration that nobody has */
+    p->told_index = UINT64_MAX;
     struct successor s = {n, lost + 1, fli_clock_ms()};
     cluster_until(c, is_called_or_added, &s, "the leader looks for the next one");
     assert_null(configuration_find(replica_configuration(n->replica), lost + 1));
