@@ -464,6 +464,7 @@ static int make_relays(struct node *n)
                                      .hash_seed = n->hash_seed};
     struct relay_client_config cc = {.host = n->host,
                                      .transport = n->transport,
+                                     .peers = &n->peers,
                                      .election_ms = n->election_ms,
                                      .queue = &n->held,
                                      .ctx = n,

@@ -27,8 +27,14 @@ struct peer *peers_place(struct peers *p, uint64_t id)
 
 static void leave(struct peer *p)
 {
-    bool busy = p->calling || p->send != NULL;
-    *p = (struct peer){.id = busy ? p->id : 0, .calling = p->calling, .send = p->send};
+    struct peer rest = {.calling = p->calling,
+                        .relay = p->relay,
+                        .relay_dials = p->relay_dials,
+                        .relay_left = p->relay_dials != NULL,
+                        .send = p->send};
+    bool busy = rest.calling || rest.relay != NULL || rest.relay_left || rest.send != NULL;
+    rest.id = busy ? p->id : 0;
+    *p = rest;
 }
 
 void peers_set_members(struct peers *p, const struct members *members)

@@ -39,6 +39,12 @@ struct peer {
     bool differs;         /* at the last entry whose hash this node had as well */
     struct node_report report;
 
+    /* relay_client.c: as a leader */
+    struct relay_stream *relay;       /* NULL: none */
+    struct relay_client *relay_dials; /* NULL: no dial is under way */
+    bool relay_left;                  /* since that began it has left: its stream is closed */
+    uint64_t redial_ms;
+
     struct snapshot_send *send; /* node_snapshot.c: a transfer to it; NULL: there was none */
 };
 

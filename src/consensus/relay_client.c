@@ -23,7 +23,8 @@
 
 /* A stream to a node that leads or led. It stays open until everything on it is answered. */
 struct relay_stream {
-    struct leader *leader;
+    struct relay_client *client;
+    struct peer *leader; /* the present one, or a former one */
     struct stream *stream;
     uint64_t first; /* sequence of the oldest command that may be unanswered */
     uint64_t next;  /* sequence of the next command */
@@ -36,19 +37,8 @@ struct relay_stream {
     struct held *slots[WINDOW];
 };
 
-/* Another node: the present leader, or a former one. */
-struct leader {
-    struct relay_client *client;
-    uint64_t id;              /* 0: none yet */
-    bool gone;                /* no member any more; a dial is still under way */
-    struct relay_stream *out; /* NULL: none */
-    bool dialing;
-    uint64_t redial_ms;
-};
-
 struct relay_client {
     struct relay_client_config config;
-    struct leader leaders[KNOWN_MEMBERS_MAX];
     uint64_t leader_id; /* the leader that this node follows; 0: none */
     uint64_t relayed;
     struct metrics_histogram times;
@@ -60,14 +50,11 @@ static struct fli_slice slice(const void *data, size_t len)
     return (struct fli_slice){data, len};
 }
 
-static struct leader *find(const struct relay_client *c, uint64_t id)
+/* The stream to that node; NULL: none. */
+static struct relay_stream *stream_to(const struct relay_client *c, uint64_t id)
 {
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        if (c->leaders[i].id == id && id != 0 && !c->leaders[i].gone) {
-            return (struct leader *)(uintptr_t)&c->leaders[i];
-        }
-    }
-    return NULL;
+    const struct peer *p = peers_find(c->config.peers, id);
+    return p == NULL ? NULL : p->relay;
 }
 
 /* ---- commands that were sent ---- */
@@ -109,14 +96,13 @@ static bool has_room(const struct relay_stream *o, const struct held *h)
 
 bool relay_client_asks_enough(const struct relay_client *c)
 {
-    const struct leader *leader = find(c, c->leader_id);
-    return leader != NULL && leader->out != NULL && leader->out->queries >= QUERIES_MAX;
+    const struct relay_stream *o = stream_to(c, c->leader_id);
+    return o != NULL && o->queries >= QUERIES_MAX;
 }
 
 bool relay_client_send(struct relay_client *c, struct held *h)
 {
-    struct leader *leader = find(c, c->leader_id);
-    struct relay_stream *o = leader == NULL ? NULL : leader->out;
+    struct relay_stream *o = stream_to(c, c->leader_id);
     uint8_t head[RELAY_COMMAND_HEAD_SIZE];
     if (o == NULL || !has_room(o, h)) {
         return false;
@@ -144,8 +130,8 @@ bool relay_client_send(struct relay_client *c, struct held *h)
 /* Ends all commands that are unanswered: each goes back to the queue, or is answered UNCERTAIN. */
 static void give_up(struct relay_stream *o, const char *why)
 {
-    struct leader *leader = o->leader;
-    struct relay_client *c = leader->client;
+    struct peer *leader = o->leader;
+    struct relay_client *c = o->client;
     struct held_queue *q = c->config.queue;
     struct fli_list uncertain;
     struct fli_list refused; /* no memory to keep them: surely not done either */
@@ -169,7 +155,7 @@ static void give_up(struct relay_stream *o, const char *why)
         }
     }
     FLI_ASSERT(o->count == 0 && o->bytes == 0 && o->queries == 0);
-    leader->out = NULL;
+    leader->relay = NULL;
     leader->redial_ms = fli_clock_ms() + REDIAL_MS;
     stream_close(o->stream);
     free(o);
@@ -182,7 +168,7 @@ static void give_up(struct relay_stream *o, const char *why)
 
 static void on_result(struct relay_stream *o, struct fli_slice body)
 {
-    struct held_queue *q = o->leader->client->config.queue;
+    struct held_queue *q = o->client->config.queue;
     struct relay_answer a;
     if (relay_result_decode(body, &a) != 0) {
         give_up(o, "an answer that is not understood");
@@ -195,7 +181,7 @@ static void on_result(struct relay_stream *o, struct fli_slice body)
     }
     struct node_ticket *t = h->t;
     o->probe_ms = 0;
-    metrics_observe_ns(&o->leader->client->times, fli_clock_ns() - h->sent_ns);
+    metrics_observe_ns(&o->client->times, fli_clock_ns() - h->sent_ns);
     if (a.status != 0) {
         held_answer(q, h, a.status);
         return;
@@ -206,7 +192,7 @@ static void on_result(struct relay_stream *o, struct fli_slice body)
 
 static void on_returned(struct relay_stream *o, struct fli_slice body)
 {
-    struct relay_client *c = o->leader->client;
+    struct relay_client *c = o->client;
     uint64_t sequence;
     struct fli_slice rest;
     struct held *h = NULL;
@@ -226,7 +212,7 @@ static void on_returned(struct relay_stream *o, struct fli_slice body)
 
 static void on_push(struct relay_stream *o, struct fli_slice body)
 {
-    const struct relay_client_config *config = &o->leader->client->config;
+    const struct relay_client_config *config = &o->client->config;
     struct machine_event e;
     if (relay_event_decode(body, &e) != 0) {
         give_up(o, "an event that is not understood");
@@ -258,7 +244,7 @@ static void on_frame(struct relay_stream *o, uint8_t type, struct fli_slice body
 static void frame_cb(void *ctx, uint8_t type, struct fli_slice body)
 {
     struct relay_stream *o = ctx;
-    struct fli_turn *turn = o->leader->client->config.host.turn;
+    struct fli_turn *turn = o->client->config.host.turn;
     enum fli_turn_part part = fli_turn_enter(turn, FLI_TURN_ANSWERS);
     on_frame(o, type, body);
     fli_turn_leave(turn, part);
@@ -280,21 +266,21 @@ static uint64_t first_sequence(void)
     return number >> 8; /* far from the end of the numbers */
 }
 
-static void open_stream(struct leader *leader, struct stream *stream)
+static void open_stream(struct relay_client *c, struct peer *leader, struct stream *stream)
 {
-    struct relay_client *c = leader->client;
     struct relay_stream *o = calloc(1, sizeof *o);
     if (o == NULL) {
         stream_close(stream);
         return;
     }
     struct stream_callbacks cbs = {.ctx = o, .frame = frame_cb, .lost = lost_cb};
+    o->client = c;
     o->leader = leader;
     o->stream = stream;
     o->first = first_sequence();
     o->next = o->first;
     o->pinged_ms = fli_clock_ms();
-    leader->out = o;
+    leader->relay = o;
     if (stream_start(stream, &cbs)) {
         c->config.host.wake(c->config.host.ctx);
     }
@@ -303,49 +289,36 @@ static void open_stream(struct leader *leader, struct stream *stream)
 static void dialed_cb(void *ctx, int status, const struct peer_identity *peer,
                       struct stream *stream)
 {
-    struct leader *leader = ctx;
-    struct relay_client *c = leader->client;
-    leader->dialing = false;
+    struct peer *leader = ctx;
+    struct relay_client *c = leader->relay_dials;
+    bool forsaken = c->closed || leader->relay_left || leader->relay != NULL;
+    leader->relay_dials = NULL;
+    leader->relay_left = false;
     leader->redial_ms = fli_clock_ms() + REDIAL_MS;
-    if (status == 0 && (c->closed || leader->gone || leader->out != NULL)) {
+    if (status == 0 && forsaken) {
         stream_close(stream);
     } else if (status == 0) {
         FLI_ASSERT(peer->node_id == leader->id);
-        open_stream(leader, stream);
-    }
-    if (leader->gone) {
-        memset(leader, 0, sizeof *leader);
+        open_stream(c, leader, stream);
     }
 }
 
-/* The place of a node: its own, or one that is not in use. NULL: dials to former members have them
- * all; the next tick looks again. */
-static struct leader *place_of(struct relay_client *c, uint64_t id)
-{
-    struct leader *leader = find(c, id);
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX && leader == NULL; i++) {
-        if (c->leaders[i].out == NULL && !c->leaders[i].dialing) {
-            leader = &c->leaders[i];
-            *leader = (struct leader){.client = c, .id = id};
-        }
-    }
-    return leader;
-}
-
+/* A leader without a place waits until dials to former members have ended; the next tick looks
+ * again. */
 static void connect_leader(struct relay_client *c)
 {
-    struct leader *leader = c->leader_id == 0 ? NULL : place_of(c, c->leader_id);
-    if (leader == NULL || leader->out != NULL || leader->dialing || c->closed ||
+    struct peer *leader = peers_find(c->config.peers, c->leader_id);
+    if (leader == NULL || leader->relay != NULL || leader->relay_dials != NULL || c->closed ||
         fli_clock_ms() < leader->redial_ms) {
         return;
     }
     int rv = transport_dial(c->config.transport, leader->id, STREAM_RELAY, dialed_cb, leader);
-    leader->dialing = rv == 0;
+    leader->relay_dials = rv == 0 ? c : NULL;
 }
 
 static void tick_stream(struct relay_stream *o)
 {
-    struct relay_client *c = o->leader->client;
+    struct relay_client *c = o->client;
     bool leads = c->leader_id == o->leader->id;
     uint64_t silent_ms = fli_clock_since_ms(stream_heard_ms(o->stream));
     if (!leads && o->count == 0) {
@@ -373,7 +346,7 @@ void relay_client_follow(struct relay_client *c, uint64_t leader_id)
     if (c->leader_id != leader_id) {
         c->leader_id = leader_id;
         for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-            struct relay_stream *o = c->leaders[i].out;
+            struct relay_stream *o = c->config.peers->list[i].relay;
             if (o != NULL && o->count > 0) {
                 tick_stream(o);
             }
@@ -384,8 +357,7 @@ void relay_client_follow(struct relay_client *c, uint64_t leader_id)
 
 uint64_t relay_client_next_ms(const struct relay_client *c)
 {
-    const struct leader *leader = find(c, c->leader_id);
-    const struct relay_stream *o = leader == NULL ? NULL : leader->out;
+    const struct relay_stream *o = stream_to(c, c->leader_id);
     uint64_t now_ms = fli_clock_ms();
     if (o == NULL || o->probe_ms <= now_ms || o->count > 0) {
         return UINT64_MAX;
@@ -401,8 +373,8 @@ void relay_client_set_election_ms(struct relay_client *c, unsigned election_ms)
 void relay_client_tick(struct relay_client *c)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        if (c->leaders[i].out != NULL) {
-            tick_stream(c->leaders[i].out);
+        if (c->config.peers->list[i].relay != NULL) {
+            tick_stream(c->config.peers->list[i].relay);
         }
     }
     connect_leader(c);
@@ -411,8 +383,8 @@ void relay_client_tick(struct relay_client *c)
 void relay_client_flush(struct relay_client *c)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        if (c->leaders[i].out != NULL) {
-            stream_flush(c->leaders[i].out->stream);
+        if (c->config.peers->list[i].relay != NULL) {
+            stream_flush(c->config.peers->list[i].relay->stream);
         }
     }
 }
@@ -421,8 +393,8 @@ void relay_client_flush(struct relay_client *c)
 static bool quiet_but_for(const struct relay_client *c, uint64_t id)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        const struct leader *leader = &c->leaders[i];
-        if (leader->id != id && leader->out != NULL && leader->out->count > 0) {
+        const struct peer *p = &c->config.peers->list[i];
+        if (p->id != id && p->relay != NULL && p->relay->count > 0) {
             return false;
         }
     }
@@ -441,8 +413,7 @@ bool relay_client_settled(const struct relay_client *c)
 
 bool relay_client_connected(const struct relay_client *c, uint64_t peer_id)
 {
-    const struct leader *leader = find(c, peer_id);
-    return leader != NULL && leader->out != NULL;
+    return stream_to(c, peer_id) != NULL;
 }
 
 const struct metrics_histogram *relay_client_times(const struct relay_client *c)
@@ -460,30 +431,18 @@ void relay_client_close(struct relay_client *c, const char *why)
     c->closed = true;
     relay_client_flush(c);
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        if (c->leaders[i].out != NULL) {
-            give_up(c->leaders[i].out, why);
+        if (c->config.peers->list[i].relay != NULL) {
+            give_up(c->config.peers->list[i].relay, why);
         }
-    }
-}
-
-static void leave(struct leader *leader)
-{
-    if (leader->out != NULL) {
-        give_up(leader->out, "the node is a member no more");
-    }
-    if (leader->dialing) {
-        leader->gone = true; /* its place is free when the dial has ended */
-    } else {
-        memset(leader, 0, sizeof *leader);
     }
 }
 
 void relay_client_set_members(struct relay_client *c, const struct members *members)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        struct leader *leader = &c->leaders[i];
-        if (leader->id != 0 && !leader->gone && members_find(members, leader->id) == NULL) {
-            leave(leader);
+        struct peer *p = &c->config.peers->list[i];
+        if (p->relay != NULL && members_find(members, p->id) == NULL) {
+            give_up(p->relay, "the node is a member no more");
         }
     }
 }
@@ -503,7 +462,8 @@ int relay_client_create(const struct relay_client_config *config, struct relay_c
 void relay_client_destroy(struct relay_client *c)
 {
     for (unsigned i = 0; c != NULL && i < KNOWN_MEMBERS_MAX; i++) {
-        FLI_ASSERT(c->leaders[i].out == NULL && !c->leaders[i].dialing);
+        const struct peer *p = &c->config.peers->list[i];
+        FLI_ASSERT(p->relay == NULL && p->relay_dials == NULL);
     }
     free(c);
 }

@@ -15,6 +15,7 @@
 #define CONSENSUS_RELAY_CLIENT_H
 
 #include "consensus/held.h"
+#include "consensus/peers.h"
 #include "peer/host.h"
 #include "metrics/histogram.h"
 #include "peer/transport.h"
@@ -24,6 +25,7 @@ struct relay_client;
 struct relay_client_config {
     struct host host;
     struct transport *transport;
+    struct peers *peers;      /* the node's */
     unsigned election_ms;     /* changed by relay_client_set_election_ms() */
     struct held_queue *queue; /* where commands come from, and go back to */
     void *ctx;
