@@ -499,4 +499,8 @@ MUTANTS = [
      '    if (unusable) {\n        s->config.damaged(s->config.ctx);\n    }\n',
      '    (void)unusable;\n',
      'node \\d+: it does not catch up'),
+    ('scenarios', 'renewals and queries are answered before their round is confirmed', 'src/consensus/proposer_answer.c',
+     '        replica_round_confirmed(p->replica) >= b->round) {',
+     '        (replica_round_confirmed(p->replica) >= b->round || b != NULL)) {',
+     'node \d+ renews a lease that its successor has ended'),
 ]

@@ -13,7 +13,9 @@
  *   four       of four that vote one is away, and another one is to move or to leave
  *   learner    a learner is away while another node is added
  *   unsynced   a call of the disk fails while a snapshot gets its name, and the power goes
- *   founders   once one founder has begun, another one is away */
+ *   founders   once one founder has begun, another one is away
+ *   deposed    a leader hands over, hears of nothing, and is asked to renew what its successor has
+ *              ended */
 
 #include <errno.h>
 #include <string.h>
@@ -113,13 +115,32 @@ void scenario_leave_to_operator(struct sim_node *n)
     n->keeps_disk = false;
 }
 
+int scenario_send(struct sim_node *n, const struct machine_command *c, struct node_ticket *t,
+                  node_ticket_cb cb)
+{
+    struct fli_buf buf;
+    fli_buf_init(&buf, MACHINE_COMMAND_MAX);
+    int rv = machine_command_encode(c, &buf);
+    FLI_ASSERT(rv == 0);
+    n->sim->current = n;
+    rv = proposer_add(n->node->proposer, t, buf.data, buf.len, cb);
+    n->sim->current = NULL;
+    fli_buf_fini(&buf);
+    return rv;
+}
+
+void scenario_filler(unsigned i, uint8_t name[SIM_FILLER_LEN])
+{
+    memset(name, '.', SIM_FILLER_LEN);
+    name += snprintf((char *)name, SIM_FILLER_LEN, "F%05u", i);
+    *name = '.';
+}
+
 static void add(struct sim_node *leader, uint8_t op, unsigned i)
 {
     uint8_t name[SIM_FILLER_LEN];
-    struct fli_buf buf;
     struct machine_command c = {.op = op, .n_names = 1};
-    memset(name, '.', sizeof name);
-    (void)snprintf((char *)name, sizeof name, "F%05u", i);
+    scenario_filler(i, name);
     c.name = c.owner = (struct fli_slice){name, sizeof name};
     if (op == MACHINE_OP_ACQUIRE) {
         c.ttl_ms = FILLER_TTL_MS;
@@ -127,11 +148,7 @@ static void add(struct sim_node *leader, uint8_t op, unsigned i)
     } else {
         c.owner.len = 0;
     }
-    fli_buf_init(&buf, MACHINE_COMMAND_MAX);
-    int rv = machine_command_encode(&c, &buf);
-    FLI_ASSERT(rv == 0);
-    (void)!proposer_add(leader->node->proposer, NULL, buf.data, buf.len, NULL);
-    fli_buf_fini(&buf);
+    (void)scenario_send(leader, &c, NULL, NULL);
 }
 
 static bool has_done(const struct sim_node *n)
@@ -148,11 +165,9 @@ static bool has_done(const struct sim_node *n)
 void scenario_add_many(struct sim *s, uint8_t op, unsigned from, unsigned n)
 {
     struct sim_node *leader = scenario_the_leader(s);
-    s->current = leader;
     for (unsigned i = 0; i < n; i++) {
         add(leader, op, from + i);
     }
-    s->current = NULL;
     sim_pass(s, 10);
     sim_wait_for(&s->nodes[0], has_done, LATE_MS, "what was asked for is not done");
 }
@@ -201,6 +216,7 @@ static const struct {
     [SIM_SCENARIO_LEARNER] = {"learner", 5, false, scenario_learner, NULL},
     [SIM_SCENARIO_UNSYNCED] = {"unsynced", 3, false, scenario_unsynced, NULL},
     [SIM_SCENARIO_FOUNDERS] = {"founders", 3, false, scenario_founders, scenario_found},
+    [SIM_SCENARIO_DEPOSED] = {"deposed", 3, false, scenario_deposed, NULL},
 };
 
 const char *sim_scenario_name(enum sim_scenario k)

@@ -287,3 +287,100 @@ void scenario_founders(struct sim *s)
 {
     sim_wait_for(&s->nodes[0], scenario_is_settled, LATE_MS, "it does not settle");
 }
+
+/* ---- deposed ---- */
+
+struct request {
+    struct node_ticket t;
+    bool over, done;
+    uint64_t token;
+};
+
+static void on_answer(struct node_ticket *t, int status, const struct machine_result *result,
+                      struct fli_slice payload)
+{
+    struct request *r = FLI_CONTAINER_OF(t, struct request, t);
+    r->over = true;
+    r->done = status == 0 && (result->code == MACHINE_DONE || result->code == MACHINE_GRANTED);
+    r->token = r->done ? result->token : 0;
+}
+
+/* The node takes a turn. */
+static void wake(struct sim_event *e)
+{
+}
+
+/* About a lock of a long ttl, that has the token. */
+static int ask_node(struct sim_node *n, uint8_t op, unsigned lock, uint64_t token,
+                    struct request *r)
+{
+    uint8_t name[SIM_FILLER_LEN];
+    struct machine_command c = {.op = op, .n_names = 1, .token = token};
+    scenario_filler(lock, name);
+    c.name = (struct fli_slice){name, sizeof name};
+    if (op == MACHINE_OP_ACQUIRE) {
+        c.owner = c.name;
+        c.ttl_ms = FOR_EVER_MS;
+        c.permits = 1;
+    }
+    *r = (struct request){.over = false};
+    (void)sim_to_node(n, 0, wake);
+    return scenario_send(n, &c, &r->t, on_answer);
+}
+
+/* At this node, until it is done. Returns its token. */
+static uint64_t carry_out(struct sim_node *n, uint8_t op, unsigned lock)
+{
+    static struct request r;
+    int rv = ask_node(n, op, lock, 0, &r);
+    SIM_CHECK(n->sim, rv == 0, "node %u takes no command: %s", n->index + 1, fl_err_name(rv));
+    uint64_t until = n->sim->now + LATE_MS;
+    while (!r.over && n->sim->now < until) {
+        sim_step(n->sim);
+    }
+    SIM_CHECK(n->sim, r.done, "node %u does not do what it took", n->index + 1);
+    return r.token;
+}
+
+static bool is_open(const struct sim_node *n)
+{
+    return sim_node_runs(n) && proposer_is_open(n->node->proposer);
+}
+
+/* The lease is over, and the leader of before may not know that it leads no more. */
+void scenario_deposed(struct sim *s)
+{
+    static struct request r;
+    for (unsigned i = 0; i < 4; i++) {
+        struct sim_node *old = scenario_the_leader(s);
+        struct sim_node *others[2] = {scenario_other(s, old, 0), scenario_other(s, old, 1)};
+        sim_wait_for(old, scenario_is_settled, LATE_MS, "it does not settle");
+        uint64_t token = carry_out(old, MACHINE_OP_ACQUIRE, i);
+        uint64_t term = replica_term(old->node->replica);
+        sim_pass(s, SOON_MS); /* no entry stands in front of the renewal */
+        s->current = old;
+        (void)!node_transfer(old->node, others[0]->index + 1, scenario_transferred, s);
+        s->current = NULL;
+        uint64_t until = s->now + LATE_MS;
+        while (replica_term(others[0]->node->replica) <= term && s->now < until) {
+            sim_step(s);
+        }
+        scenario_cut_off(old, LATE_MS);
+        while (!is_open(others[0]) && !is_open(others[1])) {
+            sim_step(s);
+            SIM_CHECK(s, s->now < until, "nobody leads in the place of node %u", old->index + 1);
+        }
+        (void)carry_out(is_open(others[0]) ? others[0] : others[1], MACHINE_OP_BREAK, i);
+        if (is_open(old) && ask_node(old, MACHINE_OP_RENEW, i, token, &r) == 0) {
+            s->marks->scenarios_told++;
+            until = s->now + LATE_MS;
+            while (!r.over && s->now < until) {
+                sim_step(s);
+            }
+            SIM_CHECK(s, r.over && !r.done, "node %u renews a lease that its successor has ended",
+                      old->index + 1);
+        }
+        scenario_cut_off(old, 0);
+        sim_wait_for(old, scenario_has_all, LATE_MS, "it does not catch up");
+    }
+}

@@ -26,6 +26,12 @@ void scenario_change(struct sim *s, const struct node_change *what); /* until it
 void scenario_leave_to_operator(struct sim_node *n);
 void scenario_transferred(void *ctx, int status); /* ctx: the sim */
 
+void scenario_filler(unsigned i, uint8_t name[SIM_FILLER_LEN]); /* a lock, or its owner */
+
+/* As proposer_add(), at this node. */
+int scenario_send(struct sim_node *n, const struct machine_command *c, struct node_ticket *t,
+                  node_ticket_cb cb);
+
 /* n commands about locks with these names, until they are done. */
 void scenario_add_many(struct sim *s, uint8_t op, unsigned from, unsigned n);
 void scenario_churn(struct sim *s); /* until a snapshot is due, and the log begins behind it */
@@ -38,6 +44,7 @@ void scenario_learner(struct sim *s);
 void scenario_often(struct sim *s);
 void scenario_found(struct sim *s);
 void scenario_founders(struct sim *s);
+void scenario_deposed(struct sim *s);
 
 /* scenario_disks.c */
 void scenario_older(struct sim *s);
