@@ -1,23 +1,25 @@
 /* limit.c: limits and settings, changed while the cluster runs. A limit below the present number of
  * locks, sessions or waits is refused. The longest queue and the most locks of one session are not
  * known; so a lower limit on those applies to later requests only. */
+#include <stddef.h>
+
 #include "machine/state.h"
 
-static uint32_t *field_of(struct machine_limits *l, uint64_t limit)
+/* The fields, in the order of their numbers. */
+#define LIMIT(field) offsetof(struct machine_limits, field)
+static const size_t limits_at[MACHINE_LIMITS_SETTABLE] = {LIMIT(locks_max), LIMIT(sessions_max),
+                                                          LIMIT(waits_max), LIMIT(lock_waits_max),
+                                                          LIMIT(session_locks_max)};
+#define SETTING(field) offsetof(struct machine_settings, field)
+static const struct {
+    uint32_t min, max;
+} bounds[MACHINE_SETTINGS] = MACHINE_SETTING_BOUNDS;
+static const size_t settings_at[MACHINE_SETTINGS] = {SETTING(election_ms), SETTING(heartbeat_ms),
+                                                     SETTING(hold_ms), SETTING(log_level)};
+
+static uint32_t *field_of(void *record, const size_t *places, uint64_t number)
 {
-    switch (limit) {
-    case MACHINE_LIMIT_LOCKS:
-        return &l->locks_max;
-    case MACHINE_LIMIT_SESSIONS:
-        return &l->sessions_max;
-    case MACHINE_LIMIT_WAITS:
-        return &l->waits_max;
-    case MACHINE_LIMIT_LOCK_WAITS:
-        return &l->lock_waits_max;
-    default:
-        FLI_ASSERT(limit == MACHINE_LIMIT_SESSION_LOCKS);
-        return &l->session_locks_max;
-    }
+    return (uint32_t *)(void *)((uint8_t *)record + places[number - 1]);
 }
 
 static uint64_t in_use(const struct machine *m, uint64_t limit)
@@ -41,15 +43,11 @@ static void set_limit(struct machine *m, const struct machine_command *c, struct
     r->number = (uint32_t)c->number;
     r->token = used;
     if (r->code == MACHINE_DONE) {
-        *field_of(&m->limits, c->number) = (uint32_t)c->number2;
+        *field_of(&m->limits, limits_at, c->number) = (uint32_t)c->number2;
     }
 }
 
 /* ---- settings -------------------------------------------------------------------------------- */
-
-static const struct {
-    uint32_t min, max;
-} bounds[MACHINE_SETTINGS] = MACHINE_SETTING_BOUNDS;
 
 void machine_setting_bounds(enum machine_setting setting, uint32_t *ret_min, uint32_t *ret_max)
 {
@@ -66,27 +64,13 @@ bool machine_setting_ok(uint64_t setting, uint64_t value)
 
 bool machine_settings_ok(const struct machine_settings *s)
 {
-    bool each = machine_setting_ok(MACHINE_SETTING_ELECTION, s->election_ms) &&
-                machine_setting_ok(MACHINE_SETTING_HEARTBEAT, s->heartbeat_ms) &&
-                machine_setting_ok(MACHINE_SETTING_HOLD, s->hold_ms) &&
-                machine_setting_ok(MACHINE_SETTING_LOG_LEVEL, s->log_level);
+    struct machine_settings copy = *s;
+    bool each = true;
+    for (unsigned i = 1; i <= MACHINE_SETTINGS; i++) {
+        each = each && machine_setting_ok(i, *field_of(&copy, settings_at, i));
+    }
     return each && (s->election_ms == 0 || s->heartbeat_ms == 0 ||
                     s->election_ms >= MACHINE_HEARTBEATS_MIN * s->heartbeat_ms);
-}
-
-static uint32_t *setting_of(struct machine_settings *s, uint64_t setting)
-{
-    switch (setting) {
-    case MACHINE_SETTING_ELECTION:
-        return &s->election_ms;
-    case MACHINE_SETTING_HEARTBEAT:
-        return &s->heartbeat_ms;
-    case MACHINE_SETTING_HOLD:
-        return &s->hold_ms;
-    default:
-        FLI_ASSERT(setting == MACHINE_SETTING_LOG_LEVEL);
-        return &s->log_level;
-    }
 }
 
 /* MISMATCH: `token` is the present value of the other time. */
@@ -94,7 +78,7 @@ static void set_setting(struct machine *m, const struct machine_command *c,
                         struct machine_result *r)
 {
     struct machine_settings wanted = m->settings;
-    *setting_of(&wanted, c->number) = (uint32_t)c->number2;
+    *field_of(&wanted, settings_at, c->number) = (uint32_t)c->number2;
     bool good = machine_settings_ok(&wanted);
     r->code = good ? MACHINE_DONE : MACHINE_MISMATCH;
     r->number = (uint32_t)c->number;

@@ -354,12 +354,6 @@ int machine_restore_feed(struct machine_restore *r, const void *bytes, size_t le
 int machine_restore_finish(struct machine_restore *r, struct machine **ret) FLI_MUST_USE;
 void machine_restore_abort(struct machine_restore *r);
 
-/* The same in one piece. Encode: 0, FL_ENOMEM, FL_ELIMIT (the buffer's ceiling); on failure nothing
- * is appended. Decode: as restore. */
-int machine_snapshot_encode(const struct machine *m, struct fli_buf *out) FLI_MUST_USE;
-int machine_snapshot_decode(const void *data, size_t len, const uint64_t hash_seed[2],
-                            struct machine **ret) FLI_MUST_USE;
-
 /* A 64-bit hash of the state, equal on replicas that applied the same log. It is updated with each
  * change (digest.c), so reading it costs next to nothing. Nodes compare theirs, also while they are
  * upgraded one by one: the version is raised when equal states get another hash. */

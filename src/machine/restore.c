@@ -638,19 +638,3 @@ void machine_restore_abort(struct machine_restore *r)
         free(r);
     }
 }
-
-int machine_snapshot_decode(const void *data, size_t len, const uint64_t hash_seed[2],
-                            struct machine **ret)
-{
-    struct machine_restore *r;
-    int rc = machine_restore_begin(hash_seed, &r);
-    if (rc != 0) {
-        return rc;
-    }
-    rc = machine_restore_feed(r, data, len);
-    if (rc != 0) {
-        machine_restore_abort(r);
-        return rc;
-    }
-    return machine_restore_finish(r, ret);
-}

@@ -388,18 +388,3 @@ int machine_snapshot_write_heir(const struct machine *m, fl_token last_token, ma
     }
     return put_trailer(&w);
 }
-
-static int append(void *ctx, const void *bytes, size_t len)
-{
-    return fli_buf_append(ctx, bytes, len);
-}
-
-int machine_snapshot_encode(const struct machine *m, struct fli_buf *out)
-{
-    size_t start = out->len;
-    int rc = machine_snapshot_write(m, append, out);
-    if (rc != 0) {
-        out->len = start;
-    }
-    return rc;
-}

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "../lib/give_up.h"
+#include "../lib/snapshot_bytes.h"
 #include "base/clock.h"
 #include "machine/budget.h"
 #include "machine/machine.h"

@@ -8,6 +8,7 @@
 #include "fuzz.h"
 
 #include "../lib/machine_check.h"
+#include "../lib/snapshot_bytes.h"
 #include "machine/budget.h"
 #include "machine/machine.h"
 

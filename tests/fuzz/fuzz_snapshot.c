@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "../lib/machine_check.h"
+#include "../lib/snapshot_bytes.h"
 #include "machine/machine.h"
 
 static const uint64_t seed[2] = {1, 2};

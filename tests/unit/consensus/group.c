@@ -2,6 +2,7 @@
 #include "group.h"
 
 #include "../../lib/unit.h"
+#include "../../lib/snapshot_bytes.h"
 
 #include "machine/machine.h"
 

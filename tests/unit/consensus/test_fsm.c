@@ -1,5 +1,6 @@
 /* test_fsm.c: what is applied, who hears of it, and a state that takes the place of another. */
 #include "../../lib/give_up.h"
+#include "../../lib/snapshot_bytes.h"
 #include "../../lib/unit.h"
 
 #include "base/bytes.h"

@@ -3,6 +3,7 @@
 #include "../../lib/unit.h"
 
 #include "../../lib/child_pid.h"
+#include "../../lib/snapshot_bytes.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -5,6 +5,7 @@
 
 #include "../../lib/machine_check.h"
 #include "../../lib/rng.h"
+#include "../../lib/snapshot_bytes.h"
 #include "machine/machine.h"
 #include "machine/view.h"
 
