@@ -18,6 +18,7 @@ import io.github.fencelock.test.FencelockServer;
 import jakarta.persistence.Entity;
 import jakarta.persistence.EntityManager;
 import jakarta.persistence.Id;
+import jakarta.persistence.PersistenceException;
 import jakarta.persistence.Table;
 import java.io.InputStream;
 import java.net.Socket;
@@ -46,6 +47,7 @@ import org.springframework.jdbc.core.JdbcTemplate;
 import org.springframework.jdbc.datasource.DataSourceTransactionManager;
 import org.springframework.retry.annotation.EnableRetry;
 import org.springframework.retry.annotation.Retryable;
+import org.springframework.stereotype.Repository;
 import org.springframework.transaction.PlatformTransactionManager;
 import org.springframework.transaction.annotation.EnableTransactionManagement;
 import org.springframework.transaction.annotation.Transactional;
@@ -115,6 +117,15 @@ class FencedTest {
             add0(id, meanwhile);
         }
 
+        @Retryable(retryFor = {DataAccessException.class, PersistenceException.class, SQLException.class}, maxAttempts = 3)
+        @Fenced(lock = "'account/' + #p0", waitFor = "4m")
+        @Transactional
+        public void addInARepository(long id, Rows rows, Meanwhile meanwhile) throws Exception {
+            attempts++;
+            meanwhile.run();
+            rows.add("account/" + id);
+        }
+
         @Retryable(maxAttempts = 3)
         @Fenced(lock = "'account/' + #p0", waitFor = "4m")
         @Transactional
@@ -155,6 +166,21 @@ class FencedTest {
 
         @Fenced(lock = "'account/' + #p0")
         public void busy(long id) { }
+    }
+
+    /** Spring makes DataAccessExceptions of what Hibernate throws here. */
+    @Repository
+    static class Rows {
+        private final EntityManager hibernate;
+
+        Rows(EntityManager hibernate) {
+            this.hibernate = hibernate;
+        }
+
+        public void add(String lock) {
+            hibernate.find(Account.class, lock).balance++;
+            hibernate.flush();
+        }
     }
 
     /** Its annotation is on the interface. */
@@ -257,7 +283,12 @@ class FencedTest {
         int before = balance();
         assertThrows(StaleException.class, () -> accounts.addWithRetries(ID, FencedTest::takenOver));
         assertEquals(1, Accounts.attempts);
+        Rows rows = spring.getBean(Rows.class);
+        assertNothingOfTheDatabaseInside(assertThrows(StaleException.class, () -> accounts.addInARepository(ID, rows, FencedTest::takenOver)));
+        assertEquals(2, Accounts.attempts);
         assertEquals(before, balance());
+        TransactionTemplate plain = new TransactionTemplate(spring.getBean(PlatformTransactionManager.class));
+        assertThrows(DataAccessException.class, () -> plain.executeWithoutResult(t -> rows.add("account/" + ID))); // it does translate
     }
 
     /** A bare Retryable repeats every error; each attempt takes the lock again, with a token of its own. */
