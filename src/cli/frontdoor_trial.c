@@ -37,6 +37,20 @@ struct trial {
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
+static const struct {
+    const char *word;
+    unsigned says;
+} said_by[] = {
+    {"del", ENDS},           {"unlink", ENDS},      {"hdel", ENDS},
+    {"set", TAKES},          {"setnx", TAKES},      {"setex", TAKES},
+    {"psetex", TAKES},       {"mset", TAKES},       {"msetnx", TAKES},
+    {"hset", TAKES},         {"hsetnx", TAKES},     {"hincrby", TAKES | COUNTS},
+    {"expire", PROLONGS},    {"pexpire", PROLONGS}, {"expireat", PROLONGS},
+    {"get", COMPARES},       {"mget", COMPARES},    {"getrange", COMPARES},
+    {"exists", COMPARES},    {"hget", COMPARES},    {"hexists", COMPARES | COUNTS},
+    {"pexpireat", PROLONGS},
+};
+
 static bool has_word(const char *tokens, const char *word)
 {
     char line[16];
@@ -50,13 +64,9 @@ static unsigned words_of_script(struct fli_slice text)
     char *tokens = fli_xmalloc(size);
     unsigned ret = 0;
     if (frontdoor_normal_print(text, tokens, size)) {
-        ret |= has_word(tokens, "del") || has_word(tokens, "unlink") ? ENDS : 0;
-        ret |= has_word(tokens, "set") || has_word(tokens, "hincrby") ? TAKES : 0;
-        ret |= has_word(tokens, "pexpire") || has_word(tokens, "expire") ? PROLONGS : 0;
-        ret |= has_word(tokens, "hexists") || has_word(tokens, "hincrby") ? COUNTS : 0;
-        ret |= has_word(tokens, "get") || has_word(tokens, "hexists") || has_word(tokens, "exists")
-                   ? COMPARES
-                   : 0;
+        for (size_t i = 0; i < sizeof said_by / sizeof said_by[0]; i++) {
+            ret |= has_word(tokens, said_by[i].word) ? said_by[i].says : 0;
+        }
     }
     free(tokens);
     /* A script that gives a lock back sets a key only to be remembered, and prolongs what is

@@ -196,6 +196,31 @@ TEST(a_wrong_row_is_found)
           "its own, taken twice: it is not given back once, of two times");
 }
 
+/* The words of a text of some library, which the table knows as this form. */
+TEST(other_words_for_the_same)
+{
+    static const struct {
+        const char *form, *script;
+    } rows[] = {
+        {"obtain-all", "if redis.call('MSETNX', KEYS[1], ARGV[1]) == 1 then "
+                       "redis.call('PEXPIREAT', KEYS[1], ARGV[3]) return {ok = 'OK'} end"},
+        {"release", "return redis.call('getrange', KEYS[1], 0, 1) and redis.call('unlink', k)"},
+        {"leave-silently", "redis.call('hget', KEYS[1], ARGV[2]) redis.call('hincrby', 'k', 'f', "
+                           "-1) redis.call('hdel', KEYS[1], ARGV[2])"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        uint8_t sha1[FLI_SHA1_SIZE];
+        struct asked a;
+        const struct frontdoor_form *f = frontdoor_form_find(text(rows[i].form));
+        set_up(&a, "EVAL");
+        fli_sha1_of(rows[i].script, strlen(rows[i].script), sha1);
+        assert_true(frontdoor_scripts_add_alias(a.context.scripts, sha1, f));
+        add(&a, rows[i].script);
+        add_arguments(&a, f, "yes");
+        assert_string_equal(try(&a).why, "");
+    }
+}
+
 /* Commands that are not served, and those about no lock. */
 TEST(nothing_to_try)
 {
