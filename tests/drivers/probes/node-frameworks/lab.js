@@ -26,16 +26,17 @@ async function lab() {
   await pool.query('CREATE TABLE IF NOT EXISTS account (lock text PRIMARY KEY, balance int)')
   await pool.query("SELECT fence.protect('account', 'lock')")
   const locks = fencelock.connect(node.url)
+  const others = [] // a lease keeps its process alive, also after a test that failed
   const end = async () => {
-    await locks.close()
+    for (const other of [locks, ...others]) await other.close()
     await pool.end()
     await node.stop()
   }
-  return { node, pool, locks, end }
+  return { node, pool, locks, others, end }
 }
 
 /** Takes the lock away from its holder, who hears of that at the next renewal, and lets a newer holder claim. */
-async function overtake({ node, pool }, name) {
+async function overtake({ node, pool, others }, name) {
   const [, host, port] = /:\/\/(.*):(.*)/.exec(node.url)
   const socket = dial({ host, port: Number(port) })
   socket.write(`BREAK ${name}\r\n`)
@@ -43,6 +44,7 @@ async function overtake({ node, pool }, name) {
   assert.notEqual(String(answer)[0], '-', String(answer))
   socket.destroy()
   const other = fencelock.connect(node.url)
+  others.push(other)
   const fence = await Fence.claim(pool, await other.acquire(name, { ttl: '1h', wait: PATIENCE }))
   return { fence, end: () => other.close() }
 }
