@@ -154,12 +154,14 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * Gives the lock back. It waits five seconds for the answer at most, also in a thread that was interrupted; a release without an answer
-     * goes on in the background, so the lock does not stay held. An error after the work is done is no reason to do it again.
+     * Gives the lock back. It waits five seconds for the answer at most, also in a thread that was interrupted; a release without an answer,
+     * or one that is refused, goes on in the background, so the lock does not stay held. An error after the work is done is no reason to do it
+     * again.
      *
      * @throws LostException when the lease had ended before
      * @throws UncertainException when there was no answer
      * @throws UnavailableException when no node served
+     * @throws RefusedException when a node refuses it
      */
     public void release() {
         interruptNoMore();

@@ -88,7 +88,7 @@ final class Nodes {
      * Sends the request, to one node after another, until one answers it.
      *
      * @throws RefusedException when one refuses it
-     * @throws UncertainException when the time is over, and some attempt may have been carried out
+     * @throws UncertainException when one refuses it or the time is over, and some attempt may have been carried out
      * @throws UnavailableException when the time is over, and surely none was carried out
      */
     Answer ask(Request r, long until) throws InterruptedException {
@@ -113,12 +113,16 @@ final class Nodes {
                 }
                 last = new RefusedException(failure.line());
                 v = judge(failure);
+            } catch (RefusedException e) { // of the login
+                last = e;
+                v = Verdict.REFUSED;
             } catch (IOException e) {
                 last = e;
                 v = e instanceof Connection.NotSent ? Verdict.ELSEWHERE : Verdict.SILENT;
             }
             if (v == Verdict.REFUSED) {
-                throw (RefusedException) last;
+                RefusedException refusal = (RefusedException) last; // it is about this attempt, and not about the one before
+                throw unknown && !refusal.isSeen() ? new UncertainException(refusal) : refusal;
             }
             unknown = unknown || v == Verdict.SILENT || v == Verdict.UNCERTAIN;
             if (v == Verdict.UNCERTAIN && !stayed) { // it lost its leader in the middle: it knows the next one first

@@ -1,7 +1,11 @@
 package io.github.fencelock;
 
+import java.nio.charset.StandardCharsets;
 import java.security.SecureRandom;
 import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.Comparator;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.HexFormat;
@@ -24,6 +28,7 @@ final class Session {
     private static final SecureRandom RANDOM = new SecureRandom();
     private static final long LOOK_MOST_MS = 1000; // Java's timers may stand still in a suspension, so nothing sleeps for longer
     private static final int CHECKS_TOGETHER = 64;
+    private static final long SETTLE_AGAIN_MS = 1000; // after a refusal, for instance by a node that takes no more connections
 
     /** What an acquire asks for. */
     record Wanted(List<String> names, Options options) { }
@@ -334,19 +339,24 @@ final class Session {
 
     // --- leases ---------------------------------------------------------------------------------------------------------------------
 
+    /** The smallest of the names as bytes: by that the service counts attempts. */
+    static String keyOf(List<String> names) {
+        return Collections.min(names, Comparator.comparing(n -> n.getBytes(StandardCharsets.UTF_8), Arrays::compareUnsigned));
+    }
+
     /**
      * Asks the service for the lock, in this session. 0: others have it. Every attempt after the first has a number above all before it,
      * so that a late one takes nothing.
      */
     long take(Wanted w, LongSupplier wait, long until) throws InterruptedException {
-        String name = w.names().get(0);
-        long[] number = {locked(() -> attempts.getOrDefault(name, 0L))};
+        String key = keyOf(w.names());
+        long[] number = {locked(() -> attempts.getOrDefault(key, 0L))};
         boolean again = number[0] > 0;
         Nodes.Request r = new Nodes.Request(() -> {
             number[0]++;
             if (again || number[0] > 1) {
                 number[0] = Math.max(number[0], 2);
-                locked(() -> attempts.put(name, number[0]));
+                locked(() -> attempts.put(key, number[0]));
             }
             return List.of(w.options().words(w.names(), owner, number[0], wait.getAsLong()));
         }, wait, attemptMs());
@@ -366,14 +376,17 @@ final class Session {
     }
 
     /**
-     * Makes sure that an acquire without an answer, or a release without one, holds nothing: it asks once more, as a later attempt that
-     * does not wait, and gives back the grant. It ends when it is answered, or with the session; until then the names stay occupied.
+     * Makes sure that an acquire or a release without success holds nothing: it asks once more, as a later attempt that does not wait, and
+     * gives back the grant. It ends when it is answered, or with the session. Until then the names stay occupied.
      */
     void settle(Wanted w) {
         threads.executeSurely(() -> {
             boolean settled = false;
             while (!settled && locked(() -> !isLost())) {
                 settled = settleOnce(w);
+                if (!settled) {
+                    LockSupport.parkNanos(SETTLE_AGAIN_MS * 1_000_000);
+                }
             }
             if (settled) {
                 vacate(w.names());
@@ -389,8 +402,10 @@ final class Session {
                 nodes.ask(request(List.of("RELEASE", w.names().get(0), Long.toString(token))), until);
             }
             return true;
-        } catch (RefusedException | ClosedException e) {
+        } catch (ClosedException e) {
             return true;
+        } catch (RefusedException e) {
+            return e.isSeen();
         } catch (FencelockException | InterruptedException e) {
             return false;
         }
@@ -406,14 +421,11 @@ final class Session {
             Nodes.Answer a = nodes.ask(request(List.of("RELEASE", l.name(), Long.toString(l.token()))), clock.now() + patienceMs);
             answered = true;
             return !a.first().equals(0L);
-        } catch (RefusedException e) {
-            answered = true;
-            throw e;
         } finally {
             if (answered) {
                 vacate(w.names());
             } else {
-                settle(w); // also when it was not sent: the lock is held
+                settle(w); // also when it was not sent, or refused: the lock is held
             }
         }
     }

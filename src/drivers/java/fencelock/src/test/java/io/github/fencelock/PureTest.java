@@ -100,5 +100,6 @@ class PureTest {
     void namesAreCountedInBytes() {
         assertEquals(254, "ü".repeat(127).getBytes(StandardCharsets.UTF_8).length);
         Options.NONE.names("ü".repeat(127));
+        assertEquals("\uE000", Session.keyOf(List.of("\uD83D\uDE00", "\uE000")), "the order of chars is another one");
     }
 }

@@ -8,9 +8,16 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.github.fencelock.test.FencelockServer;
+import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.lang.reflect.Method;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.List;
+import java.util.Scanner;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
@@ -328,5 +335,31 @@ class ServiceTest {
         Nodes.Request ping = Nodes.Request.now(1000, List.of(List.of("PING")));
         String refused = address + ": java.net.ConnectException: Connection refused";
         until(() -> assertThrows(UnavailableException.class, () -> nodes.ask(ping, BootClock.SYSTEM.now() + 1000)).getMessage().contains(refused));
+    }
+
+    /** By a node, after one that has heard the request and did not answer: that one may have done it. */
+    @Test
+    void aRefusedLogin() throws Exception {
+        Threads threads = new Threads();
+        try (ServerSocket node = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+            threads.start("a node that hears", () -> {
+                try (Socket s = node.accept(); Scanner heard = new Scanner(s.getInputStream(), StandardCharsets.UTF_8)) {
+                    s.getOutputStream().write("+OK\r\n+OK\r\n".getBytes(StandardCharsets.UTF_8)); // to the login, and to the name
+                    heard.findWithinHorizon("PING", 0);
+                } catch (IOException e) {
+                    throw new UncheckedIOException(e);
+                }
+            });
+            Target both = Target.parse("fencelock://job:wrong@127.0.0.1:" + node.getLocalPort() + "," + server.address());
+            Nodes nodes;
+            do {
+                nodes = new Nodes(both, null, "test", threads, BootClock.SYSTEM);
+            } while (nodes.preferred() != 0); // the first one it asks
+            Nodes asked = nodes;
+            Nodes.Request ping = Nodes.Request.now(240_000, List.of(List.of("PING")));
+            UncertainException e = assertThrows(UncertainException.class, () -> asked.ask(ping, BootClock.SYSTEM.now() + 240_000));
+            assertTrue(e.getCause() instanceof RefusedException r && r.word().equals("WRONGPASS"), e.getMessage());
+            nodes.close();
+        }
     }
 }
