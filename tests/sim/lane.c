@@ -366,6 +366,9 @@ void sim_lane_say(struct sim_client *c, struct sim_node *from, const struct sim_
                   const void *data, size_t len)
 {
     struct sim *s = c->sim;
+    if (from->ghost) {
+        return; /* its power is gone since a moment of this turn */
+    }
     struct said *copy = fli_xmalloc(sizeof *copy + len);
     copy->a = *a;
     copy->len = len;
