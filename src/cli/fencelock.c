@@ -117,8 +117,7 @@ static const struct cli_command commands[] = {
     {"frontdoor", "check", "", 0, 0,
      CLI_BIT(CLI_OPT_REDIS) | CLI_BIT(CLI_OPT_REDIS_USER) | CLI_BIT(CLI_OPT_REDIS_PASSWORD_FILE) |
          CLI_BIT(CLI_OPT_DURATION) | CLI_BIT(CLI_OPT_MATCH) | CLI_BIT(CLI_OPT_ALIASES),
-     "Watches a Redis; says which commands fencelockd would serve, and tries them.", NULL,
-     cli_run_frontdoor_check, NULL},
+     "Watches a Redis; tries which commands would be served.", NULL, cli_run_frontdoor_check, NULL},
     {"demo", "redlock", "", 0, 0,
      CLI_BIT(CLI_OPT_TOKENS) | CLI_BIT(CLI_OPT_SEED) | CLI_BIT(CLI_OPT_RUNS) | CLI_BIT(CLI_OPT_SVG),
      "Breaks Redlock on real servers, without tokens and with them.", NULL, cli_run_demo_redlock,

@@ -15,20 +15,17 @@
  *     knows what it has, unless a lease has ended */
 #include "keyed.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "frontdoor/scripts.h"
 #include "machine/batch.h"
-#include "sim.h"
+#include "scripts.h"
 #include "wire/resp.h"
 
-#define ACTORS 3u
 #define LOCKS 3u
 #define PERCENT 50u
-#define ANSWER_MS 700u
 #define TRIES 8u
 #define VALUE_MAX 24u
 #define RELEASES 64u /* of a key, while they are known again */
@@ -55,27 +52,27 @@ struct hold {
 };
 
 struct actor {
-    struct sim *sim;
-    unsigned index;
-    struct sim_random random;
+    struct sim_scripter base;
     uint64_t life;
     unsigned lock, n; /* its first key, and how many */
     enum form form;
-    unsigned tries;
-    uint64_t ttl_ms, serial, asked_at;
-    bool waiting, has;
+    uint64_t ttl_ms;
+    bool has;
     bool expired; /* the lease of one of its keys has ended, in the log */
 };
 
 struct sim_keyed {
     struct sim *sim;
-    struct actor actors[ACTORS];
+    struct actor actors[SIM_SCRIPTERS];
     struct hold holds[LOCKS];
     const char *scripts[FORMS];
     bool shared;
 };
 
-static void act(struct actor *a);
+static struct actor *actor_of(struct sim_scripter *p)
+{
+    return FLI_CONTAINER_OF(p, struct actor, base);
+}
 
 /* ---- the log --------------------------------------------------------------------------------- */
 
@@ -127,7 +124,7 @@ static void expired(struct sim_keyed *k, const struct hold *h)
 {
     unsigned index = (unsigned)(h->owner.bytes[1] - '0');
     char now[VALUE_MAX];
-    FLI_ASSERT(index < ACTORS);
+    FLI_ASSERT(index < SIM_SCRIPTERS);
     struct actor *a = &k->actors[index];
     int len = snprintf(now, sizeof now, "k%u.%llu", index, (unsigned long long)a->life);
     a->expired = a->expired || is(&h->owner, (struct fli_slice){(uint8_t *)now, (size_t)len});
@@ -282,38 +279,25 @@ void sim_keyed_applied(struct sim_keyed *k, const struct machine_command *c,
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static uint64_t below(struct actor *a, uint64_t n)
-{
-    return sim_draw_below(&a->random, n);
-}
-
-static void put(struct fli_buf *b, const char *format, ...) FLI_PRINTF(2, 3);
-static void put(struct fli_buf *b, const char *format, ...)
-{
-    char text[48];
-    va_list args;
-    va_start(args, format);
-    int len = vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    int rc = fli_resp_bulk(b, (const uint8_t *)text, (size_t)len);
-    FLI_ASSERT(rc == 0);
-}
-
 static void put_value(const struct actor *a, struct fli_buf *b)
 {
-    put(b, "k%u.%llu", a->index, (unsigned long long)a->life);
+    sim_put_word(b, "k%u.%llu", a->base.index, (unsigned long long)a->life);
 }
 
 static void put_keys(const struct actor *a, struct fli_buf *b)
 {
     for (unsigned i = 0; i < a->n; i++) {
-        put(b, "K%u", (a->lock + i) % LOCKS);
+        sim_put_word(b, "K%u", (a->lock + i) % LOCKS);
     }
 }
 
 /* Of `renew-each` the last key has a value that nobody has. */
-static void write_request(const struct actor *a, const struct sim_keyed *k, struct fli_buf *b)
+static void write_request(struct sim_scripter *p, const struct sim_node *to, struct fli_buf *b)
 {
+    const struct actor *a = actor_of(p);
+    const struct sim_keyed *k = sim_keyed_of(p->sim);
+    SIM_TRACE(p->sim, "k%u.%llu asks node %u: %u of %u keys from K%u", p->index,
+              (unsigned long long)a->life, to->index + 1, a->form, a->n, a->lock);
     bool script = k->scripts[a->form] != NULL;
     bool each = a->form == PROLONG_EACH;
     bool lease = a->form != GIVE && a->form != GIVE_EACH;
@@ -321,112 +305,43 @@ static void write_request(const struct actor *a, const struct sim_keyed *k, stru
     int rc = fli_resp_array(b, words);
     FLI_ASSERT(rc == 0);
     if (!script) {
-        put(b, "SET");
+        sim_put_word(b, "SET");
         put_keys(a, b);
         put_value(a, b);
-        put(b, "%s", a->form == TAKE ? "NX" : "XX");
-        put(b, "PX");
-        put(b, "%llu", (unsigned long long)a->ttl_ms);
+        sim_put_word(b, "%s", a->form == TAKE ? "NX" : "XX");
+        sim_put_word(b, "PX");
+        sim_put_word(b, "%llu", (unsigned long long)a->ttl_ms);
         return;
     }
-    put(b, "EVAL");
+    sim_put_word(b, "EVAL");
     rc = fli_resp_text(b, k->scripts[a->form]);
     FLI_ASSERT(rc == 0);
-    put(b, "%u", a->n + (each ? 1 : 0));
+    sim_put_word(b, "%u", a->n + (each ? 1 : 0));
     put_keys(a, b);
     if (each) {
-        put(b, "K%u", (a->lock + a->n) % LOCKS);
-        put(b, "%llu", (unsigned long long)a->ttl_ms);
+        sim_put_word(b, "K%u", (a->lock + a->n) % LOCKS);
+        sim_put_word(b, "%llu", (unsigned long long)a->ttl_ms);
         put_value(a, b);
         for (unsigned i = 1; i < a->n; i++) {
             put_value(a, b);
         }
-        put(b, "nobody");
+        sim_put_word(b, "nobody");
         return;
     }
     put_value(a, b);
     if (lease) {
-        put(b, "%llu", (unsigned long long)a->ttl_ms);
+        sim_put_word(b, "%llu", (unsigned long long)a->ttl_ms);
     }
-}
-
-static void told(struct sim *s, uint64_t serial, const struct machine_result *r, const void *data,
-                 size_t len);
-
-static void late_fire(struct sim *s, struct sim_event *e)
-{
-    struct actor *a = e->p;
-    bool it = a->waiting && a->serial == e->a;
-    sim_drop(s, e);
-    if (it) {
-        told(s, a->serial, NULL, NULL, 0);
-    }
-}
-
-static void send_deliver(struct sim_event *e)
-{
-    struct actor *a = e->p;
-    struct fli_buf b;
-    if (!a->waiting || a->serial != e->a || e->node->power != SIM_UP) {
-        return;
-    }
-    SIM_TRACE(a->sim, "k%u.%llu asks node %u: %u of %u keys from K%u", a->index,
-              (unsigned long long)a->life, e->node->index + 1, a->form, a->n, a->lock);
-    fli_buf_init(&b, 4096);
-    write_request(a, sim_keyed_of(a->sim), &b);
-    sim_server_ask(e->node, b.data, b.len, a->serial, told);
-    fli_buf_fini(&b);
-}
-
-static void send_fire(struct sim *s, struct sim_event *e)
-{
-    if (e->node->power == SIM_UP) {
-        sim_node_fire(s, e);
-    } else {
-        sim_drop(s, e);
-    }
-}
-
-/* Serials of one actor are told apart from those of others by their rest. */
-static void ask(struct actor *a)
-{
-    struct sim *s = a->sim;
-    struct sim_node *n = &s->nodes[below(a, s->n)];
-    a->serial += ACTORS;
-    a->waiting = true;
-    a->asked_at = s->now;
-    a->tries++;
-    struct sim_event *e = sim_after(s, ANSWER_MS + below(a, 800), late_fire);
-    e->p = a;
-    e->a = a->serial;
-    e = sim_after(s, 1 + below(a, 10), send_fire);
-    e->node = n;
-    e->life = n->life;
-    e->deliver = send_deliver;
-    e->p = a;
-    e->a = a->serial;
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
-
-static void act_fire(struct sim *s, struct sim_event *e)
-{
-    struct actor *a = e->p;
-    sim_drop(s, e);
-    act(a);
-}
-
-static void rest(struct actor *a)
-{
-    sim_after(a->sim, 1 + below(a, a->sim->options.think_ms + 20), act_fire)->p = a;
-}
 
 /* It does not know what it has: another value takes its place. */
 static void become_another(struct actor *a)
 {
     a->life++;
     a->has = a->expired = false;
-    rest(a);
+    sim_scripter_rest(&a->base);
 }
 
 /* What the client reads for this result. */
@@ -450,11 +365,11 @@ static int wording(const struct actor *a, const struct machine_result *r, char *
  * promised in an earlier term was so by another clock. */
 static void prolonged(struct actor *a, const struct machine_result *r)
 {
-    struct sim *s = a->sim;
+    struct sim *s = a->base.sim;
     struct sim_keyed *k = sim_keyed_of(s);
     uint64_t until_ms = r->clock_ms + a->ttl_ms;
     char now[VALUE_MAX];
-    int len = snprintf(now, sizeof now, "k%u.%llu", a->index, (unsigned long long)a->life);
+    int len = snprintf(now, sizeof now, "k%u.%llu", a->base.index, (unsigned long long)a->life);
     SIM_CHECK(s, r->deadline_ms >= until_ms, "K%u is prolonged to %llu, asked for was %llu",
               a->lock, (unsigned long long)r->deadline_ms, (unsigned long long)until_ms);
     for (unsigned i = 0; i < a->n; i++) {
@@ -467,20 +382,20 @@ static void prolonged(struct actor *a, const struct machine_result *r)
         }
         bool longer = h->base_at >= s->oracle.term_at && h->promised_ms > until_ms;
         h->promised_ms = longer ? h->promised_ms : until_ms;
-        h->base_at = h->base_at > a->asked_at ? h->base_at : a->asked_at;
+        h->base_at = h->base_at > a->base.asked_at ? h->base_at : a->base.asked_at;
     }
     s->marks->keyed_prolonged++;
 }
 
 static void heard(struct actor *a, const struct machine_result *r, const char *data, size_t len)
 {
-    struct sim *s = a->sim;
+    struct sim *s = a->base.sim;
     char text[64];
     bool gives = a->form == GIVE || a->form == GIVE_EACH;
     bool done = r->code == MACHINE_GRANTED || r->code == MACHINE_DONE;
     if (r->code == MACHINE_LIMIT) {
         SIM_CHECK(s, data[0] == '-', "a limit reads %.*s", (int)len, data);
-        a->has ? become_another(a) : rest(a);
+        a->has ? become_another(a) : sim_scripter_rest(&a->base);
         return;
     }
     int want = wording(a, r, text, sizeof text);
@@ -490,25 +405,26 @@ static void heard(struct actor *a, const struct machine_result *r, const char *d
     bool whole =
         done && (a->form == PROLONG_EACH ? (r->each[0] & ((1u << a->n) - 1)) == (1u << a->n) - 1
                                          : a->n == 1 || r->number == a->n);
-    SIM_CHECK(s, !a->has || whole || a->expired || a->tries > 1,
+    SIM_CHECK(s, !a->has || whole || a->expired || a->base.tries > 1,
               "form %u of %u keys that the client has comes to %u, %u", a->form, a->n, r->code,
               r->number);
     if (done && (a->form == PROLONG || a->form == PROLONG_EACH)) {
         prolonged(a, r);
     }
-    if (!a->has && !done && a->tries > 1) {
+    if (!a->has && !done && a->base.tries > 1) {
         become_another(a); /* it may be its own */
         return;
     }
-    if (gives && done && sim_keyed_of(s)->shared && !s->healed && below(a, 100) < 40) {
-        ask(a); /* at another of its servers */
+    if (gives && done && sim_keyed_of(s)->shared && !s->healed &&
+        sim_scripter_below(&a->base, 100) < 40) {
+        sim_scripter_ask(&a->base); /* at another of its servers */
         return;
     }
     a->has = a->has ? !gives : done;
     if (a->expired) {
         become_another(a);
     } else {
-        rest(a);
+        sim_scripter_rest(&a->base);
     }
 }
 
@@ -516,17 +432,14 @@ static void heard(struct actor *a, const struct machine_result *r, const char *d
 static void told(struct sim *s, uint64_t serial, const struct machine_result *r, const void *data,
                  size_t len)
 {
-    struct actor *a = &sim_keyed_of(s)->actors[serial % ACTORS];
-    if (!a->waiting || a->serial != serial) {
+    struct actor *a = &sim_keyed_of(s)->actors[serial % SIM_SCRIPTERS];
+    if (!sim_scripter_hears(&a->base, serial, r, data, len)) {
         return;
     }
-    a->waiting = false;
-    SIM_CHECK(s, r != NULL || len == 0 || *(const char *)data == '-',
-              "%.*s is answered, and nobody said it", (int)len, (const char *)data);
     if (r != NULL) {
         heard(a, r, data, len);
-    } else if (a->tries < TRIES && !s->healed) {
-        ask(a);
+    } else if (a->base.tries < TRIES && !s->healed) {
+        sim_scripter_ask(&a->base);
     } else {
         become_another(a);
     }
@@ -534,24 +447,25 @@ static void told(struct sim *s, uint64_t serial, const struct machine_result *r,
 
 /* ---- who asks -------------------------------------------------------------------------------- */
 
-static void act(struct actor *a)
+static void act(struct sim_scripter *p)
 {
-    struct sim *s = a->sim;
-    if (a->waiting || (!a->has && s->healed)) {
+    struct actor *a = actor_of(p);
+    struct sim *s = a->base.sim;
+    if (a->base.waiting || (!a->has && s->healed)) {
         return;
     }
     if (!a->has) {
-        a->lock = (unsigned)below(a, LOCKS);
-        a->n = 1 + (unsigned)below(a, 2);
-        a->ttl_ms = SIM_TTL_MIN_MS + below(a, s->options.ttl_max_ms + 1000);
-        a->form = a->n == 1 && below(a, 2) == 0 ? TAKE : TAKE_TWO;
-    } else if (s->healed || below(a, 100) < 50) {
-        a->form = a->n == 1 && below(a, 2) == 0 ? GIVE : GIVE_EACH;
+        a->lock = (unsigned)sim_scripter_below(&a->base, LOCKS);
+        a->n = 1 + (unsigned)sim_scripter_below(&a->base, 2);
+        a->ttl_ms = SIM_TTL_MIN_MS + sim_scripter_below(&a->base, s->options.ttl_max_ms + 1000);
+        a->form = a->n == 1 && sim_scripter_below(&a->base, 2) == 0 ? TAKE : TAKE_TWO;
+    } else if (s->healed || sim_scripter_below(&a->base, 100) < 50) {
+        a->form = a->n == 1 && sim_scripter_below(&a->base, 2) == 0 ? GIVE : GIVE_EACH;
     } else {
-        a->form = a->n == 1 && below(a, 2) == 0 ? PROLONG : PROLONG_EACH;
+        a->form = a->n == 1 && sim_scripter_below(&a->base, 2) == 0 ? PROLONG : PROLONG_EACH;
     }
-    a->tries = 0;
-    ask(a);
+    a->base.tries = 0;
+    sim_scripter_ask(&a->base);
 }
 
 struct sim_keyed *sim_keyed_init(struct sim *s, uint64_t random, struct frontdoor_context *f)
@@ -560,6 +474,7 @@ struct sim_keyed *sim_keyed_init(struct sim *s, uint64_t random, struct frontdoo
     if (!sim_draw_chance(&r, PERCENT)) {
         return NULL;
     }
+    static const struct sim_scripter how = {.act = act, .write = write_request, .told = told};
     struct sim_keyed *k = fli_xcalloc(1, sizeof *k);
     k->sim = s;
     k->shared = f->shared = sim_draw_chance(&r, 50);
@@ -568,10 +483,10 @@ struct sim_keyed *sim_keyed_init(struct sim *s, uint64_t random, struct frontdoo
                                  forms[i] != NULL ? strlen(forms[i]) : 0};
         k->scripts[i] = forms[i] != NULL ? frontdoor_form_find(name)->script : NULL;
     }
-    for (unsigned i = 0; i < ACTORS; i++) {
+    for (unsigned i = 0; i < SIM_SCRIPTERS; i++) {
         struct actor *a = &k->actors[i];
-        *a = (struct actor){.sim = s, .index = i, .life = 1, .serial = i};
-        a->random.state = sim_draw(&r);
+        *a = (struct actor){.life = 1};
+        sim_scripter_init(&a->base, &how, s, i, sim_draw(&r));
     }
     return k;
 }
@@ -583,16 +498,16 @@ void sim_keyed_fini(struct sim_keyed *k)
 
 void sim_keyed_start(struct sim_keyed *k)
 {
-    for (unsigned i = 0; k != NULL && i < ACTORS; i++) {
-        rest(&k->actors[i]);
+    for (unsigned i = 0; k != NULL && i < SIM_SCRIPTERS; i++) {
+        sim_scripter_rest(&k->actors[i].base);
     }
 }
 
 bool sim_keyed_done(const struct sim_keyed *k)
 {
-    for (unsigned i = 0; k != NULL && i < ACTORS; i++) {
+    for (unsigned i = 0; k != NULL && i < SIM_SCRIPTERS; i++) {
         const struct actor *a = &k->actors[i];
-        if (a->waiting || a->has || k->sim->now < a->asked_at + 2 * ANSWER_MS + 1600) {
+        if (a->has || !sim_scripter_is_idle(&a->base)) {
             return false;
         }
     }

@@ -15,7 +15,6 @@
  *   - what the machine says is what the client reads */
 #include "reenter.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,14 +22,12 @@
 #include "frontdoor/scripts.h"
 #include "keyed.h"
 #include "machine/batch.h"
-#include "sim.h"
+#include "scripts.h"
 #include "wire/resp.h"
 
-#define ACTORS 3u
 #define LOCKS 2u
 #define PERCENT 35u /* of the seeds */
 #define DEPTH_MAX 4u
-#define ANSWER_MS 700u /* an answer is awaited for so long, and something more */
 #define LEAVE_TRIES 12u
 #define KEEP_MS 30000u /* a LEAVE is remembered */
 #define LABEL_MAX 20u
@@ -52,23 +49,18 @@ struct hold {
 };
 
 struct actor {
-    struct sim *sim;
-    unsigned index;
-    struct sim_random random;
+    struct sim_scripter base;
     uint64_t life; /* counts owners: one that does not know its count is not used any more */
     unsigned lock, depth;
     uint64_t ttl_ms;
     bool expired;           /* the lease of what it was told it has has ended, in the log */
     uint64_t expired_token; /* the last hold of this owner whose lease has ended, in the log */
     bool leaving;           /* what is outstanding */
-    uint64_t leaves, tries;
-    uint64_t serial; /* of the request that is awaited; others are ignored */
-    bool waiting;
-    uint64_t asked_at;
+    uint64_t leaves;
 };
 
 struct sim_reenter {
-    struct actor actors[ACTORS];
+    struct actor actors[SIM_SCRIPTERS];
     struct hold holds[LOCKS];
     struct label *labels;
     size_t labels_n, labels_cap;
@@ -77,8 +69,6 @@ struct sim_reenter {
     const char *enter, *leave;
     struct sim_keyed *keyed; /* NULL: not in this seed */
 };
-
-static void act(struct actor *a);
 
 /* ---- the log --------------------------------------------------------------------------------- */
 
@@ -101,7 +91,7 @@ static struct actor *actor_of(struct sim *s, struct fli_slice owner, uint64_t *r
               owner.len > 3 && owner.data[0] == 'r' &&
                   fli_parse_u64(owner.data + 3, owner.len - 3, UINT64_MAX, ret_life),
               "a lock that is taken several times has an unknown owner");
-    return &s->reenter->actors[(owner.data[1] - '0') % ACTORS];
+    return &s->reenter->actors[(owner.data[1] - '0') % SIM_SCRIPTERS];
 }
 
 static void granted(struct sim *s, const struct machine_event *e, struct hold *h)
@@ -113,7 +103,7 @@ static void granted(struct sim *s, const struct machine_event *e, struct hold *h
               (unsigned long long)e->token, (unsigned long long)s->oracle.token_max);
     (void)sim_oracle_issue(s, e->token, 0);
     *h = (struct hold){.count = 1,
-                       .actor = a->index,
+                       .actor = a->base.index,
                        .life = life,
                        .token = e->token,
                        .base_at = s->oracle.last_seal.at,
@@ -122,7 +112,7 @@ static void granted(struct sim *s, const struct machine_event *e, struct hold *h
                        .granted = true};
     s->marks->entered++;
     SIM_TRACE(s, "T%td is granted to r%u.%llu, token %llu, until %llu", h - s->reenter->holds,
-              a->index, (unsigned long long)life, (unsigned long long)e->token,
+              a->base.index, (unsigned long long)life, (unsigned long long)e->token,
               (unsigned long long)e->deadline_ms);
 }
 
@@ -258,29 +248,12 @@ void sim_reenter_applied(struct sim *s, const struct machine_command *c,
     uint64_t life;
     const struct actor *a = actor_of(s, c->owner, &life);
     struct hold *h = hold_of(s, c->name);
-    bool own = h->actor == a->index && h->life == life && (h->count > 0 || h->ended);
+    bool own = h->actor == a->base.index && h->life == life && (h->count > 0 || h->ended);
     ((c->flags & MACHINE_KEYS_GRANT) != 0 ? entered : left)(s, h, own, c, r);
     h->granted = h->ended = false;
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
-
-static uint64_t below(struct actor *a, uint64_t n)
-{
-    return sim_draw_below(&a->random, n);
-}
-
-static void put(struct fli_buf *b, const char *format, ...) FLI_PRINTF(2, 3);
-static void put(struct fli_buf *b, const char *format, ...)
-{
-    char text[48];
-    va_list args;
-    va_start(args, format);
-    int len = vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    int rc = fli_resp_bulk(b, (const uint8_t *)text, (size_t)len);
-    FLI_ASSERT(rc == 0);
-}
 
 static void put_script(struct fli_buf *b, unsigned words, const char *script, unsigned keys)
 {
@@ -288,101 +261,32 @@ static void put_script(struct fli_buf *b, unsigned words, const char *script, un
     rc = rc != 0 ? rc : fli_resp_text(b, "EVAL");
     rc = rc != 0 ? rc : fli_resp_text(b, script);
     FLI_ASSERT(rc == 0);
-    put(b, "%u", keys);
+    sim_put_word(b, "%u", keys);
 }
 
-static void write_request(struct actor *a, struct fli_buf *b)
+static void write_request(struct sim_scripter *p, const struct sim_node *to, struct fli_buf *b)
 {
-    const struct sim_reenter *re = a->sim->reenter;
+    const struct sim_reenter *re = p->sim->reenter;
+    const struct actor *a = FLI_CONTAINER_OF(p, struct actor, base);
+    SIM_TRACE(p->sim, "r%u.%llu asks node %u: %s %llu of T%u", p->index,
+              (unsigned long long)a->life, to->index + 1, a->leaving ? "LEAVE" : "ENTER",
+              (unsigned long long)p->serial, a->lock);
     if (!a->leaving) {
         put_script(b, 6, re->enter, 1);
-        put(b, "T%u", a->lock);
-        put(b, "%llu", (unsigned long long)a->ttl_ms);
-        put(b, "r%u.%llu", a->index, (unsigned long long)a->life);
+        sim_put_word(b, "T%u", a->lock);
+        sim_put_word(b, "%llu", (unsigned long long)a->ttl_ms);
+        sim_put_word(b, "r%u.%llu", a->base.index, (unsigned long long)a->life);
         return;
     }
     put_script(b, 8, re->leave, 2);
-    put(b, "T%u", a->lock);
-    put(b, "unlock-%u.%llu", a->index, (unsigned long long)a->leaves);
-    put(b, "%llu", (unsigned long long)a->ttl_ms);
-    put(b, "r%u.%llu", a->index, (unsigned long long)a->life);
-    put(b, "%u", KEEP_MS);
-}
-
-static void told(struct sim *s, uint64_t serial, const struct machine_result *r, const void *data,
-                 size_t len);
-
-static void late_fire(struct sim *s, struct sim_event *e)
-{
-    struct actor *a = e->p;
-    bool it = a->waiting && a->serial == e->a;
-    sim_drop(s, e);
-    if (it) {
-        told(s, a->serial, NULL, NULL, 0);
-    }
-}
-
-static void send_deliver(struct sim_event *e)
-{
-    struct actor *a = e->p;
-    struct fli_buf b;
-    if (!a->waiting || a->serial != e->a || e->node->power != SIM_UP) {
-        return;
-    }
-    SIM_TRACE(a->sim, "r%u.%llu asks node %u: %s %llu of T%u", a->index,
-              (unsigned long long)a->life, e->node->index + 1, a->leaving ? "LEAVE" : "ENTER",
-              (unsigned long long)a->serial, a->lock);
-    fli_buf_init(&b, 4096);
-    write_request(a, &b);
-    sim_server_ask(e->node, b.data, b.len, a->serial, told);
-    fli_buf_fini(&b);
-}
-
-static void send_fire(struct sim *s, struct sim_event *e)
-{
-    if (e->node->power == SIM_UP) {
-        sim_node_fire(s, e);
-    } else {
-        sim_drop(s, e);
-    }
-}
-
-/* Serials of one actor are told apart from those of others by their rest. */
-static void ask(struct actor *a)
-{
-    struct sim *s = a->sim;
-    uint64_t delay_ms = 1 + below(a, 10);
-    uint64_t answer_ms = ANSWER_MS + below(a, 800);
-    struct sim_node *n = &s->nodes[below(a, s->n)];
-    a->serial += ACTORS;
-    a->waiting = true;
-    a->asked_at = s->now;
-    a->tries++;
-    struct sim_event *e = sim_after(s, answer_ms, late_fire);
-    e->p = a;
-    e->a = a->serial;
-    e = sim_after(s, delay_ms, send_fire);
-    e->node = n;
-    e->life = n->life;
-    e->deliver = send_deliver;
-    e->p = a;
-    e->a = a->serial;
+    sim_put_word(b, "T%u", a->lock);
+    sim_put_word(b, "unlock-%u.%llu", a->base.index, (unsigned long long)a->leaves);
+    sim_put_word(b, "%llu", (unsigned long long)a->ttl_ms);
+    sim_put_word(b, "r%u.%llu", a->base.index, (unsigned long long)a->life);
+    sim_put_word(b, "%u", KEEP_MS);
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
-
-static void act_fire(struct sim *s, struct sim_event *e)
-{
-    struct actor *a = e->p;
-    sim_drop(s, e);
-    act(a);
-}
-
-static void rest(struct actor *a)
-{
-    uint64_t ms = 1 + below(a, a->sim->options.think_ms + 20);
-    sim_after(a->sim, ms, act_fire)->p = a;
-}
 
 /* It does not know what it has: another owner takes its place. */
 static void become_another(struct actor *a)
@@ -390,7 +294,7 @@ static void become_another(struct actor *a)
     a->life++;
     a->depth = 0;
     a->expired = false;
-    rest(a);
+    sim_scripter_rest(&a->base);
 }
 
 static bool says_nil(const char *data, size_t len)
@@ -408,7 +312,7 @@ static bool says_number(const char *data, size_t len, uint64_t n)
 static void enter_told(struct actor *a, const struct machine_result *r, const char *data,
                        size_t len)
 {
-    struct sim *s = a->sim;
+    struct sim *s = a->base.sim;
     bool done = r->code == MACHINE_GRANTED || r->code == MACHINE_DONE;
     SIM_CHECK(s, done ? says_nil(data, len) : data[0] == (r->code == MACHINE_HELD ? ':' : '-'),
               "the answer %.*s is made of %u", (int)len, data, r->code);
@@ -425,13 +329,13 @@ static void enter_told(struct actor *a, const struct machine_result *r, const ch
         SIM_CHECK(s, a->expired, "an owner that holds its lock is told that another has it");
         a->depth = 0;
     }
-    rest(a);
+    sim_scripter_rest(&a->base);
 }
 
 static void leave_told(struct actor *a, const struct machine_result *r, const char *data,
                        size_t len)
 {
-    struct sim *s = a->sim;
+    struct sim *s = a->base.sim;
     if (r->code == MACHINE_LIMIT) {
         become_another(a);
         return;
@@ -448,56 +352,55 @@ static void leave_told(struct actor *a, const struct machine_result *r, const ch
         become_another(a);
         return;
     }
-    rest(a);
+    sim_scripter_rest(&a->base);
 }
 
 /* r: what the machine said; NULL: nobody knows, or the node has not asked it. */
 static void told(struct sim *s, uint64_t serial, const struct machine_result *r, const void *data,
                  size_t len)
 {
-    struct actor *a = &s->reenter->actors[serial % ACTORS];
+    struct actor *a = &s->reenter->actors[serial % SIM_SCRIPTERS];
     const char *text = data;
-    if (!a->waiting || a->serial != serial) {
+    if (!sim_scripter_hears(&a->base, serial, r, data, len)) {
         return;
     }
-    a->waiting = false;
-    SIM_TRACE(s, "r%u.%llu has T%u %u times and hears of %s %llu: %d, %u", a->index,
+    SIM_TRACE(s, "r%u.%llu has T%u %u times and hears of %s %llu: %d, %u", a->base.index,
               (unsigned long long)a->life, a->lock, a->depth, a->leaving ? "LEAVE" : "ENTER",
               (unsigned long long)serial, r != NULL ? (int)r->code : -1, r != NULL ? r->number : 0);
     bool unknown = r == NULL && (len == 0 || strncmp(text, "-UNCERTAIN", 10) == 0);
-    SIM_CHECK(s, r != NULL || len == 0 || text[0] == '-', "%.*s is answered, and nobody said it",
-              (int)len, text);
     if (r != NULL) {
         (a->leaving ? leave_told : enter_told)(a, r, text, len);
-    } else if (a->leaving && a->tries < LEAVE_TRIES) {
-        ask(a); /* once more: the label says that it is the same */
+    } else if (a->leaving && a->base.tries < LEAVE_TRIES) {
+        sim_scripter_ask(&a->base); /* once more: the label says that it is the same */
     } else if (unknown || a->leaving) {
         a->leaving = false;
         become_another(a);
     } else {
-        rest(a);
+        sim_scripter_rest(&a->base);
     }
 }
 
 /* ---- who asks -------------------------------------------------------------------------------- */
 
-static void act(struct actor *a)
+static void act(struct sim_scripter *p)
 {
-    struct sim *s = a->sim;
-    if (a->waiting) {
+    struct actor *a = FLI_CONTAINER_OF(p, struct actor, base);
+    struct sim *s = a->base.sim;
+    if (a->base.waiting) {
         return;
     }
     if (a->depth == 0) {
         if (s->healed) {
             return;
         }
-        a->lock = (unsigned)below(a, LOCKS);
-        a->ttl_ms = SIM_TTL_MIN_MS + below(a, s->options.ttl_max_ms + 1000);
+        a->lock = (unsigned)sim_scripter_below(&a->base, LOCKS);
+        a->ttl_ms = SIM_TTL_MIN_MS + sim_scripter_below(&a->base, s->options.ttl_max_ms + 1000);
     }
-    a->leaving = a->depth > 0 && (s->healed || a->depth == DEPTH_MAX || below(a, 100) < 55);
+    a->leaving = a->depth > 0 &&
+                 (s->healed || a->depth == DEPTH_MAX || sim_scripter_below(&a->base, 100) < 55);
     a->leaves += a->leaving;
-    a->tries = 0;
-    ask(a);
+    a->base.tries = 0;
+    sim_scripter_ask(&a->base);
 }
 
 void sim_reenter_init(struct sim *s)
@@ -507,6 +410,7 @@ void sim_reenter_init(struct sim *s)
         s->orders.scenario != SIM_SCENARIO_NONE || s->orders.sabotage != SIM_SABOTAGE_NONE) {
         return;
     }
+    static const struct sim_scripter how = {.act = act, .write = write_request, .told = told};
     struct sim_reenter *re = fli_xcalloc(1, sizeof *re);
     int rc = frontdoor_scripts_create(&re->scripts);
     FLI_ASSERT(rc == 0);
@@ -519,10 +423,10 @@ void sim_reenter_init(struct sim *s)
         }
     }
     FLI_ASSERT(re->enter != NULL && re->leave != NULL);
-    for (unsigned i = 0; i < ACTORS; i++) {
+    for (unsigned i = 0; i < SIM_SCRIPTERS; i++) {
         struct actor *a = &re->actors[i];
-        *a = (struct actor){.sim = s, .index = i, .life = 1, .serial = i};
-        a->random.state = sim_draw(&r);
+        *a = (struct actor){.life = 1};
+        sim_scripter_init(&a->base, &how, s, i, sim_draw(&r));
     }
     re->keyed = sim_keyed_init(s, sim_draw(&r), &re->frontdoor);
     s->reenter = re;
@@ -546,17 +450,17 @@ void sim_reenter_fini(struct sim *s)
 
 void sim_reenter_start(struct sim *s)
 {
-    for (unsigned i = 0; s->reenter != NULL && i < ACTORS; i++) {
-        rest(&s->reenter->actors[i]);
+    for (unsigned i = 0; s->reenter != NULL && i < SIM_SCRIPTERS; i++) {
+        sim_scripter_rest(&s->reenter->actors[i].base);
     }
     sim_keyed_start(sim_keyed_of(s));
 }
 
 bool sim_reenter_done(const struct sim *s)
 {
-    for (unsigned i = 0; s->reenter != NULL && i < ACTORS; i++) {
+    for (unsigned i = 0; s->reenter != NULL && i < SIM_SCRIPTERS; i++) {
         const struct actor *a = &s->reenter->actors[i];
-        if (a->waiting || a->depth > 0 || s->now < a->asked_at + 2 * ANSWER_MS + 1600) {
+        if (a->depth > 0 || !sim_scripter_is_idle(&a->base)) {
             return false;
         }
     }
