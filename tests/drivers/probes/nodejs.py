@@ -62,7 +62,8 @@ class NodeProbe:
         return self.tsc('-p', copy)
 
     def own_tests(self):
-        return ['node', '--test'], self.built
+        folder = os.path.join(self.built, 'test') # beside it may be programs of frameworks, which want a database
+        return ['node', '--test', *sorted(os.path.join(folder, name) for name in os.listdir(folder) if name.endswith('.test.js'))], self.built
 
     def fences(self, scratch):
         return ['node', os.path.join(self.built, 'probe', 'fences.js')]
