@@ -123,6 +123,7 @@ void proposer_end_in_flight(struct proposer *p, struct batch *b)
     }
     FLI_ASSERT(p->in_flight > 0);
     p->in_flight--;
+    p->in_flight_commands -= b->count;
     p->in_flight_cost -= b->cost;
 }
 
@@ -295,6 +296,7 @@ static bool propose(struct proposer *p, uint64_t now_ms)
     p->stats.bytes += size;
     batch_drop_bytes(b);
     p->in_flight++;
+    p->in_flight_commands += b->count;
     p->in_flight_cost += b->cost;
     p->sequence++;
     p->mark_due = false;
@@ -468,6 +470,15 @@ static bool begin_round(struct proposer *p, uint64_t now_ms)
     return true;
 }
 
+/* Behind entries on their way another one is proposed when as many commands wait as are on their
+ * way. Fewer would be written and sent sooner, at the price of a whole entry, and batches that fell
+ * apart would stay small: each brings back as few clients as it had. */
+static bool is_worth_an_entry(const struct proposer *p)
+{
+    uint64_t waiting = p->line.count + (p->open != NULL ? p->open->count : 0);
+    return p->in_flight == 0 || waiting >= p->in_flight_commands;
+}
+
 static void propose_all(struct proposer *p, uint64_t now_ms)
 {
     if (now_ms < p->retry_at_ms) {
@@ -485,7 +496,11 @@ static void propose_all(struct proposer *p, uint64_t now_ms)
             p->retry_at_ms = now_ms + PROPOSER_RETRY_MS;
             return;
         }
-        if (!(only_reads(p) ? begin_round(p, now_ms) : propose(p, now_ms))) {
+        bool reads = only_reads(p);
+        if (!reads && !is_worth_an_entry(p)) {
+            return;
+        }
+        if (!(reads ? begin_round(p, now_ms) : propose(p, now_ms))) {
             return;
         }
     }
@@ -515,7 +530,7 @@ uint64_t proposer_next_turn_ms(const struct proposer *p, uint64_t now_ms)
         return p->barrier_sent ? UINT64_MAX : time_until(p->retry_at_ms, now_ms);
     }
     uint64_t tick_ms = cluster_clock_wait(&p->clock, UINT64_MAX, now_ms);
-    if (!may_propose(p)) {
+    if (!may_propose(p) || (!only_reads(p) && !is_worth_an_entry(p))) {
         return tick_ms; /* the loop turns when a batch is applied */
     }
     uint64_t work_ms = cluster_clock_wait(&p->clock, pulse_deadline(p), now_ms);

@@ -27,8 +27,9 @@ struct proposer {
     struct fli_list proposed;
     struct batch *applying; /* a batch of `proposed`; NULL unless one is being applied */
     struct metrics_histogram commit_times;
-    struct batch *reads;     /* one of `proposed` that is no entry; NULL: none */
-    unsigned in_flight;      /* entries of `proposed` */
+    struct batch *reads; /* one of `proposed` that is no entry; NULL: none */
+    unsigned in_flight;  /* entries of `proposed` */
+    uint64_t in_flight_commands;
     uint32_t in_flight_cost; /* of these, as the machine says */
     struct fli_buf payload, filled;
     struct proposer_stats stats;

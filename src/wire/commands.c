@@ -558,18 +558,6 @@ static bool is_among(const char *word, const char *const *list)
     return *list != NULL;
 }
 
-/* What clients for a Redis Cluster ask, and a Redis without one does not answer either. */
-static bool is_of_redis_cluster(const char *name, const struct fli_slice *argv, unsigned argc)
-{
-    static const char *const names[] = {"ASKING", "READONLY", "READWRITE", NULL};
-    static const char *const subcommands[] = {
-        "COUNTKEYSINSLOT", "GETKEYSINSLOT", "HELP",   "KEYSLOT", "LINKS", "MYID", "MYSHARDID",
-        "NODES",           "REPLICAS",      "SHARDS", "SLAVES",  "SLOTS", NULL};
-    char sub[WORD_MAX];
-    return is_among(name, names) || (strcmp(name, "CLUSTER") == 0 && argc > 1 &&
-                                     upper(&argv[1], sub) && is_among(sub, subcommands));
-}
-
 static int check_arity(const struct fli_command *c, unsigned n, char *errmsg, size_t errmsg_size)
 {
     if ((int)n >= c->arity_min && (c->arity_max < 0 || (int)n <= c->arity_max)) {
@@ -583,22 +571,14 @@ static int check_arity(const struct fli_command *c, unsigned n, char *errmsg, si
     return FL_EINVAL;
 }
 
-int fli_command_lookup(enum fli_service service, const struct fli_slice *argv, unsigned argc,
-                       const struct fli_command **ret, unsigned *ret_args, char *errmsg,
-                       size_t errmsg_size)
+static int find_row(enum fli_service service, const struct fli_slice *argv, unsigned argc,
+                    const struct fli_command **ret, unsigned *ret_args, char *errmsg,
+                    size_t errmsg_size)
 {
-    FLI_ASSERT(argc >= 1);
     char name[WORD_MAX];
     char sub[WORD_MAX];
     if (!upper(&argv[0], name)) {
         return unknown_command(service, &argv[0], errmsg, errmsg_size);
-    }
-    if (is_of_redis_cluster(name, argv, argc)) {
-        /* Redis' own words come first, for clients that look for them. */
-        snprintf(errmsg, errmsg_size,
-                 "This instance has cluster support disabled: it is not a Redis cluster. Give the "
-                 "client one address, and leave its cluster mode out");
-        return FL_ENOTFOUND;
     }
     size_t first = family(service, name);
     if (first == fli_commands_len) {
@@ -622,4 +602,34 @@ int fli_command_lookup(enum fli_service service, const struct fli_slice *argv, u
     *ret = c;
     *ret_args = words;
     return 0;
+}
+
+/* What clients for a Redis Cluster ask, and a Redis without one does not answer either. */
+static bool is_of_redis_cluster(const struct fli_slice *argv, unsigned argc)
+{
+    static const char *const names[] = {"ASKING", "READONLY", "READWRITE", NULL};
+    static const char *const subcommands[] = {
+        "COUNTKEYSINSLOT", "GETKEYSINSLOT", "HELP",   "KEYSLOT", "LINKS", "MYID", "MYSHARDID",
+        "NODES",           "REPLICAS",      "SHARDS", "SLAVES",  "SLOTS", NULL};
+    char word[WORD_MAX];
+    if (!upper(&argv[0], word)) {
+        return false;
+    }
+    return is_among(word, names) || (strcmp(word, "CLUSTER") == 0 && argc > 1 &&
+                                     upper(&argv[1], word) && is_among(word, subcommands));
+}
+
+int fli_command_lookup(enum fli_service service, const struct fli_slice *argv, unsigned argc,
+                       const struct fli_command **ret, unsigned *ret_args, char *errmsg,
+                       size_t errmsg_size)
+{
+    FLI_ASSERT(argc >= 1);
+    int rc = find_row(service, argv, argc, ret, ret_args, errmsg, errmsg_size);
+    if (rc == FL_ENOTFOUND && is_of_redis_cluster(argv, argc)) {
+        /* Redis' own words come first, for clients that look for them. */
+        snprintf(errmsg, errmsg_size,
+                 "This instance has cluster support disabled: it is not a Redis cluster. Give the "
+                 "client one address, and leave its cluster mode out");
+    }
+    return rc;
 }

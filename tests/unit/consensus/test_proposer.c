@@ -111,6 +111,36 @@ TEST(commands_gather_while_entries_are_in_flight)
     rig_stop(r);
 }
 
+static void add_some(struct rig *r, unsigned leader, unsigned n)
+{
+    static unsigned made;
+    for (unsigned i = 0; i < n; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "some%u", made++);
+        assert_int_equal(rig_add(r, leader, rig_acquire(r, name, OWNER_A, 5000)), 0);
+    }
+    rig_turn(r, leader);
+}
+
+/* Another entry is proposed when as many commands wait for it as are on their way in others. */
+TEST_WITH(an_entry_in_flight_is_followed_by_one_as_large, start_three, stop)
+{
+    struct rig *r = *state;
+    unsigned l = rig_leader(r);
+    rig_run(r, 200);
+    uint64_t batches = rig_batches(r, l);
+    add_some(r, l, 3);
+    assert_int_equal(rig_batches(r, l), batches + 1);
+    add_some(r, l, 2);
+    assert_int_equal(rig_batches(r, l), batches + 1);
+    add_some(r, l, 1);
+    assert_int_equal(rig_batches(r, l), batches + 2);
+    add_some(r, l, 5);
+    assert_int_equal(rig_batches(r, l), batches + 2);
+    rig_run(r, 200); /* what was in flight has come back, and the rest went by itself */
+    assert_int_equal(rig_batches(r, l), batches + 3);
+}
+
 TEST(pending_has_a_ceiling)
 {
     struct rig *r = &rig;
