@@ -82,7 +82,7 @@ class Programs:
 
     def build_ours(self):
         if not os.path.exists(os.path.join(self.build, 'build.ninja')):
-            _run(['meson', 'setup', self.build, ROOT])
+            _run(['meson', 'setup', self.build, ROOT, '-Dbuildtype=release', '-Db_lto=true', '-Dweb_sources=/nonexistent']) # as deploy/release
         say('building fencelock in %s' % os.path.relpath(self.build))
         _run(['ninja', '-C', self.build, 'src/cli/fencelockd', 'src/cli/fencelock', 'src/cli/fencelock-store', 'tests/bench/bench', 'tests/bench/load',
               'tests/bench/epoll_load', 'tests/bench/disk'])
