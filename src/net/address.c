@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 
 #include "base/address.h"
+#include "base/bytes.h"
 
 int net_address_split(const char *address, char host[NET_HOST_MAX], uint16_t *ret_port)
 {
@@ -30,6 +31,22 @@ int net_address_join(const char *host, uint16_t port, char *out, size_t size)
         return snprintf(out, size, "[%s]:%u", host, (unsigned)port);
     }
     return snprintf(out, size, "%s:%u", host, (unsigned)port);
+}
+
+bool net_address_of_port(const char *text, const char *beside, char *out, size_t size)
+{
+    char host[NET_HOST_MAX];
+    uint16_t unused;
+    uint64_t port;
+    size_t len = strlen(text);
+    if (!fli_parse_u64(text, len, UINT16_MAX, &port)) {
+        if (len < size) {
+            memmove(out, text, len + 1);
+        }
+        return len < size;
+    }
+    bool has_host = net_address_split(beside, host, &unused) == 0;
+    return net_address_join(has_host ? host : "127.0.0.1", (uint16_t)port, out, size) < (int)size;
 }
 
 bool net_host_is_any(const char *host)

@@ -18,6 +18,10 @@ int net_address_split(const char *address, char host[NET_HOST_MAX],
 /* Joins them, with brackets when the host has a colon. Returns the length, as snprintf() does. */
 int net_address_join(const char *host, uint16_t port, char *out, size_t size);
 
+/* The address of a TLS port: a port alone is that port on the host of `beside`, as in Redis, or on
+ * 127.0.0.1 when that is none. False: it is too long. May be written in place. */
+bool net_address_of_port(const char *text, const char *beside, char *out, size_t size);
+
 /* Whether a host means "every address of this machine" (0.0.0.0, ::, *). */
 bool net_host_is_any(const char *host);
 

@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/bytes.h"
-
 /* The others are told that this node is where it listens, unless the list of nodes says more. */
 static enum config_outcome put_own_address(struct config_reader *r)
 {
@@ -153,20 +151,6 @@ static enum config_outcome check_plain(struct config_reader *r)
                            : check_advertised(r, "listen", c->listen, "advertise", c->advertise);
 }
 
-/* A port alone means that port on the host of --listen, as in Redis. */
-static void complete_tls_port(struct config *c)
-{
-    char host[NET_HOST_MAX];
-    uint16_t port = 0;
-    uint64_t number = 0;
-    if (fli_parse_u64(c->tls_port, strlen(c->tls_port), UINT16_MAX, &number)) {
-        if (net_address_split(c->listen, host, &port) != 0) {
-            (void)snprintf(host, sizeof host, "127.0.0.1"); /* listen is off */
-        }
-        (void)net_address_join(host, (uint16_t)number, c->tls_port, sizeof c->tls_port);
-    }
-}
-
 static enum config_outcome check_tls_files(struct config_reader *r)
 {
     static const char *const files[] = {"tls-cert-file", "tls-key-file", "tls-ca-cert-file"};
@@ -223,7 +207,7 @@ static enum config_outcome check_tls_port(struct config_reader *r)
             r, "--tls-port needs --tls-ca-cert-file, which says whose clients are let in; "
                "or --tls-auth-clients no, which lets in everybody");
     }
-    complete_tls_port(c);
+    (void)net_address_of_port(c->tls_port, c->listen, c->tls_port, sizeof c->tls_port);
     enum config_outcome o = check_address(r, "tls-port", c->tls_port, true);
     if (o == CONFIG_RUN && strlen(c->tls_port) + strlen(c->listen) + strlen(c->advertise) +
                                    strlen(c->tls_advertise) + 16 >

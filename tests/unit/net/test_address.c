@@ -53,6 +53,23 @@ TEST(longest_host)
     assert_int_equal(net_address_split(text, host, &port), FL_EINVAL);
 }
 
+TEST(a_port_alone)
+{
+    char out[32] = "7412";
+    assert_true(net_address_of_port(out, "10.0.0.1:7411", out, sizeof out));
+    assert_string_equal(out, "10.0.0.1:7412");
+    assert_true(net_address_of_port("1", "[::1]:7411", out, sizeof out));
+    assert_string_equal(out, "[::1]:1");
+    assert_true(net_address_of_port("1", "off", out, sizeof out));
+    assert_string_equal(out, "127.0.0.1:1");
+    assert_true(net_address_of_port("h:1", "10.0.0.1:7411", out, sizeof out));
+    assert_string_equal(out, "h:1");
+    assert_true(net_address_of_port("1", "off", out, sizeof "127.0.0.1:1"));
+    assert_false(net_address_of_port("1", "off", out, sizeof "127.0.0.1:1" - 1));
+    assert_true(net_address_of_port("h:1", "off", out, 4));
+    assert_false(net_address_of_port("h:1", "off", out, 3));
+}
+
 TEST(knows_loopback)
 {
     assert_true(net_host_is_loopback("127.0.0.1"));
