@@ -341,41 +341,47 @@ static uint64_t get(const struct fli_option *row, const void *field)
     return v;
 }
 
-static int set_number(struct fli_options *o, const struct fli_option *row,
-                      const struct fli_given *g, void *field)
+static int read_number(struct fli_options *o, const struct fli_option *row, const char *text,
+                       const char *where, uint64_t *ret)
 {
-    uint64_t v = 0;
-    if (!parse_number(row, g->text, &v)) {
-        return fli_options_wrong(o, "%.512s: '%.64s' is not a whole number from %llu to %llu%s",
-                                 g->where, g->text, (unsigned long long)row->min,
-                                 (unsigned long long)row->max,
-                                 row->kind == FLI_OPTION_SIZE ? ", in bytes, or such as 64M" : "");
-    }
-    put(row, field, v);
-    return 0;
+    return parse_number(row, text, ret)
+               ? 0
+               : fli_options_wrong(
+                     o, "%.512s: '%.64s' is not a whole number from %llu to %llu%s", where, text,
+                     (unsigned long long)row->min, (unsigned long long)row->max,
+                     row->kind == FLI_OPTION_SIZE ? ", in bytes, or such as 64M" : "");
 }
 
-static int set_time(struct fli_options *o, const struct fli_option *row, const struct fli_given *g,
-                    void *field)
+/* As a person would write it: "500ms", "24h". */
+static const char *time_text(char out[32], uint64_t ms)
 {
-    uint64_t ms = 0;
-    if (!fli_parse_duration(g->text, &ms) || ms < row->min || ms > row->max) {
-        return fli_options_wrong(
-            o, "%.512s: '%.64s' is no time from %llu ms to %llu ms: write 500ms, 5s, 2m or 1h",
-            g->where, g->text, (unsigned long long)row->min, (unsigned long long)row->max);
-    }
-    put(row, field, ms);
-    return 0;
+    bool hours = ms > 0 && ms % 3600000 == 0;
+    (void)snprintf(out, 32, "%" PRIu64 "%s", hours ? ms / 3600000 : ms, hours ? "h" : "ms");
+    return out;
 }
 
-static int set_word(struct fli_options *o, const struct fli_option *row, const struct fli_given *g,
-                    void *field)
+static int read_time(struct fli_options *o, const struct fli_option *row, const char *text,
+                     const char *where, uint64_t *ret)
+{
+    char least[32];
+    char most[32];
+    return fli_parse_duration(text, ret) && *ret >= row->min && *ret <= row->max
+               ? 0
+               : fli_options_wrong(o,
+                                   "%.512s: '%.64s' is not a time from %s to %s: write 500ms, 5s, "
+                                   "2m, 1h, or a number of milliseconds",
+                                   where, text, time_text(least, row->min),
+                                   time_text(most, row->max));
+}
+
+static int read_word(struct fli_options *o, const struct fli_option *row, const char *text,
+                     const char *where, uint64_t *ret)
 {
     char list[160] = "";
     for (size_t i = 0; row->words[i] != NULL; i++) {
         size_t len = strlen(list);
-        if (strcmp(g->text, row->words[i]) == 0) {
-            put(row, field, i + row->min);
+        if (strcmp(text, row->words[i]) == 0) {
+            *ret = i + row->min;
             return 0;
         }
         (void)snprintf(list + len, sizeof list - len, "%s%s",
@@ -384,19 +390,35 @@ static int set_word(struct fli_options *o, const struct fli_option *row, const s
                                                    : ", ",
                        row->words[i]);
     }
-    return fli_options_wrong(o, "%.512s: '%.64s' is none of %s", g->where, g->text, list);
+    return fli_options_wrong(o, "%.512s: '%.64s' is none of %s", where, text, list);
 }
 
-static int set_yes_no(struct fli_options *o, const struct fli_option *row,
-                      const struct fli_given *g, void *field)
+static int read_yes_no(struct fli_options *o, const char *text, const char *where, uint64_t *ret)
 {
     for (size_t i = 0; yes_no[i] != NULL; i++) {
-        if (strcmp(g->text, yes_no[i]) == 0) {
-            put(row, field, i % 2);
+        if (strcmp(text, yes_no[i]) == 0) {
+            *ret = i % 2;
             return 0;
         }
     }
-    return fli_options_wrong(o, "%.512s: '%.64s' is neither yes nor no", g->where, g->text);
+    return fli_options_wrong(o, "%.512s: '%.64s' is neither yes nor no", where, text);
+}
+
+int fli_option_read(struct fli_options *o, const struct fli_option *row, const char *text,
+                    const char *where, uint64_t *ret)
+{
+    switch (row->kind) {
+    case FLI_OPTION_NUMBER:
+    case FLI_OPTION_SIZE:
+        return read_number(o, row, text, where, ret);
+    case FLI_OPTION_TIME:
+        return read_time(o, row, text, where, ret);
+    case FLI_OPTION_WORD:
+        return read_word(o, row, text, where, ret);
+    default:
+        FLI_ASSERT(row->kind == FLI_OPTION_YES_NO || row->kind == FLI_OPTION_FLAG);
+        return read_yes_no(o, text, where, ret);
+    }
 }
 
 static int set_text(struct fli_options *o, const struct fli_option *row, const struct fli_given *g,
@@ -425,25 +447,21 @@ static bool is_dash(struct fli_options *o, const struct fli_given *g)
 static int set_one(struct fli_options *o, const struct fli_option *row, const struct fli_given *g)
 {
     void *field = (char *)o->values + row->offset;
+    uint64_t v = 0;
     switch (row->kind) {
-    case FLI_OPTION_NUMBER:
-    case FLI_OPTION_SIZE:
-        return set_number(o, row, g, field);
-    case FLI_OPTION_TIME:
-        return set_time(o, row, g, field);
     case FLI_OPTION_TEXT:
         return is_dash(o, g) ? FL_EINVAL : set_text(o, row, g, field);
-    case FLI_OPTION_WORD:
-        return set_word(o, row, g, field);
-    case FLI_OPTION_YES_NO:
-    case FLI_OPTION_FLAG:
-        return set_yes_no(o, row, g, field);
     case FLI_OPTION_POINTER:
         memcpy(field, &g->text, sizeof g->text);
         return is_dash(o, g) ? FL_EINVAL : 0;
-    default:
-        FLI_ASSERT(row->kind == FLI_OPTION_OWN);
+    case FLI_OPTION_OWN:
         return row->set(o, g);
+    default:
+        if (fli_option_read(o, row, g->text, g->where, &v) != 0) {
+            return FL_EINVAL;
+        }
+        put(row, field, v);
+        return 0;
     }
 }
 

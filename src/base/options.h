@@ -73,6 +73,11 @@ int fli_options_environment(struct fli_options *o, const char *const *env) FLI_M
 int fli_options_line(struct fli_options *o, const char *line, size_t len, const char *where,
                      bool *seen) FLI_MUST_USE;
 
+/* Reads a text by its row, which is of a number, a size, a time, a word, or yes or no. 0; or
+ * FL_EINVAL, and a sentence that says what to write. where: as in struct fli_given. */
+int fli_option_read(struct fli_options *o, const struct fli_option *row, const char *text,
+                    const char *where, uint64_t *ret) FLI_MUST_USE;
+
 /* Then this reads the texts into their fields. */
 int fli_options_set(struct fli_options *o) FLI_MUST_USE;
 void fli_options_fini(struct fli_options *o);

@@ -24,16 +24,6 @@ static const int ignored[2] = {SIGPIPE, SIGXFSZ};
 bool cli_child_init(struct cli_child *c, const struct cli_args *a, uint64_t default_ms,
                     uint64_t ttl_max_ms)
 {
-    static const char *const words[] = {"kill", "term", "warn"};
-    const char *word = cli_has(a, CLI_OPT_ON_LOST) ? a->text[CLI_OPT_ON_LOST] : words[0];
-    size_t i = 0;
-    while (i < 3 && strcmp(words[i], word) != 0) {
-        i++;
-    }
-    if (i == 3) {
-        cli_complain("--on-lost is kill, term or warn, not '%.32s'", word);
-        return false;
-    }
     uint64_t ttl_ms = cli_has(a, CLI_OPT_TTL) ? a->number[CLI_OPT_TTL] : default_ms;
     if (ttl_ms < CLI_RUN_TTL_MIN_MS || ttl_ms > ttl_max_ms) {
         char most[CLI_DURATION_SIZE];
@@ -43,12 +33,8 @@ bool cli_child_init(struct cli_child *c, const struct cli_args *a, uint64_t defa
                      ttl_max_ms == FL_TTL_MAX_MS ? "24 h" : most);
         return false;
     }
-    if (cli_has(a, CLI_OPT_MAX_HOLD) && a->number[CLI_OPT_MAX_HOLD] == 0) {
-        cli_complain("--max-hold must not be 0");
-        return false;
-    }
     c->args = a;
-    c->on_lost = (enum cli_on_lost)i;
+    c->on_lost = (enum cli_on_lost)a->number[CLI_OPT_ON_LOST];
     c->ttl_ms = ttl_ms;
     c->reserve_ms = c->on_lost == CLI_ON_LOST_WARN ? 0 : ttl_ms / 4;
     c->kill_ms = CLI_NEVER_MS;

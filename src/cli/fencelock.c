@@ -9,36 +9,28 @@
 #include "tls/tls.h"
 
 #define ERROR_SIZE 512u
-#define WITH_FILES                                                                                 \
-    (CLI_BIT(CLI_OPT_CACERT) | CLI_BIT(CLI_OPT_CERT) | CLI_BIT(CLI_OPT_KEY) | CLI_BIT(CLI_OPT_SNI))
-#define WITH_TLS (CLI_BIT(CLI_OPT_TLS) | WITH_FILES)
-#define NODES_AND_LOGIN                                                                            \
-    (CLI_BIT(CLI_OPT_NODES) | CLI_BIT(CLI_OPT_DISCOVER) | CLI_BIT(CLI_OPT_USER) |                  \
-     CLI_BIT(CLI_OPT_PASSWORD_FILE) | CLI_BIT(CLI_OPT_TLS))
+#define B(option) CLI_BIT(CLI_OPT_##option)
+#define LOGIN (B(USER) | B(PASSWORD_FILE) | B(TLS))
+#define WITH_FILES (B(CACERT) | B(CERT) | B(KEY) | B(SNI))
+#define NODES_AND_LOGIN (B(NODES) | B(DISCOVER) | LOGIN)
 #define AT_NODES (NODES_AND_LOGIN | WITH_FILES)
-#define AT_STORE                                                                                   \
-    (CLI_BIT(CLI_OPT_STORE) | CLI_BIT(CLI_OPT_USER) | CLI_BIT(CLI_OPT_PASSWORD_FILE) | WITH_TLS)
-#define FENCED (CLI_BIT(CLI_OPT_LOCK) | CLI_BIT(CLI_OPT_TOKEN))
-#define BACKUP_OPTIONS (CLI_BIT(CLI_OPT_VERIFY) | CLI_BIT(CLI_OPT_KEEP) | CLI_BIT(CLI_OPT_REPLACE))
-#define ACQUIRE_OPTIONS                                                                            \
-    (CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_WAIT) | CLI_BIT(CLI_OPT_OWNER) |                       \
-     CLI_BIT(CLI_OPT_VALUE) | CLI_BIT(CLI_OPT_SHARED) | CLI_BIT(CLI_OPT_PERMITS) |                 \
-     CLI_BIT(CLI_OPT_ALSO))
+#define AT_STORE (B(STORE) | LOGIN | WITH_FILES)
+#define FENCED (B(LOCK) | B(TOKEN))
+#define ACQUIRE (B(TTL) | B(WAIT) | B(OWNER) | B(VALUE) | B(SHARED) | B(PERMITS) | B(ALSO))
+#define RUN (B(MAX_HOLD) | B(ON_LOST) | B(QUIET))
+#define REDIS (B(REDIS) | B(REDIS_USER) | B(REDIS_PASSWORD_FILE))
 #define AT_REDIS                                                                                   \
-    (CLI_BIT(CLI_OPT_REDIS) | CLI_BIT(CLI_OPT_REDIS_USER) | CLI_BIT(CLI_OPT_REDIS_PASSWORD_FILE) | \
-     CLI_BIT(CLI_OPT_REDIS_DB) | CLI_BIT(CLI_OPT_KEY_FORMAT) | CLI_BIT(CLI_OPT_MAX_TTL) |          \
-     CLI_BIT(CLI_OPT_RESTARTS_ARE_SAFE) | CLI_BIT(CLI_OPT_BUDGET) | CLI_BIT(CLI_OPT_REDIS_TLS) |   \
-     WITH_FILES)
+    (REDIS | B(REDIS_DB) | B(KEY_FORMAT) | B(MAX_TTL) | B(RESTARTS_ARE_SAFE) | B(BUDGET) |         \
+     B(REDIS_TLS) | WITH_FILES)
 /* Beside AT_REDIS, which has the files of TLS. */
-#define REDLOCK_ACQUIRE_OPTIONS                                                                    \
-    (NODES_AND_LOGIN | CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_WAIT) | CLI_BIT(CLI_OPT_MIN_VALIDITY))
+#define REDLOCK_ACQUIRE (NODES_AND_LOGIN | B(TTL) | B(WAIT) | B(MIN_VALIDITY))
 #define REPEAT_IT "Ask again: it does no harm twice."
 #define NEW_TOKEN "Before writing again, acquire the lock anew and claim with its token."
 
 static const struct cli_command commands[] = {
-    {"acquire", NULL, "NAME", 1, 1, AT_NODES | ACQUIRE_OPTIONS, "Takes a lock; prints its token.",
-     NULL, NULL, cli_run_acquire},
-    {"renew", NULL, "NAME TOKEN", 2, 2, AT_NODES | CLI_BIT(CLI_OPT_TTL),
+    {"acquire", NULL, "NAME", 1, 1, AT_NODES | ACQUIRE, "Takes a lock; prints its token.", NULL,
+     NULL, cli_run_acquire},
+    {"renew", NULL, "NAME TOKEN", 2, 2, AT_NODES | B(TTL),
      "Makes the lease last its TTL from now on.", "Renew again: it does no harm twice.", NULL,
      cli_run_renew},
     {"release", NULL, "NAME TOKEN", 2, 2, AT_NODES, "Gives the lock back.",
@@ -47,47 +39,41 @@ static const struct cli_command commands[] = {
      NULL, NULL, cli_run_check},
     {"token", NULL, "NAME", 1, 1, AT_NODES, "Issues a token without taking a lock.",
      "Ask again: a token that is not used harms nobody.", NULL, cli_run_token},
-    {"run", NULL, "NAME [--] COMMAND...", 1, CLI_ARGS_REST,
-     AT_NODES | ACQUIRE_OPTIONS | CLI_BIT(CLI_OPT_MAX_HOLD) | CLI_BIT(CLI_OPT_ON_LOST) |
-         CLI_BIT(CLI_OPT_QUIET),
+    {"run", NULL, "NAME [--] COMMAND...", 1, CLI_ARGS_REST, AT_NODES | ACQUIRE | RUN,
      "Runs a command while holding a lock.", NULL, cli_run_run, NULL},
     {"queue", NULL, "NAME", 1, 1, AT_NODES, "Shows who waits for a lock.", NULL, NULL,
      cli_run_queue},
-    {"watch", NULL, "[NAME|PATTERN]...", 0, CLI_ARGS_MAX, AT_NODES | CLI_BIT(CLI_OPT_LIMIT),
+    {"watch", NULL, "[NAME|PATTERN]...", 0, CLI_ARGS_MAX, AT_NODES | B(LIMIT),
      "Shows what happens to locks, as it happens.", NULL, NULL, cli_run_watch},
-    {"sessions", NULL, "", 0, 0, AT_NODES | CLI_BIT(CLI_OPT_LIMIT), "Lists the open sessions.",
-     NULL, NULL, cli_run_sessions},
+    {"sessions", NULL, "", 0, 0, AT_NODES | B(LIMIT), "Lists the open sessions.", NULL, NULL,
+     cli_run_sessions},
     {"show", NULL, "NAME", 1, 1, AT_NODES, "Describes a lock and its queue.", NULL, NULL,
      cli_run_show},
-    {"locks", NULL, "", 0, 0,
-     AT_NODES | CLI_BIT(CLI_OPT_MATCH) | CLI_BIT(CLI_OPT_LIMIT) | CLI_BIT(CLI_OPT_BY),
-     "Lists locks.", NULL, NULL, cli_run_locks},
-    {"top", NULL, "", 0, 0, AT_NODES | CLI_BIT(CLI_OPT_LIMIT) | CLI_BIT(CLI_OPT_ONCE),
+    {"locks", NULL, "", 0, 0, AT_NODES | B(MATCH) | B(LIMIT) | B(BY), "Lists locks.", NULL, NULL,
+     cli_run_locks},
+    {"top", NULL, "", 0, 0, AT_NODES | B(LIMIT) | B(ONCE),
      "Shows nodes, rates and the busiest locks, second by second.", NULL, NULL, cli_run_top},
-    {"break", NULL, "NAME", 1, 1, AT_NODES | CLI_BIT(CLI_OPT_CLAIM),
+    {"break", NULL, "NAME", 1, 1, AT_NODES | B(CLAIM),
      "Takes a lock from its holders; prints the token to claim with.",
      "See fencelock show before breaking it again: it may have a new holder.", NULL, cli_run_break},
     {"status", NULL, "", 0, 0, AT_NODES, "Describes the nodes; exit code 1: something is wrong.",
      NULL, NULL, cli_run_status},
-    {"health", NULL, "", 0, 0, AT_NODES | CLI_BIT(CLI_OPT_WAIT) | CLI_BIT(CLI_OPT_LIVE),
+    {"health", NULL, "", 0, 0, AT_NODES | B(WAIT) | B(LIVE),
      "Says whether nodes serve; exit code 1: not yet; 3: no answer.", NULL, NULL, cli_run_health},
-    {"backup", NULL, "FILE", 1, 1, AT_NODES | BACKUP_OPTIONS,
+    {"backup", NULL, "FILE", 1, 1, AT_NODES | B(VERIFY) | B(KEEP) | B(REPLACE),
      "Writes the state to a file; fencelockd restores it.", "Run it again: nothing was changed.",
      cli_run_backup, NULL},
     {"cluster", "status", "", 0, 0, AT_NODES,
      "Lists the members; exit code 1: one is missing or changing.", NULL, cli_run_cluster, NULL},
-    {"cluster", "add", "ID HOST:PORT", 2, 2,
-     AT_NODES | CLI_BIT(CLI_OPT_LEARNER) | CLI_BIT(CLI_OPT_WAIT),
+    {"cluster", "add", "ID HOST:PORT", 2, 2, AT_NODES | B(LEARNER) | B(WAIT),
      "Makes a node that was started with --join a member.", REPEAT_IT, cli_run_cluster, NULL},
-    {"cluster", "remove", "ID", 1, 1,
-     AT_NODES | CLI_BIT(CLI_OPT_FORCE_LOSE_MAJORITY) | CLI_BIT(CLI_OPT_WAIT),
+    {"cluster", "remove", "ID", 1, 1, AT_NODES | B(FORCE_LOSE_MAJORITY) | B(WAIT),
      "Removes a member, even the leader.", REPEAT_IT, cli_run_cluster, NULL},
     {"cluster", "replace", "ID [HOST:PORT]", 1, 2,
-     AT_NODES | CLI_BIT(CLI_OPT_FORCE_LOSE_MAJORITY) | CLI_BIT(CLI_OPT_WAIT) | CLI_BIT(CLI_OPT_OF),
+     AT_NODES | B(FORCE_LOSE_MAJORITY) | B(WAIT) | B(OF),
      "Puts a node with an empty data directory in a member's place.", REPEAT_IT, cli_run_cluster,
      NULL},
-    {"cluster", "move", "ID HOST:PORT", 2, 2,
-     AT_NODES | CLI_BIT(CLI_OPT_FORCE_LOSE_MAJORITY) | CLI_BIT(CLI_OPT_WAIT),
+    {"cluster", "move", "ID HOST:PORT", 2, 2, AT_NODES | B(FORCE_LOSE_MAJORITY) | B(WAIT),
      "Gives a member another address for the other nodes.", REPEAT_IT, cli_run_cluster, NULL},
     {"cluster", "config", "[get [NAME] | set NAME VALUE]", 0, 3, AT_NODES,
      "Shows or changes settings of all nodes.", REPEAT_IT, cli_run_cluster, NULL},
@@ -101,28 +87,23 @@ static const struct cli_command commands[] = {
     {"user", "remove", "NAME", 1, 1, AT_NODES,
      "Deletes a user, whose connections can then do nothing more.", "See fencelock user list.",
      cli_run_user_remove, NULL},
-    {"redlock", "acquire", "NAME", 1, 1, AT_REDIS | REDLOCK_ACQUIRE_OPTIONS,
+    {"redlock", "acquire", "NAME", 1, 1, AT_REDIS | REDLOCK_ACQUIRE,
      "Takes a lock on Redis servers; prints owner, ms left, token.", NULL, cli_run_redlock_acquire,
      NULL},
-    {"redlock", "extend", "NAME OWNER", 2, 2, AT_REDIS | CLI_BIT(CLI_OPT_TTL),
+    {"redlock", "extend", "NAME OWNER", 2, 2, AT_REDIS | B(TTL),
      "Makes the Redlock last its TTL from now on.", NULL, cli_run_redlock_extend, NULL},
     {"redlock", "release", "NAME OWNER", 2, 2, AT_REDIS, "Gives the Redlock back.", NULL,
      cli_run_redlock_release, NULL},
-    {"redlock", "run", "NAME [--] COMMAND...", 1, CLI_ARGS_REST,
-     AT_REDIS | REDLOCK_ACQUIRE_OPTIONS | CLI_BIT(CLI_OPT_MAX_HOLD) | CLI_BIT(CLI_OPT_ON_LOST) |
-         CLI_BIT(CLI_OPT_QUIET),
+    {"redlock", "run", "NAME [--] COMMAND...", 1, CLI_ARGS_REST, AT_REDIS | REDLOCK_ACQUIRE | RUN,
      "Runs a command while holding a Redlock.", NULL, cli_run_redlock_run, NULL},
     {"redlock", "check", "", 0, 0, AT_REDIS, "Says whether the Redis servers are fit for locks.",
      NULL, cli_run_redlock_check, NULL},
-    {"frontdoor", "check", "", 0, 0,
-     CLI_BIT(CLI_OPT_REDIS) | CLI_BIT(CLI_OPT_REDIS_USER) | CLI_BIT(CLI_OPT_REDIS_PASSWORD_FILE) |
-         CLI_BIT(CLI_OPT_DURATION) | CLI_BIT(CLI_OPT_MATCH) | CLI_BIT(CLI_OPT_ALIASES),
+    {"frontdoor", "check", "", 0, 0, REDIS | B(DURATION) | B(MATCH) | B(ALIASES),
      "Watches a Redis; tries which commands would be served.", NULL, cli_run_frontdoor_check, NULL},
-    {"demo", "redlock", "", 0, 0,
-     CLI_BIT(CLI_OPT_TOKENS) | CLI_BIT(CLI_OPT_SEED) | CLI_BIT(CLI_OPT_RUNS) | CLI_BIT(CLI_OPT_SVG),
+    {"demo", "redlock", "", 0, 0, B(TOKENS) | B(SEED) | B(RUNS) | B(SVG),
      "Breaks Redlock on real servers, without tokens and with them.", NULL, cli_run_demo_redlock,
      NULL},
-    {"store", "get", "KEY", 1, 1, AT_STORE | FENCED | CLI_BIT(CLI_OPT_DEFAULT),
+    {"store", "get", "KEY", 1, 1, AT_STORE | FENCED | B(DEFAULT),
      "Reads a key; with a token it claims too.", NULL, cli_run_store_get, NULL},
     {"store", "set", "KEY VALUE", 2, 2, AT_STORE | FENCED, "Writes a key.", NEW_TOKEN,
      cli_run_store_set, NULL},
@@ -130,13 +111,13 @@ static const struct cli_command commands[] = {
      NULL},
     {"store", "claim", "", 0, 0, AT_STORE | FENCED, "Shuts out all older tokens of a lock.",
      "Claim again: it does no harm twice.", cli_run_store_claim, NULL},
-    {"store", "mark", "", 0, 0, AT_STORE | CLI_BIT(CLI_OPT_LOCK),
-     "Prints the highest token seen for a lock.", NULL, cli_run_store_mark, NULL},
+    {"store", "mark", "", 0, 0, AT_STORE | B(LOCK), "Prints the highest token seen for a lock.",
+     NULL, cli_run_store_mark, NULL},
     {"guard", "install", "URL [TABLE=LOCK]...", 1, CLI_ARGS_MAX, 0,
      "Makes a database check tokens; rows of TABLE belong to LOCK.", NULL, cli_run_guard, NULL},
     {"guard", "check", "URL [TABLE]...", 1, CLI_ARGS_MAX, 0,
      "Says what would let a writer get round the guard.", NULL, cli_run_guard, NULL},
-    {"guard", "attack", "URL [TABLE]...", 1, CLI_ARGS_MAX, CLI_BIT(CLI_OPT_SEED),
+    {"guard", "attack", "URL [TABLE]...", 1, CLI_ARGS_MAX, B(SEED),
      "Attacks the guard, in a scratch database.", NULL, cli_run_guard, NULL},
     {"guard", "adopt", "URL", 1, 1, AT_NODES,
      "After a restore or fail-over: refuses all earlier tokens.", NULL, NULL, cli_run_guard_adopt},
@@ -164,29 +145,23 @@ static int take_url(struct cli_args *a, enum cli_option o, const char *name, con
         cli_complain("%s: %s", name, errmsg);
         return CLI_EXIT_USAGE;
     }
-    a->text[o] = u->nodes;
-    a->given |= u->tls ? CLI_BIT(CLI_OPT_TLS) : 0;
+    bool names_user = u->user[0] != '\0';
     if (!u->tls && cli_has(a, CLI_OPT_TLS)) {
         cli_complain("%s is a URL without TLS: write fencelocks://, or leave --tls out", name);
-        return CLI_EXIT_USAGE;
-    }
-    if (u->user[0] == '\0') {
-        return 0;
-    }
-    if (text != getenv(variable)) {
+    } else if (names_user && text != getenv(variable)) {
         cli_complain("%s has a password, which everybody on this machine could read: put the URL "
                      "into %s in the environment",
                      name, variable);
-        return CLI_EXIT_USAGE;
-    }
-    if (cli_has(a, CLI_OPT_USER)) {
+    } else if (names_user && cli_has(a, CLI_OPT_USER)) {
         cli_complain("%s names a user, and so does --user (FENCELOCK_USER): leave one out", name);
-        return CLI_EXIT_USAGE;
+    } else {
+        a->text[o] = u->nodes;
+        a->given |= (u->tls ? B(TLS) : 0) | (names_user ? B(USER) : 0);
+        a->text[CLI_OPT_USER] = names_user ? u->user : a->text[CLI_OPT_USER];
+        a->password = names_user ? u->password : a->password;
+        return 0;
     }
-    a->given |= CLI_BIT(CLI_OPT_USER);
-    a->text[CLI_OPT_USER] = u->user;
-    a->password = u->password;
-    return 0;
+    return CLI_EXIT_USAGE;
 }
 
 static int run(const struct cli_args *a)

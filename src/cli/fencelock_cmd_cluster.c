@@ -86,10 +86,10 @@ static bool is_stable(const struct fl_member *m)
     return strcmp(m->state, "voter") == 0 || strcmp(m->state, "learner") == 0;
 }
 
-static void list_members(struct fli_json *json, const struct fl_member_list *members, bool colours)
+static void list_members(struct cli_out *o, const struct fl_member_list *members)
 {
     struct cli_list l;
-    cli_list_begin(&l, json, "members");
+    cli_list_begin(&l, o, "members");
     for (size_t i = 0; i < members->len; i++) {
         const struct fl_member *m = members->members[i];
         const char *client = m->client_address;
@@ -111,21 +111,7 @@ static void list_members(struct fli_json *json, const struct fl_member_list *mem
         cli_list_text(&l, "client_address", NULL, CLI_PLAIN, client);
         cli_list_text(&l, NULL, "CLIENT ADDRESS", CLI_PLAIN, client[0] != '\0' ? client : "-");
     }
-    cli_list_end(&l, stdout, colours);
-}
-
-static void print_status(const struct cli_args *a, const struct fl_member_list *members,
-                         uint64_t version)
-{
-    if (!cli_has(a, CLI_OPT_JSON)) {
-        list_members(NULL, members, cli_style_of(a).colours);
-        printf("the cluster is at version %" PRIu64 "\n", version);
-        return;
-    }
-    struct fli_json j = cli_json_begin();
-    fli_json_u64(&j, "version", version);
-    list_members(&j, members, false);
-    cli_json_print(&j, stdout);
+    cli_list_end(&l);
 }
 
 /* 0: unknown. */
@@ -150,14 +136,18 @@ static int show_status(struct cluster *k, uint64_t until_ms)
     int rc = ask_members(k, until_ms, &members);
     uint64_t version = rc == 0 ? ask_version(k, until_ms) : 0;
     if (rc != 0) {
-        return cli_fail(k->args, rc, k->error, NULL, NULL);
+        return cli_fail(k->args, rc, k->error);
     }
     bool well = true;
     for (size_t i = 0; i < members->len; i++) {
         const struct fl_member *m = members->members[i];
         well = well && m->connected && is_stable(m);
     }
-    print_status(k->args, members, version);
+    struct cli_out o = cli_result(k->args);
+    fli_json_u64(&o.j, "version", version);
+    list_members(&o, members);
+    cli_text(&o, "the cluster is at version %" PRIu64 "\n", version);
+    cli_out_end(&o);
     fl_member_list_free(members);
     return well ? CLI_EXIT_DONE : CLI_EXIT_NO;
 }
@@ -250,20 +240,17 @@ static int wait_done(struct cluster *k, uint64_t id, uint64_t until_ms)
 static int report_done(const struct cluster *k)
 {
     const struct cli_args *a = k->args;
-    if (cli_has(a, CLI_OPT_JSON)) {
-        struct fli_json j = cli_json_begin();
-        fli_json_text(&j, "change", a->command->sub);
-        if (is_subcommand(k, "config")) {
-            fli_json_text(&j, "name", a->arg[1]);
-            fli_json_text(&j, "value", a->arg[2]);
-        } else {
-            fli_json_text(&j, "node", a->n_args > 0 ? a->arg[0] : "");
-        }
-        fli_json_bool(&j, "done", true);
-        cli_json_print(&j, stdout);
+    struct cli_out o = cli_result(a);
+    fli_json_text(&o.j, "change", a->command->sub);
+    if (is_subcommand(k, "config")) {
+        fli_json_text(&o.j, "name", a->arg[1]);
+        fli_json_text(&o.j, "value", a->arg[2]);
     } else {
-        puts("done");
+        fli_json_text(&o.j, "node", a->n_args > 0 ? a->arg[0] : "");
     }
+    fli_json_bool(&o.j, "done", true);
+    cli_text(&o, "done\n");
+    cli_out_end(&o);
     return CLI_EXIT_DONE;
 }
 
@@ -352,8 +339,7 @@ static int report_unanswered(struct cluster *k, int rc)
     rc = rc == FL_EBUSY || !k->uncertain ? rc : FL_EUNCERTAIN;
     bool names_it = rc == FL_EUNCERTAIN && k->of[0] != '\0';
     (void)snprintf(hint, sizeof hint, "Run it again with --of %s: that does it once.", k->of);
-    return names_it ? cli_fail_with(k->args, rc, k->error, hint, NULL, NULL)
-                    : cli_fail(k->args, rc, k->error, NULL, NULL);
+    return names_it ? cli_fail_with(k->args, rc, k->error, hint) : cli_fail(k->args, rc, k->error);
 }
 
 /* What the leader refuses, an earlier attempt may have done. Changes k->error. */
@@ -380,8 +366,8 @@ static int change(struct cluster *k, uint64_t until_ms)
     rc = r->type == REDIS_REPLY_ERROR ? take_refusal(k, r) : 0;
     freeReplyObject(r);
     if (rc != 0 && !is_under_way(k, id, until_ms)) {
-        return cli_fail_with(a, rc, k->error, rc == FL_EDENIED ? remedy_of_refusal(k->error) : NULL,
-                             NULL, NULL);
+        return cli_fail_with(a, rc, k->error,
+                             rc == FL_EDENIED ? remedy_of_refusal(k->error) : NULL);
     }
     uint64_t wait_ms = cli_has(a, CLI_OPT_WAIT) ? a->number[CLI_OPT_WAIT] : WAIT_DEFAULT_MS;
     bool waits = !is_subcommand(k, "transfer") && wait_ms > 0;
@@ -389,7 +375,7 @@ static int change(struct cluster *k, uint64_t until_ms)
         return cli_fail_with(a, FL_ETIMEOUT,
                              "the log has the change, and it is not done yet: the leader goes on "
                              "with it; fencelock cluster status shows how far it is",
-                             "--wait TIME waits for longer.", NULL, NULL);
+                             "--wait TIME waits for longer.");
     }
     return report_done(k);
 }
@@ -416,30 +402,26 @@ static void value_text(const redisReply *value, char out[64])
     }
 }
 
-static void config_json(const redisReply *map)
+static void json_setting(struct fli_json *j, const redisReply *key, const redisReply *value)
 {
-    struct fli_json j = cli_json_begin();
-    for (size_t i = 0; i + 1 < map->elements; i += 2) {
-        char name[64];
-        value_text(map->element[i], name);
-        for (char *p = strchr(name, '-'); p != NULL; p = strchr(p, '-')) {
-            *p = '_';
-        }
-        if (map->element[i + 1]->type == REDIS_REPLY_INTEGER) {
-            fli_json_u64(&j, name, (uint64_t)map->element[i + 1]->integer);
-        } else {
-            fli_json_text(&j, name, map->element[i + 1]->str);
-        }
+    char name[64];
+    value_text(key, name);
+    for (char *p = strchr(name, '-'); p != NULL; p = strchr(p, '-')) {
+        *p = '_';
     }
-    cli_json_print(&j, stdout);
+    if (value->type == REDIS_REPLY_INTEGER) {
+        fli_json_u64(j, name, (uint64_t)value->integer);
+    } else {
+        fli_json_text(j, name, value->str);
+    }
 }
 
-static void config_text(const struct cli_args *a, const redisReply *map)
+static void list_settings(struct cli_out *o, const redisReply *map)
 {
     struct cli_list l;
     char name[64];
     char value[64];
-    cli_list_begin(&l, NULL, NULL);
+    cli_list_begin(&l, o, "settings");
     for (size_t i = 0; i + 1 < map->elements; i += 2) {
         value_text(map->element[i], name);
         value_text(map->element[i + 1], value);
@@ -447,7 +429,7 @@ static void config_text(const struct cli_args *a, const redisReply *map)
         cli_list_text(&l, NULL, "NAME", CLI_PLAIN, name);
         cli_list_text(&l, NULL, "VALUE", CLI_PLAIN, value);
     }
-    cli_list_end(&l, stdout, cli_style_of(a).colours);
+    cli_list_end(&l);
 }
 
 static int show_config(struct cluster *k, const redisReply *map)
@@ -456,19 +438,21 @@ static int show_config(struct cluster *k, const redisReply *map)
     const redisReply *one = a->n_args == 2 ? value_of(map, a->arg[1]) : NULL;
     if (a->n_args == 2 && one == NULL) {
         return cli_fail(a, FL_EINVAL,
-                        "there is no such name; fencelock cluster config get lists them", NULL,
-                        NULL);
+                        "there is no such name; fencelock cluster config get lists them");
     }
-    if (cli_has(a, CLI_OPT_JSON)) {
-        config_json(map);
-    } else if (one != NULL) {
+    struct cli_out o = cli_result(a);
+    for (size_t i = 0; i + 1 < map->elements; i += 2) {
+        json_setting(&o.j, map->element[i], map->element[i + 1]);
+    }
+    if (one != NULL) {
         char value[64];
         value_text(one, value);
-        cli_print_safe(stdout, fl_str(value));
-        putchar('\n');
-    } else {
-        config_text(a, map);
+        cli_text_safe(&o, fl_str(value));
+        cli_text(&o, "\n");
+    } else if (!o.json) {
+        list_settings(&o, map);
     }
+    cli_out_end(&o);
     return CLI_EXIT_DONE;
 }
 
@@ -492,7 +476,7 @@ static int run_config(struct cluster *k, uint64_t until_ms)
     }
     int code;
     if (r->type == REDIS_REPLY_ERROR) {
-        code = cli_fail(a, take_refusal(k, r), k->error, NULL, NULL);
+        code = cli_fail(a, take_refusal(k, r), k->error);
     } else {
         code = get ? show_config(k, r) : report_done(k);
     }
@@ -522,7 +506,7 @@ int cli_discover(struct cli_args *a)
     int code = open_cluster(&k, a);
     int rc = code == 0 ? ask_members(&k, end_of(a), &members) : 0;
     if (rc != 0) {
-        code = cli_fail(a, rc, k.error, NULL, NULL);
+        code = cli_fail(a, rc, k.error);
     } else if (code == 0) {
         if (list_nodes_of(a, members, false, list, sizeof list) > 0) {
             a->text[CLI_OPT_NODES] = list;
@@ -543,7 +527,7 @@ int cli_ask_cluster(const struct cli_args *a, const char *const *words, unsigned
     if (rc != 0) {
         code = report_unanswered(&k, rc);
     } else if (code == 0 && (*ret)->type == REDIS_REPLY_ERROR) {
-        code = cli_fail(a, take_refusal(&k, *ret), k.error, NULL, NULL);
+        code = cli_fail(a, take_refusal(&k, *ret), k.error);
         freeReplyObject(*ret);
         *ret = NULL;
     }

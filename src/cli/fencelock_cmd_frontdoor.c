@@ -1,26 +1,25 @@
 /* fencelock_cmd_frontdoor.c: `fencelock frontdoor check`: watches a live Redis through MONITOR for
  * a while, and says which of its commands and scripts the front door would serve. It sends the
- * first of each kind to a lock machine of its own (frontdoor_trial.h). Changes nothing there. */
-#include <signal.h>
+ * first of each kind to a lock machine of its own (frontdoor/trial.h). Changes nothing there. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/lines.h"
-#include "cli/frontdoor_trial.h"
+#include "frontdoor/trial.h"
+#include "cli/interrupted.h"
 #include "cli/redlock_args.h"
 #include "client/nodes.h"
 #include "link/link.h"
 #include "machine/glob.h"
 
 #define DURATION_DEFAULT_MS UINT64_C(10000)
-#define DURATION_MAX_MS UINT64_C(86400000)
 #define KINDS_MAX 256u
 #define POLL_MS UINT64_C(200) /* how often the clock is looked at */
 
 struct kind {
     struct frontdoor_verdict verdict;
-    struct cli_frontdoor_trial trial; /* holds, and saw nothing, when there was nothing to try */
+    struct frontdoor_trial trial; /* holds, and saw nothing, when there was nothing to try */
     uint64_t times;
     char key[FL_NAME_MAX + 1]; /* an example of the keys */
     size_t key_len;
@@ -40,8 +39,8 @@ struct check {
 
 static void try_first(struct check *k, const struct frontdoor_monitored *m, struct kind *to)
 {
-    if (!to->verdict.served || !cli_frontdoor_try(&k->context, m, &to->trial)) {
-        to->trial = (struct cli_frontdoor_trial){.holds = true};
+    if (!to->verdict.served || !frontdoor_try(&k->context, m, &to->trial)) {
+        to->trial = (struct frontdoor_trial){.holds = true};
     }
     if (!to->trial.holds) {
         k->broken++;
@@ -99,11 +98,15 @@ static void count_line(struct check *k, struct fli_slice line)
 /* ---- the Redis ------------------------------------------------------------------------------- */
 
 /* Sends a command. False: it was refused, with the sentence in errmsg. */
-static bool send_command(struct fli_link *l, unsigned argc, const char *const *argv,
-                         uint64_t until_ms, char *errmsg, size_t size)
+static bool send_command(struct fli_link *l, int argc, const char **argv, uint64_t until_ms,
+                         char *errmsg, size_t size)
 {
     redisReply *r = NULL;
-    int rc = cli_exchange(l, argv, argc, until_ms, &r);
+    char *request = NULL;
+    long long len = redisFormatCommandArgv(&request, argc, argv, NULL);
+    int rc = len > 0 ? fli_link_send(l, request, (size_t)len, until_ms) : FL_ENOMEM;
+    rc = rc != 0 ? rc : fli_link_receive(l, until_ms, &r);
+    redisFreeCommand(request);
     bool ok = rc == 0 && r->type != REDIS_REPLY_ERROR;
     if (!ok) {
         snprintf(errmsg, size, "%s: %s", argv[0], rc != 0 ? l->error : r->str);
@@ -123,32 +126,25 @@ static bool start(struct fli_link *l, const struct fli_node *at,
         snprintf(errmsg, size, "%s: %s", at->text, l->error);
         return false;
     }
-    const char *const words[] = {"AUTH", user, password};
-    const char *const old[] = {"AUTH", password}; /* all that a Redis before 6 understands */
-    const char *const monitor[] = {"MONITOR"};
-    bool ok =
-        password == NULL || (user == NULL ? send_command(l, 2, old, until_ms, errmsg, size)
-                                          : send_command(l, 3, words, until_ms, errmsg, size));
-    return ok && send_command(l, 1, monitor, until_ms, errmsg, size);
+    const char *words[] = {"AUTH", user != NULL ? user : password, password};
+    const char *monitor[] = {"MONITOR"};
+    int n = user != NULL ? 3 : 2; /* all that a Redis before 6 understands */
+    return (password == NULL || send_command(l, n, words, until_ms, errmsg, size)) &&
+           send_command(l, 1, monitor, until_ms, errmsg, size);
 }
 
-static volatile sig_atomic_t interrupted;
-
-static void on_signal(int number)
+/* Watches until the time is over. After a signal it still reads what is on its way. */
+static bool watch(struct check *k, struct fli_link *l, const struct cli_signals *signals,
+                  uint64_t duration_ms, char *errmsg, size_t size)
 {
-    interrupted = 1;
-}
-
-/* Watches until the time is over. After SIGINT it still reads what is on its way. */
-static bool watch(struct check *k, struct fli_link *l, uint64_t duration_ms, char *errmsg,
-                  size_t size)
-{
+    bool interrupted = false;
     uint64_t end_ms = fli_clock_ms() + duration_ms;
     for (uint64_t now_ms = fli_clock_ms(); now_ms < end_ms; now_ms = fli_clock_ms()) {
         redisReply *r;
         uint64_t wait_ms = end_ms - now_ms < POLL_MS ? end_ms - now_ms : POLL_MS;
         int rc = fli_link_receive(l, now_ms + wait_ms, &r);
-        if (rc == FL_ETIMEOUT && interrupted != 0) {
+        interrupted = interrupted || cli_signals_next(signals) != 0;
+        if (rc == FL_ETIMEOUT && interrupted) {
             return true;
         }
         if (rc != 0 && rc != FL_ETIMEOUT) {
@@ -180,10 +176,10 @@ static int by_importance(const void *a, const void *b)
                                  : -1;
 }
 
-static void list_commands(struct fli_json *json, const struct check *k, bool colours)
+static void list_commands(struct cli_out *o, const struct check *k)
 {
     struct cli_list l;
-    cli_list_begin(&l, json, "commands");
+    cli_list_begin(&l, o, "commands");
     for (size_t i = 0; i < k->n; i++) {
         const struct kind *one = &k->kinds[i];
         bool served = one->verdict.served;
@@ -202,32 +198,23 @@ static void list_commands(struct fli_json *json, const struct check *k, bool col
         cli_list_text(&l, "why", "WHY NOT", CLI_PLAIN, one->verdict.why);
         cli_list_text(&l, "saw", "TRIED WITH", CLI_DIM, one->trial.saw);
     }
-    cli_list_end(&l, stdout, colours);
-}
-
-static void print_json(const struct check *k)
-{
-    struct fli_json j = cli_json_begin();
-    fli_json_u64(&j, "seen", k->seen);
-    fli_json_u64(&j, "served", k->served);
-    fli_json_u64(&j, "left_out", k->left_out);
-    fli_json_u64(&j, "keyless", k->keyless);
-    fli_json_u64(&j, "broken", k->broken);
-    list_commands(&j, k, false);
-    cli_json_print(&j, stdout);
+    cli_list_end(&l);
 }
 
 static int report(struct check *k)
 {
-    struct cli_style style = cli_style_of(k->a);
     qsort(k->kinds, k->n, sizeof k->kinds[0], by_importance);
-    if (style.json) {
-        print_json(k);
-    } else if (k->seen == 0) {
-        puts("nothing was sent to it in that time; watch for longer with --duration");
-    } else {
-        list_commands(NULL, k, style.colours);
+    struct cli_out o = cli_result(k->a);
+    fli_json_u64(&o.j, "seen", k->seen);
+    fli_json_u64(&o.j, "served", k->served);
+    fli_json_u64(&o.j, "left_out", k->left_out);
+    fli_json_u64(&o.j, "keyless", k->keyless);
+    fli_json_u64(&o.j, "broken", k->broken);
+    list_commands(&o, k);
+    if (k->seen == 0) {
+        cli_text(&o, "nothing was sent to it in that time; watch for longer with --duration\n");
     }
+    cli_out_end(&o);
     if (k->left_out > 0) {
         cli_complain("%llu more command%s of kinds that are not listed: look at fewer keys "
                      "with --match",
@@ -245,17 +232,18 @@ static int run(struct check *k, const struct fli_node *at, const struct cli_redl
                uint64_t duration_ms)
 {
     char errmsg[512] = "";
-    struct sigaction action = {.sa_handler = on_signal};
-    (void)sigaction(SIGINT, &action, NULL);
-    (void)sigaction(SIGTERM, &action, NULL);
-    uint64_t timeout_ms = cli_timeout_ms(k->a);
+    struct cli_signals signals;
     struct fli_link link;
+    if (!cli_signals_take(&signals)) {
+        return cli_fail(k->a, FL_ESYSTEM, "signals cannot be received");
+    }
     fli_link_init(&link);
     link.line_max = link.bytes_max; /* a line of MONITOR has all arguments of a command */
-    bool ok = start(&link, at, o, timeout_ms, errmsg, sizeof errmsg) &&
-              watch(k, &link, duration_ms, errmsg, sizeof errmsg);
+    bool ok = start(&link, at, o, cli_timeout_ms(k->a), errmsg, sizeof errmsg) &&
+              watch(k, &link, &signals, duration_ms, errmsg, sizeof errmsg);
     fli_link_close(&link);
-    return ok ? report(k) : cli_fail(k->a, FL_ENOCONN, errmsg, NULL, NULL);
+    cli_signals_give_back(&signals);
+    return ok ? report(k) : cli_fail(k->a, FL_ENOCONN, errmsg);
 }
 
 /* Reads the file of aliases, if there is one. An exit code. */
@@ -294,10 +282,6 @@ int cli_run_frontdoor_check(const struct cli_args *a)
     const char *text = a->text[CLI_OPT_REDIS];
     if (fli_node_parse(text, strlen(text), &at, errmsg, sizeof errmsg) != 0) {
         cli_complain("--redis: %s (one server is watched at a time)", errmsg);
-        return CLI_EXIT_USAGE;
-    }
-    if (duration_ms < 1 || duration_ms > DURATION_MAX_MS) {
-        cli_complain("--duration is 1 ms to 24h");
         return CLI_EXIT_USAGE;
     }
     struct check *k = fli_xcalloc(1, sizeof *k);

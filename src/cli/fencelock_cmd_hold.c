@@ -15,82 +15,70 @@
 static int print_yes_or_no(const struct cli_args *a, const char *key, bool yes, const char *text,
                            fl_token token)
 {
-    struct cli_style style = cli_style_of(a);
-    if (style.json) {
-        struct fli_json j = cli_json_begin();
-        fli_json_bool(&j, key, yes);
-        fli_json_bytes(&j, "name", cli_name_of(a));
-        if (token != FL_TOKEN_NONE) {
-            fli_json_u64(&j, "token", token);
-        }
-        cli_json_print(&j, stdout);
+    struct cli_out o = cli_result(a);
+    fli_json_bool(&o.j, key, yes);
+    fli_json_bytes(&o.j, "name", cli_name_of(a));
+    cli_json_token(&o, "token", token);
+    if (yes) {
+        cli_text_safe(&o, cli_name_of(a));
+        cli_text(&o, ": ");
+        cli_paint(&o, CLI_GREEN, "%s", text);
+        cli_text(&o, "\n");
     }
+    cli_out_end(&o);
     if (!yes) {
         cli_complain("%s: %s", a->arg[0], text);
-        return CLI_EXIT_NO;
     }
-    if (!style.json) {
-        cli_print_safe(stdout, cli_name_of(a));
-        printf(": %s%s%s\n", cli_colour_on(CLI_GREEN, style.colours), text,
-               cli_colour_off(CLI_GREEN, style.colours));
-    }
-    return CLI_EXIT_DONE;
+    return yes ? CLI_EXIT_DONE : CLI_EXIT_NO;
 }
 
 /* ---- acquire --------------------------------------------------------------------------------- */
 
 static void show_grant(const struct cli_args *a, struct fl_bytes owner, fl_lock *lock)
 {
-    struct cli_style style = cli_style_of(a);
+    struct cli_out o = cli_result(a);
     uint64_t valid_ms = fl_lock_remaining_ms(lock);
     fl_token token = fl_lock_granted(lock);
-    if (style.json) {
-        struct fli_json j = cli_json_begin();
-        fli_json_bool(&j, "acquired", true);
-        fli_json_bytes(&j, "name", cli_name_of(a));
-        fli_json_u64(&j, "token", token);
-        fli_json_bytes(&j, "owner", owner);
-        fli_json_u64(&j, "ttl_ms", fl_lock_ttl_ms(lock));
-        fli_json_u64(&j, "valid_ms", valid_ms);
-        cli_json_print(&j, stdout);
-        return;
+    fli_json_bool(&o.j, "acquired", true);
+    fli_json_bytes(&o.j, "name", cli_name_of(a));
+    fli_json_u64(&o.j, "token", token);
+    fli_json_bytes(&o.j, "owner", owner);
+    fli_json_u64(&o.j, "ttl_ms", fl_lock_ttl_ms(lock));
+    fli_json_u64(&o.j, "valid_ms", valid_ms);
+    if (o.terminal) {
+        char valid[CLI_DURATION_SIZE];
+        cli_format_duration(valid, valid_ms);
+        cli_text_safe(&o, cli_name_of(a));
+        cli_text(&o, ": ");
+        cli_paint(&o, CLI_GREEN, "acquired");
+        cli_text(&o, ", token ");
+        cli_paint(&o, CLI_BOLD, "%" PRIu64, token);
+        cli_text(&o, ", valid for %s, owner ", valid);
+        cli_text_safe(&o, owner);
+        cli_text(&o, "\n");
+    } else {
+        cli_text(&o, "%" PRIu64 "\n", token);
     }
-    if (!style.terminal) {
-        printf("%" PRIu64 "\n", token);
-        return;
-    }
-    char valid[CLI_DURATION_SIZE];
-    cli_format_duration(valid, valid_ms);
-    cli_print_safe(stdout, cli_name_of(a));
-    printf(": %sacquired%s, token %s%" PRIu64 "%s, valid for %s, owner ",
-           cli_colour_on(CLI_GREEN, style.colours), cli_colour_off(CLI_GREEN, style.colours),
-           cli_colour_on(CLI_BOLD, style.colours), token, cli_colour_off(CLI_BOLD, style.colours),
-           valid);
-    cli_print_safe(stdout, owner);
-    putchar('\n');
-}
-
-static void add_owner(struct fli_json *j, void *ctx)
-{
-    const struct fl_bytes *owner = ctx;
-    fli_json_bytes(j, "owner", *owner);
+    cli_out_end(&o);
 }
 
 static int not_acquired(const struct cli_args *a, int code, const char *why, struct fl_bytes owner)
 {
+    char text[2048];
     if (code == FL_ENOTHELD) {
-        char text[256];
         snprintf(text, sizeof text, "not acquired: %s", why);
         return print_yes_or_no(a, "acquired", false, text, FL_TOKEN_NONE);
     }
     if (code != FL_EUNCERTAIN) {
-        return cli_fail(a, code, why, NULL, NULL);
+        return cli_fail(a, code, why);
     }
     /* A retry needs the owner, which may be a random one: print it. */
-    char text[2048];
     snprintf(text, sizeof text, "%s. Acquire again with --owner %.*s: it cannot be granted twice",
              why, (int)owner.len, (const char *)owner.data);
-    return cli_fail(a, code, text, add_owner, &owner);
+    struct cli_out o = cli_failure(a, code, text, cli_remedy(a, code, text));
+    fli_json_bytes(&o.j, "owner", owner);
+    cli_out_end(&o);
+    return (int)cli_exit_of(code);
 }
 
 /* What was printed about the nodes while no answer came. */
@@ -164,7 +152,7 @@ int cli_run_acquire(const struct cli_args *a, fl_client *c)
     struct cli_signals signals;
     fli_client_resolve(c); /* while a signal still ends this process at once */
     if (!cli_signals_take(&signals)) {
-        return cli_fail(a, FL_ESYSTEM, "signals cannot be received", NULL, NULL);
+        return cli_fail(a, FL_ESYSTEM, "signals cannot be received");
     }
     int code = acquire(a, c, &options, &signals);
     fli_client_on_trouble(c, NULL, NULL);
@@ -173,20 +161,20 @@ int cli_run_acquire(const struct cli_args *a, fl_client *c)
 
 /* ---- renew, release, check, break, token ----------------------------------------------------- */
 
-/* Carries out a call about a lock and, with a second argument, its token; prints its yes or no. */
-static int run_yes_or_no(const struct cli_args *a, fl_client *c, const char *key, const char *yes,
+/* Carries out a call about a lock and its token; prints its yes or no, with the same word. */
+static int run_yes_or_no(const struct cli_args *a, fl_client *c, const char *word,
                          int (*call)(fl_client *c, const struct cli_args *a, fl_token token))
 {
     fl_token token = FL_TOKEN_NONE;
-    int code = a->n_args > 1 ? cli_token_of(a, a->arg[1], &token) : 0;
+    int code = cli_token_of(a, a->arg[1], &token);
     if (code != 0) {
         return code;
     }
     int rc = call(c, a, token);
     if (rc == 0 || rc == FL_ENOTHELD) {
-        return print_yes_or_no(a, key, rc == 0, rc == 0 ? yes : fl_client_error(c), token);
+        return print_yes_or_no(a, word, rc == 0, rc == 0 ? word : fl_client_error(c), token);
     }
-    return cli_fail(a, rc, fl_client_error(c), NULL, NULL);
+    return cli_fail(a, rc, fl_client_error(c));
 }
 
 static int call_renew(fl_client *c, const struct cli_args *a, fl_token token)
@@ -196,7 +184,7 @@ static int call_renew(fl_client *c, const struct cli_args *a, fl_token token)
 
 int cli_run_renew(const struct cli_args *a, fl_client *c)
 {
-    return run_yes_or_no(a, c, "renewed", "renewed", call_renew);
+    return run_yes_or_no(a, c, "renewed", call_renew);
 }
 
 static int call_release(fl_client *c, const struct cli_args *a, fl_token token)
@@ -206,7 +194,7 @@ static int call_release(fl_client *c, const struct cli_args *a, fl_token token)
 
 int cli_run_release(const struct cli_args *a, fl_client *c)
 {
-    return run_yes_or_no(a, c, "released", "released", call_release);
+    return run_yes_or_no(a, c, "released", call_release);
 }
 
 static int call_check(fl_client *c, const struct cli_args *a, fl_token token)
@@ -216,7 +204,7 @@ static int call_check(fl_client *c, const struct cli_args *a, fl_token token)
 
 int cli_run_check(const struct cli_args *a, fl_client *c)
 {
-    return run_yes_or_no(a, c, "held", "held", call_check);
+    return run_yes_or_no(a, c, "held", call_check);
 }
 
 /* Claims at the storage with the burnt token. If the mark is newer, the broken holders are fenced
@@ -230,32 +218,27 @@ static int claim_burnt(fl_store *s, const struct cli_args *a, fl_token burnt, fl
 
 static void show_break(const struct cli_args *a, fl_token burnt, fl_token mark)
 {
-    struct cli_style style = cli_style_of(a);
-    if (style.json) {
-        struct fli_json j = cli_json_begin();
-        fli_json_bool(&j, "broken", true);
-        fli_json_bytes(&j, "name", cli_name_of(a));
-        if (burnt != FL_TOKEN_NONE) {
-            fli_json_u64(&j, "token", burnt);
-        }
-        if (mark != FL_TOKEN_NONE) {
-            fli_json_u64(&j, "mark", mark);
-        }
-        cli_json_print(&j, stdout);
-        return;
-    }
-    cli_print_safe(stdout, cli_name_of(a));
-    printf(": %sbroken%s", cli_colour_on(CLI_GREEN, style.colours),
-           cli_colour_off(CLI_GREEN, style.colours));
+    struct cli_out o = cli_result(a);
+    fli_json_bool(&o.j, "broken", true);
+    fli_json_bytes(&o.j, "name", cli_name_of(a));
+    cli_json_token(&o, "token", burnt);
+    cli_json_token(&o, "mark", mark);
+    cli_text_safe(&o, cli_name_of(a));
+    cli_text(&o, ": ");
+    cli_paint(&o, CLI_GREEN, "broken");
     if (mark != FL_TOKEN_NONE) {
-        printf("; the storage refuses its old holders from here on (mark %" PRIu64 ")\n", mark);
+        cli_text(&o, "; the storage refuses its old holders from here on (mark %" PRIu64 ")\n",
+                 mark);
     } else if (burnt != FL_TOKEN_NONE) {
-        printf("; its old holders can write until the storage is claimed with token %" PRIu64
-               " or a later one\n",
-               burnt);
+        cli_text(&o,
+                 "; its old holders can write until the storage is claimed with token %" PRIu64
+                 " or a later one\n",
+                 burnt);
     } else {
-        puts("; the node is of an older version and does not tell the token to claim with");
+        cli_text(&o, "; the node is of an older version and does not tell the token to claim "
+                     "with\n");
     }
+    cli_out_end(&o);
 }
 
 /* The lock is broken, and the storage is still to be told. An error there must not hide the
@@ -281,11 +264,9 @@ int cli_run_break(const struct cli_args *a, fl_client *c)
 {
     int code = CLI_EXIT_DONE;
     fl_store *s = NULL;
-    if (cli_has(a, CLI_OPT_CLAIM)) { /* complain about a bad address before anything is broken */
-        s = cli_store_create_at(a, a->text[CLI_OPT_CLAIM], &code);
-        if (s == NULL) {
-            return code;
-        }
+    /* a bad address is an error before anything is broken */
+    if (cli_has(a, CLI_OPT_CLAIM) && (s = cli_store_create(a, CLI_OPT_CLAIM, &code)) == NULL) {
+        return code;
     }
     fl_token burnt = FL_TOKEN_NONE;
     int rc = fl_break(c, cli_name_of(a), 0, &burnt);
@@ -294,7 +275,7 @@ int cli_run_break(const struct cli_args *a, fl_client *c)
     } else if (rc == FL_ENOTHELD) {
         code = print_yes_or_no(a, "broken", false, fl_client_error(c), FL_TOKEN_NONE);
     } else {
-        code = cli_fail(a, rc, fl_client_error(c), NULL, NULL);
+        code = cli_fail(a, rc, fl_client_error(c));
     }
     if (s != NULL) {
         fl_store_destroy(s);
@@ -307,15 +288,12 @@ int cli_run_token(const struct cli_args *a, fl_client *c)
     fl_token token;
     int rc = fl_issue_token(c, cli_name_of(a), 0, &token);
     if (rc != 0) {
-        return cli_fail(a, rc, fl_client_error(c), NULL, NULL);
+        return cli_fail(a, rc, fl_client_error(c));
     }
-    if (cli_has(a, CLI_OPT_JSON)) {
-        struct fli_json j = cli_json_begin();
-        fli_json_bytes(&j, "name", cli_name_of(a));
-        fli_json_u64(&j, "token", token);
-        cli_json_print(&j, stdout);
-    } else {
-        printf("%" PRIu64 "\n", token);
-    }
+    struct cli_out o = cli_result(a);
+    fli_json_bytes(&o.j, "name", cli_name_of(a));
+    fli_json_u64(&o.j, "token", token);
+    cli_text(&o, "%" PRIu64 "\n", token);
+    cli_out_end(&o);
     return CLI_EXIT_DONE;
 }

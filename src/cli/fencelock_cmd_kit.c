@@ -39,7 +39,6 @@ struct words {
     const char *argv[WORDS_MAX];
     size_t n;
     char folder[PATH_SIZE / 2]; /* where this program is */
-    char token[32], seed[32], runs[32];
 };
 
 static void add(struct words *w, const char *word)
@@ -49,10 +48,10 @@ static void add(struct words *w, const char *word)
     w->argv[w->n] = NULL;
 }
 
-static void add_number(struct words *w, char room[32], const char *option, uint64_t value)
+static void add_two(struct words *w, const char *option, const char *value)
 {
-    snprintf(room, 32, "--%s=%" PRIu64, option, value);
-    add(w, room);
+    add(w, option);
+    add(w, value);
 }
 
 static void begin(struct words *w, const struct cli_args *a, const struct kit *kit)
@@ -72,7 +71,7 @@ static void begin(struct words *w, const struct cli_args *a, const struct kit *k
         add(w, "--no-color");
     }
     if (cli_has(a, CLI_OPT_SEED)) {
-        add_number(w, w->seed, "seed", a->number[CLI_OPT_SEED]);
+        add_two(w, "--seed", a->text[CLI_OPT_SEED]);
     }
 }
 
@@ -97,7 +96,7 @@ static int exec_program(const struct cli_args *a, const struct kit *kit, const s
 {
     char path[PATH_SIZE];
     if (!find_program(kit, w, path)) {
-        return cli_fail(a, FL_EINVAL, kit->missing, NULL, NULL);
+        return cli_fail(a, FL_EINVAL, kit->missing);
     }
     union {
         const char *const *words;
@@ -107,15 +106,17 @@ static int exec_program(const struct cli_args *a, const struct kit *kit, const s
     char message[PATH_SIZE + 128];
     snprintf(message, sizeof message, "cannot start %s (it needs python3): %s", path,
              strerror(errno));
-    return cli_fail(a, FL_EINVAL, message, NULL, NULL);
+    return cli_fail(a, FL_EINVAL, message);
 }
 
 static int exec_guard(const struct cli_args *a, fl_token token)
 {
     struct words w;
+    char number[24];
     begin(&w, a, &guard);
     if (token != FL_TOKEN_NONE) {
-        add_number(&w, w.token, "token", token);
+        (void)snprintf(number, sizeof number, "%" PRIu64, token);
+        add_two(&w, "--token", number);
     }
     add(&w, "--");
     add(&w, a->command->sub);
@@ -135,25 +136,23 @@ int cli_run_guard_adopt(const struct cli_args *a, fl_client *c)
 {
     fl_token token = FL_TOKEN_NONE;
     int rc = fl_issue_token(c, fl_str("fencelock guard adopt"), 0, &token);
-    return rc == 0 ? exec_guard(a, token) : cli_fail(a, rc, fl_client_error(c), NULL, NULL);
+    return rc == 0 ? exec_guard(a, token) : cli_fail(a, rc, fl_client_error(c));
 }
 
 int cli_run_demo_redlock(const struct cli_args *a)
 {
+    static const struct {
+        enum cli_option option;
+        const char *name;
+    } passed_on[] = {
+        {CLI_OPT_RUNS, "--runs"}, {CLI_OPT_TOKENS, "--tokens"}, {CLI_OPT_SVG, "--svg"}};
     struct words w;
     begin(&w, a, &demo);
-    add(&w, "--programs");
-    add(&w, w.folder);
-    if (cli_has(a, CLI_OPT_RUNS)) {
-        add_number(&w, w.runs, "runs", a->number[CLI_OPT_RUNS]);
-    }
-    if (cli_has(a, CLI_OPT_TOKENS)) {
-        add(&w, "--tokens");
-        add(&w, a->text[CLI_OPT_TOKENS]);
-    }
-    if (cli_has(a, CLI_OPT_SVG)) {
-        add(&w, "--svg");
-        add(&w, a->text[CLI_OPT_SVG]);
+    add_two(&w, "--programs", w.folder);
+    for (size_t i = 0; i < sizeof passed_on / sizeof passed_on[0]; i++) {
+        if (cli_has(a, passed_on[i].option)) {
+            add_two(&w, passed_on[i].name, a->text[passed_on[i].option]);
+        }
     }
     return exec_program(a, &demo, &w);
 }

@@ -9,89 +9,87 @@
 #include "client/caller.h"
 #include "redlock/blocking.h"
 
-static void json_servers(struct fli_json *j, const fl_redlock *r)
+static void json_servers(struct cli_out *o, const fl_redlock *r)
 {
     const struct fl_redlock_report *report = fl_redlock_last(r);
-    fli_json_u64(j, "quorum", report->quorum);
-    fli_json_array(j, "servers");
+    fli_json_u64(&o->j, "quorum", report->quorum);
+    fli_json_array(&o->j, "servers");
     for (uint32_t i = 0; i < report->servers; i++) {
         const struct fl_redlock_server_report *s = &report->server[i];
-        fli_json_object(j, NULL);
-        fli_json_bytes(j, "address", fl_str(fl_redlock_address(r, i)));
-        fli_json_text(j, "status", fl_redlock_status_text(s->status));
-        fli_json_bytes(j, "error", fl_str(s->error));
-        fli_json_u64(j, "rtt_us", s->rtt_us);
-        fli_json_end_object(j);
+        fli_json_object(&o->j, NULL);
+        fli_json_bytes(&o->j, "address", fl_str(fl_redlock_address(r, i)));
+        fli_json_text(&o->j, "status", fl_redlock_status_text(s->status));
+        fli_json_bytes(&o->j, "error", fl_str(s->error));
+        fli_json_u64(&o->j, "rtt_us", s->rtt_us);
+        fli_json_end_object(&o->j);
     }
-    fli_json_end_array(j);
+    fli_json_end_array(&o->j);
 }
 
 /* ---- the result ------------------------------------------------------------------------------ */
 
+static struct cli_out begin_result(const struct cli_args *a, const char *key, bool yes)
+{
+    struct cli_out o = cli_result(a);
+    fli_json_bool(&o.j, key, yes);
+    fli_json_bytes(&o.j, "name", cli_name_of(a));
+    if (yes && (o.terminal || strcmp(key, "released") == 0)) {
+        cli_text_safe(&o, cli_name_of(a));
+        cli_text(&o, ": ");
+        cli_paint(&o, CLI_GREEN, "%s", key);
+    }
+    return o;
+}
+
 static void show_lock(const struct cli_args *a, const fl_redlock *r, const char *key,
                       const struct fl_redlock_lock *lock)
 {
-    struct cli_style style = cli_style_of(a);
+    struct cli_out o = begin_result(a, key, true);
     uint64_t valid_ms = fl_redlock_remaining_ms(lock);
-    if (style.json) {
-        struct fli_json j = cli_json_begin();
-        fli_json_bool(&j, key, true);
-        fli_json_bytes(&j, "name", cli_name_of(a));
-        fli_json_text(&j, "owner", lock->value);
-        if (lock->token != FL_TOKEN_NONE) {
-            fli_json_u64(&j, "token", lock->token);
+    bool fenced = lock->token != FL_TOKEN_NONE;
+    fli_json_text(&o.j, "owner", lock->value);
+    cli_json_token(&o, "token", lock->token);
+    fli_json_u64(&o.j, "ttl_ms", lock->ttl_ms);
+    fli_json_u64(&o.j, "valid_ms", valid_ms);
+    json_servers(&o, r);
+    if (o.terminal) {
+        char valid[CLI_DURATION_SIZE];
+        cli_format_duration(valid, valid_ms);
+        if (fenced) {
+            cli_text(&o, ", token ");
+            cli_paint(&o, CLI_BOLD, "%" PRIu64, lock->token);
         }
-        fli_json_u64(&j, "ttl_ms", lock->ttl_ms);
-        fli_json_u64(&j, "valid_ms", valid_ms);
-        json_servers(&j, r);
-        cli_json_print(&j, stdout);
-        return;
-    }
-    if (!style.terminal) {
-        printf("%s %" PRIu64, lock->value, valid_ms);
-        if (lock->token != FL_TOKEN_NONE) {
-            printf(" %" PRIu64, lock->token);
+        cli_text(&o, ", valid for %s, owner %s\n", valid, lock->value);
+    } else {
+        cli_text(&o, "%s %" PRIu64, lock->value, valid_ms);
+        if (fenced) {
+            cli_text(&o, " %" PRIu64, lock->token);
         }
-        putchar('\n');
-        return;
+        cli_text(&o, "\n");
     }
-    char valid[CLI_DURATION_SIZE];
-    cli_format_duration(valid, valid_ms);
-    cli_print_safe(stdout, cli_name_of(a));
-    printf(": %s%s%s", cli_colour_on(CLI_GREEN, style.colours), key,
-           cli_colour_off(CLI_GREEN, style.colours));
-    if (lock->token != FL_TOKEN_NONE) {
-        printf(", token %s%" PRIu64 "%s", cli_colour_on(CLI_BOLD, style.colours), lock->token,
-               cli_colour_off(CLI_BOLD, style.colours));
-    }
-    printf(", valid for %s, owner %s\n", valid, lock->value);
+    cli_out_end(&o);
 }
 
 static int show_failure(const struct cli_args *a, const fl_redlock *r, const fl_client *tokens,
                         const char *key, int rc)
 {
+    static const char *const causes[] = {"none",    "contended", "unreachable", "too slow",
+                                         "refused", "lost",      "no token",    "cancelled"};
     char text[CLI_REDLOCK_ERROR_SIZE];
     enum fl_redlock_cause cause = fl_redlock_last(r)->cause;
     if (cause == FL_REDLOCK_NONE) { /* the call was not even begun */
         return cli_fail(a, rc,
                         rc == FL_EINVAL ? "the name, the owner or a time is out of range"
-                                        : fl_strerror(rc),
-                        NULL, NULL);
+                                        : fl_strerror(rc));
     }
     cli_redlock_explain(text, sizeof text, r, fl_redlock_last(r), tokens, rc);
     cli_complain("%.255s: not %s: %s", a->arg[0], key, text);
-    if (cli_has(a, CLI_OPT_JSON)) {
-        static const char *const causes[] = {"none",    "contended", "unreachable", "too slow",
-                                             "refused", "lost",      "no token",    "cancelled"};
-        struct fli_json j = cli_json_begin();
-        fli_json_bool(&j, key, false);
-        fli_json_bytes(&j, "name", cli_name_of(a));
-        fli_json_text(&j, "error", fl_err_name(rc));
-        fli_json_text(&j, "cause", causes[cause]);
-        fli_json_bytes(&j, "message", fl_str(text));
-        json_servers(&j, r);
-        cli_json_print(&j, stdout);
-    }
+    struct cli_out o = begin_result(a, key, false);
+    fli_json_text(&o.j, "error", fl_err_name(rc));
+    fli_json_text(&o.j, "cause", causes[cause]);
+    fli_json_bytes(&o.j, "message", fl_str(text));
+    json_servers(&o, r);
+    cli_out_end(&o);
     return (int)cli_redlock_exit_of(rc, cause);
 }
 
@@ -104,7 +102,7 @@ static int acquire(const struct cli_args *a, fl_redlock *r,
 {
     struct fl_redlock_lock lock;
     if (signals == NULL) {
-        return cli_fail(a, FL_ESYSTEM, "signals cannot be received", NULL, NULL);
+        return cli_fail(a, FL_ESYSTEM, "signals cannot be received");
     }
     fli_redlock_stop_at(r, signals->fd);
     if (tokens != NULL) {
@@ -196,21 +194,6 @@ int cli_run_redlock_extend(const struct cli_args *a)
     return code;
 }
 
-static void show_released(const struct cli_args *a)
-{
-    struct cli_style style = cli_style_of(a);
-    if (style.json) {
-        struct fli_json j = cli_json_begin();
-        fli_json_bool(&j, "released", true);
-        fli_json_bytes(&j, "name", cli_name_of(a));
-        cli_json_print(&j, stdout);
-        return;
-    }
-    cli_print_safe(stdout, cli_name_of(a));
-    printf(": %sreleased%s\n", cli_colour_on(CLI_GREEN, style.colours),
-           cli_colour_off(CLI_GREEN, style.colours));
-}
-
 int cli_run_redlock_release(const struct cli_args *a)
 {
     struct fl_redlock_lock lock;
@@ -221,7 +204,9 @@ int cli_run_redlock_release(const struct cli_args *a)
     }
     int rc = fl_redlock_release(r, cli_name_of(a), &lock);
     if (rc == 0) {
-        show_released(a);
+        struct cli_out o = begin_result(a, "released", true);
+        cli_text(&o, "\n");
+        cli_out_end(&o);
     } else {
         code = show_failure(a, r, NULL, "released", rc);
     }
@@ -235,11 +220,11 @@ static const char *const kinds[] = {"even",    "few",     "twice",    "replica",
                                     "evicts",  "forgets", "young",    "unreachable",
                                     "refused", "unknown", "stranger", "unable"};
 
-static void list_findings(struct fli_json *json, const fl_redlock *r,
-                          const struct fl_redlock_check_report *found, bool colours)
+static void list_findings(struct cli_out *o, const fl_redlock *r,
+                          const struct fl_redlock_check_report *found)
 {
     struct cli_list l;
-    cli_list_begin(&l, json, "findings");
+    cli_list_begin(&l, o, "findings");
     for (size_t i = 0; i < found->len; i++) {
         const struct fl_redlock_finding *f = &found->finding[i];
         cli_list_row(&l);
@@ -256,15 +241,7 @@ static void list_findings(struct fli_json *json, const fl_redlock *r,
         cli_list_text(&l, "kind", "FOUND", CLI_BOLD, kinds[f->kind]);
         cli_list_text(&l, "text", "WHAT IT MEANS", CLI_PLAIN, f->text);
     }
-    cli_list_end(&l, stdout, colours);
-}
-
-static void check_json(const fl_redlock *r, bool fit, const struct fl_redlock_check_report *found)
-{
-    struct fli_json j = cli_json_begin();
-    fli_json_bool(&j, "fit", fit);
-    list_findings(&j, r, found, false);
-    cli_json_print(&j, stdout);
+    cli_list_end(&l);
 }
 
 static const char *verdict(int rc, bool down, size_t findings)
@@ -278,13 +255,23 @@ static const char *verdict(int rc, bool down, size_t findings)
     return findings == 0 ? "fit for Redlock" : "usable for Redlock, with what the warnings say";
 }
 
-static void check_text(const fl_redlock *r, int rc, bool down,
-                       const struct fl_redlock_check_report *found, bool colours)
+static int show_check(const struct cli_args *a, const fl_redlock *r, int rc,
+                      const struct fl_redlock_check_report *found)
 {
-    enum cli_colour colour = rc == 0 && !down ? CLI_GREEN : CLI_RED;
-    list_findings(NULL, r, found, colours);
-    printf("%s%s%s\n", cli_colour_on(colour, colours), verdict(rc, down, found->len),
-           cli_colour_off(colour, colours));
+    size_t silent = 0;
+    for (size_t i = 0; i < found->len; i++) {
+        silent += found->finding[i].kind == FL_REDLOCK_FIND_UNREACHABLE ? 1 : 0;
+    }
+    /* too few servers answered to decide about a lock */
+    bool down = silent > fl_redlock_servers(r) - (fl_redlock_servers(r) / 2 + 1);
+    bool fit = rc == 0 && !down;
+    struct cli_out o = cli_result(a);
+    fli_json_bool(&o.j, "fit", fit);
+    list_findings(&o, r, found);
+    cli_paint(&o, fit ? CLI_GREEN : CLI_RED, "%s", verdict(rc, down, found->len));
+    cli_text(&o, "\n");
+    cli_out_end(&o);
+    return rc != 0 ? CLI_EXIT_NO : down ? CLI_EXIT_UNKNOWN : CLI_EXIT_DONE;
 }
 
 int cli_run_redlock_check(const struct cli_args *a)
@@ -297,24 +284,8 @@ int cli_run_redlock_check(const struct cli_args *a)
     const struct fl_redlock_check_options options = {.timeout_ms = a->number[CLI_OPT_TIMEOUT]};
     struct fl_redlock_check_report found;
     int rc = fl_redlock_check(r, &options, &found);
-    if (rc != 0 && rc != FL_EDENIED) {
-        code = cli_fail(a, rc, rc == FL_EINVAL ? "--timeout is at most 24h" : fl_strerror(rc), NULL,
-                        NULL);
-    } else {
-        struct cli_style style = cli_style_of(a);
-        size_t silent = 0;
-        for (size_t i = 0; i < found.len; i++) {
-            silent += found.finding[i].kind == FL_REDLOCK_FIND_UNREACHABLE ? 1 : 0;
-        }
-        /* too few servers answered to decide about a lock */
-        bool down = silent > fl_redlock_servers(r) - (fl_redlock_servers(r) / 2 + 1);
-        if (style.json) {
-            check_json(r, rc == 0 && !down, &found);
-        } else {
-            check_text(r, rc, down, &found, style.colours);
-        }
-        code = rc != 0 ? CLI_EXIT_NO : down ? CLI_EXIT_UNKNOWN : CLI_EXIT_DONE;
-    }
+    code = rc == 0 || rc == FL_EDENIED ? show_check(a, r, rc, &found)
+                                       : cli_fail(a, rc, fl_strerror(rc));
     fl_redlock_close(r, NULL, NULL);
     return code;
 }

@@ -1,78 +1,61 @@
-/* fencelock_cmd_show.c: the commands that show locks and nodes. */
+/* fencelock_cmd_show.c: the commands that show locks, queues and sessions. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "cli/pages.h"
+#include "cli/fencelock_common.h"
 
-static const char *state_word(enum fl_lock_state state)
-{
-    switch (state) {
-    case FL_LOCK_HELD:
-        return "held";
-    case FL_LOCK_DELAYED:
-        return "delayed";
-    case FL_LOCK_QUEUED:
-        return "queued";
-    default:
-        return "unknown";
-    }
-}
+#define LIMIT_DEFAULT UINT64_C(1000)
+#define PAGE_MAX UINT64_C(1000)
+
+static const char *const state_words[] = {"unknown", "held", "delayed", "queued"};
+static const char *const mode_words[] = {"exclusive", "shared", "permits"};
 
 static enum cli_colour state_colour(enum fl_lock_state state)
 {
     return state == FL_LOCK_HELD ? CLI_GREEN : CLI_YELLOW;
 }
 
-static const char *mode_word(enum fl_mode mode)
+static void json_holder(struct fli_json *j, const struct fl_holder *h)
 {
-    switch (mode) {
-    case FL_MODE_SHARED:
-        return "shared";
-    case FL_MODE_PERMITS:
-        return "permits";
-    default:
-        return "exclusive";
-    }
-}
-
-static void json_origin(struct fli_json *j, struct fl_bytes user, struct fl_bytes address,
-                        uint64_t renewals)
-{
-    fli_json_bytes(j, "user", user);
-    if (address.len > 0) {
-        fli_json_bytes(j, "address", address);
+    fli_json_u64(j, "token", h->token);
+    fli_json_bytes(j, "owner", h->owner);
+    fli_json_bool(j, "session", h->session);
+    fli_json_bytes(j, "label", h->label);
+    fli_json_bytes(j, "value", h->value);
+    fli_json_u64(j, "age_ms", h->age_ms);
+    fli_json_bytes(j, "user", h->user);
+    if (h->address.len > 0) {
+        fli_json_bytes(j, "address", h->address);
     } else {
         fli_json_null(j, "address");
     }
-    fli_json_u64(j, "renewals", renewals);
+    fli_json_u64(j, "renewals", h->renewals);
 }
 
-/* What a lock with a holder has; without one it is null. */
-static void json_holder(struct fli_json *j, const struct fl_lock_info *l)
-{
-    fli_json_u64(j, "token", l->token);
-    fli_json_bytes(j, "owner", l->owner);
-    fli_json_bool(j, "session", l->session);
-    fli_json_bytes(j, "label", l->label);
-    fli_json_bytes(j, "value", l->value);
-    fli_json_u64(j, "age_ms", l->age_ms);
-    json_origin(j, l->user, l->address, l->renewals);
-    fli_json_text(j, "mode", mode_word(l->mode));
-}
-
+/* What a lock with a holder has, without one is null. */
 static void json_lock(struct fli_json *j, const struct fl_lock_info *l)
 {
     static const char *const keys[] = {"token",  "owner", "session", "label",    "value",
                                        "age_ms", "user",  "address", "renewals", "mode"};
+    const struct fl_holder holder = {.token = l->token,
+                                     .owner = l->owner,
+                                     .session = l->session,
+                                     .label = l->label,
+                                     .value = l->value,
+                                     .age_ms = l->age_ms,
+                                     .user = l->user,
+                                     .address = l->address,
+                                     .renewals = l->renewals};
+    bool held = l->state == FL_LOCK_HELD;
     fli_json_bytes(j, "name", l->name);
-    fli_json_text(j, "state", state_word(l->state));
-    if (l->state == FL_LOCK_HELD) {
-        json_holder(j, l);
-    } else {
-        for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-            fli_json_null(j, keys[i]);
-        }
+    fli_json_text(j, "state", state_words[l->state]);
+    if (held) {
+        json_holder(j, &holder);
+        fli_json_text(j, "mode", mode_words[l->mode]);
+    }
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && !held; i++) {
+        fli_json_null(j, keys[i]);
     }
     fli_json_u64(j, "ttl_left_ms", l->ttl_left_ms);
     fli_json_u64(j, "waiters", l->waiters);
@@ -83,35 +66,26 @@ static void json_lock(struct fli_json *j, const struct fl_lock_info *l)
 
 /* ---- show ------------------------------------------------------------------------------------ */
 
-static void show_json(const struct fl_lock_info *l)
+static void show_json(struct fli_json *j, const struct fl_lock_info *l)
 {
-    struct fli_json j = cli_json_begin();
-    json_lock(&j, l);
-    fli_json_array(&j, "held_by");
+    json_lock(j, l);
+    fli_json_array(j, "held_by");
     for (size_t i = 0; i < l->held_by_len; i++) {
-        const struct fl_holder *h = l->held_by[i];
-        fli_json_object(&j, NULL);
-        fli_json_u64(&j, "token", h->token);
-        fli_json_bytes(&j, "owner", h->owner);
-        fli_json_bool(&j, "session", h->session);
-        fli_json_bytes(&j, "label", h->label);
-        fli_json_bytes(&j, "value", h->value);
-        fli_json_u64(&j, "age_ms", h->age_ms);
-        json_origin(&j, h->user, h->address, h->renewals);
-        fli_json_u64(&j, "ttl_left_ms", h->ttl_left_ms);
-        fli_json_end_object(&j);
+        fli_json_object(j, NULL);
+        json_holder(j, l->held_by[i]);
+        fli_json_u64(j, "ttl_left_ms", l->held_by[i]->ttl_left_ms);
+        fli_json_end_object(j);
     }
-    fli_json_end_array(&j);
-    fli_json_array(&j, "queue");
+    fli_json_end_array(j);
+    fli_json_array(j, "queue");
     for (size_t i = 0; i < l->queue_len; i++) {
-        fli_json_object(&j, NULL);
-        fli_json_bytes(&j, "owner", l->queue[i]->owner);
-        fli_json_bool(&j, "session", l->queue[i]->session);
-        fli_json_bytes(&j, "label", l->queue[i]->label);
-        fli_json_end_object(&j);
+        fli_json_object(j, NULL);
+        fli_json_bytes(j, "owner", l->queue[i]->owner);
+        fli_json_bool(j, "session", l->queue[i]->session);
+        fli_json_bytes(j, "label", l->queue[i]->label);
+        fli_json_end_object(j);
     }
-    fli_json_end_array(&j);
-    cli_json_print(&j, stdout);
+    fli_json_end_array(j);
 }
 
 static void line_bytes(const char *title, struct fl_bytes b)
@@ -169,13 +143,13 @@ static struct fl_bytes who_of(const struct fl_lock_info *l, char room[CLI_WHO_SI
     return who.data == room ? who : l->label.len > 0 ? l->label : l->value.len > 0 ? l->value : who;
 }
 
-static void show_text(const struct fl_lock_info *l, bool colours)
+static void show_text(const struct cli_out *o, const struct fl_lock_info *l)
 {
     char holder[CLI_WHO_SIZE];
-    enum cli_colour colour = state_colour(l->state);
     line_bytes("lock", l->name);
-    printf("%-9s %s%s%s\n", "state", cli_colour_on(colour, colours), state_word(l->state),
-           cli_colour_off(colour, colours));
+    printf("%-9s ", "state");
+    cli_paint(o, state_colour(l->state), "%s", state_words[l->state]);
+    putchar('\n');
     if (l->state == FL_LOCK_HELD) {
         printf("%-9s %" PRIu64 "\n", "token", l->token);
         struct fl_bytes who = who_of(l, holder);
@@ -209,37 +183,133 @@ static void show_text(const struct fl_lock_info *l, bool colours)
     }
 }
 
-static int show_free(const struct cli_args *a)
-{
-    if (cli_has(a, CLI_OPT_JSON)) {
-        struct fli_json j = cli_json_begin();
-        fli_json_bytes(&j, "name", fl_str(a->arg[0]));
-        fli_json_text(&j, "state", "free");
-        cli_json_print(&j, stdout);
-    } else {
-        cli_print_safe(stdout, fl_str(a->arg[0]));
-        fputs(": free\n", stdout);
-    }
-    return CLI_EXIT_NO;
-}
-
 static int show_lock(const struct cli_args *a, const struct fl_lock_info *l)
 {
-    struct cli_style style = cli_style_of(a);
+    struct cli_out o = cli_result(a);
     if (l == NULL) {
-        return show_free(a);
-    }
-    if (style.json) {
-        show_json(l);
+        fli_json_bytes(&o.j, "name", cli_name_of(a));
+        fli_json_text(&o.j, "state", "free");
+        cli_text_safe(&o, cli_name_of(a));
+        cli_text(&o, ": free\n");
+    } else if (o.json) {
+        show_json(&o.j, l);
     } else {
-        show_text(l, style.colours);
+        show_text(&o, l);
     }
-    return CLI_EXIT_DONE;
+    cli_out_end(&o);
+    return l == NULL ? CLI_EXIT_NO : CLI_EXIT_DONE;
 }
 
 int cli_run_show(const struct cli_args *a, fl_client *c)
 {
     return cli_with_lock(a, c, show_lock);
+}
+
+/* ---- queue ----------------------------------------------------------------------------------- */
+
+static int show_queue(const struct cli_args *a, const struct fl_lock_info *lock)
+{
+    static const struct fl_lock_info nobody;
+    const struct fl_lock_info *l = lock != NULL ? lock : &nobody;
+    struct cli_out o = cli_result(a);
+    struct cli_list t;
+    fli_json_bytes(&o.j, "name", fl_str(a->arg[0]));
+    fli_json_u64(&o.j, "waiters", l->waiters);
+    cli_list_begin(&t, &o, "queue");
+    for (size_t i = 0; i < l->queue_len; i++) {
+        const struct fl_waiter *s = l->queue[i];
+        char who[CLI_WHO_SIZE];
+        cli_list_row(&t);
+        cli_list_u64(&t, "place", "PLACE", CLI_BOLD, i + 1);
+        cli_list_bytes(&t, "owner", NULL, CLI_PLAIN, s->owner);
+        cli_list_bytes(&t, NULL, "OWNER", CLI_PLAIN, cli_who(s->owner, who));
+        cli_list_bool(&t, "session", s->session);
+        cli_list_bytes(&t, "label", "LABEL", CLI_DIM, s->label);
+    }
+    cli_list_end(&t);
+    if (l->queue_len == 0 && o.terminal) {
+        cli_text(&o, "nobody waits\n");
+    } else if (l->queue_len > 0 && l->waiters > l->queue_len && !o.json) {
+        cli_complain("and %" PRIu64 " more", l->waiters - l->queue_len);
+    }
+    cli_out_end(&o);
+    return CLI_EXIT_DONE;
+}
+
+int cli_run_queue(const struct cli_args *a, fl_client *c)
+{
+    return cli_with_lock(a, c, show_queue);
+}
+
+/* ---- lists that come page by page ------------------------------------------------------------ */
+
+struct pages {
+    const struct cli_args *args;
+    struct cli_list list;
+    uint64_t left; /* so many may still be shown */
+    uint64_t taken;
+    bool more; /* there are, beyond what is shown */
+    char cursor[512];
+    size_t cursor_len; /* 0: at the beginning, and behind the last page */
+};
+
+static struct fl_bytes pages_cursor(const struct pages *p)
+{
+    return (struct fl_bytes){p->cursor, p->cursor_len};
+}
+
+/* One thing is enough to see whether there is any. */
+static uint64_t pages_count(const struct pages *p)
+{
+    return p->left == 0 ? 1 : p->left < PAGE_MAX ? p->left : PAGE_MAX;
+}
+
+static bool pages_take(struct pages *p)
+{
+    bool takes = p->left > 0;
+    p->left -= takes;
+    p->taken += takes;
+    return takes;
+}
+
+static void pages_next(struct pages *p, size_t len, struct fl_bytes cursor)
+{
+    p->more = cursor.len > 0 || len > p->taken;
+    p->taken = 0;
+    p->cursor_len = cursor.len <= sizeof p->cursor ? cursor.len : 0;
+    memcpy(p->cursor, cursor.data, p->cursor_len);
+}
+
+/* Prints the list. add: asks for a page, and adds its things to the list. Returns the exit code. */
+static int pages_run(const struct cli_args *a, fl_client *c, const char *thing,
+                     int (*add)(struct pages *p, fl_client *c))
+{
+    struct cli_out o = cli_result(a);
+    char key[16];
+    struct pages p = {.args = a,
+                      .left = cli_has(a, CLI_OPT_LIMIT) ? a->number[CLI_OPT_LIMIT] : LIMIT_DEFAULT};
+    snprintf(key, sizeof key, "%ss", thing);
+    cli_list_begin(&p.list, &o, key);
+    int rc = 0;
+    do {
+        rc = add(&p, c);
+    } while (rc == 0 && p.cursor_len > 0 && p.left > 0);
+    if (rc != 0) {
+        cli_list_free(&p.list);
+        return cli_fail(a, rc, fl_client_error(c));
+    }
+    uint64_t shown = p.list.rows;
+    cli_list_end(&p.list);
+    fli_json_bool(&o.j, "more", p.more);
+    if (shown == 0 && o.terminal) {
+        cli_text(&o, "no %s\n", key);
+    }
+    cli_out_end(&o);
+    if (p.more && !o.json) {
+        cli_complain("there %s more than %" PRIu64 " %s%s; see more with --limit",
+                     shown == 1 ? "is" : "are", shown, thing, fli_s(shown));
+    }
+    return CLI_EXIT_DONE;
 }
 
 /* ---- locks ----------------------------------------------------------------------------------- */
@@ -250,12 +320,12 @@ static void add_lock(struct cli_list *t, const struct fl_lock_info *l)
     char state[64];
     char holder[CLI_WHO_SIZE];
     cli_list_row(t);
-    if (t->json != NULL) {
-        json_lock(t->json, l);
+    if (t->out->json) {
+        json_lock(&t->out->j, l);
         return;
     }
     cli_list_bytes(t, NULL, "NAME", CLI_PLAIN, l->name);
-    snprintf(state, sizeof state, "%s", state_word(l->state));
+    snprintf(state, sizeof state, "%s", state_words[l->state]);
     if (held && l->mode == FL_MODE_SHARED) {
         snprintf(state, sizeof state, "held, shared");
     } else if (held && l->mode == FL_MODE_PERMITS) {
@@ -278,7 +348,7 @@ static void add_lock(struct cli_list *t, const struct fl_lock_info *l)
     cli_list_bytes(t, NULL, "HOLDER", CLI_PLAIN, who_of(l, holder));
 }
 
-static int add_page(struct pages *p, fl_client *c)
+static int add_locks(struct pages *p, fl_client *c)
 {
     struct fl_lock_list *list = NULL;
     struct fl_bytes match = fl_str(p->args->text[CLI_OPT_MATCH]);
@@ -295,5 +365,38 @@ static int add_page(struct pages *p, fl_client *c)
 
 int cli_run_locks(const struct cli_args *a, fl_client *c)
 {
-    return cli_has(a, CLI_OPT_BY) ? cli_run_locks_by(a, c) : pages_run(a, c, "lock", add_page);
+    return cli_has(a, CLI_OPT_BY) ? cli_run_locks_by(a, c) : pages_run(a, c, "lock", add_locks);
+}
+
+/* ---- sessions -------------------------------------------------------------------------------- */
+
+static void add_session(struct cli_list *l, const struct fl_session_info *s)
+{
+    cli_list_row(l);
+    cli_list_bytes(l, "owner", "OWNER", CLI_PLAIN, s->owner);
+    cli_list_ms(l, "ttl_ms", "TTL", CLI_PLAIN, s->ttl_ms);
+    cli_list_ms(l, "ttl_left_ms", "TTL LEFT", CLI_PLAIN, s->ttl_left_ms);
+    cli_list_u64(l, "locks", "LOCKS", CLI_BOLD, s->locks);
+    cli_list_ms(l, "lockdelay_ms", "LOCK-DELAY", CLI_DIM, s->lockdelay_ms);
+    cli_list_u64(l, "waits", "WAITS", s->waits > 0 ? CLI_YELLOW : CLI_DIM, s->waits);
+    cli_list_bytes(l, "label", "LABEL", CLI_DIM, s->label);
+}
+
+static int add_sessions(struct pages *p, fl_client *c)
+{
+    struct fl_session_list *list = NULL;
+    int rc = fl_sessions(c, pages_cursor(p), pages_count(p), 0, &list);
+    for (size_t i = 0; rc == 0 && i < list->len && pages_take(p); i++) {
+        add_session(&p->list, list->sessions[i]);
+    }
+    if (rc == 0) {
+        pages_next(p, list->len, list->cursor);
+    }
+    fl_session_list_free(list);
+    return rc;
+}
+
+int cli_run_sessions(const struct cli_args *a, fl_client *c)
+{
+    return pages_run(a, c, "session", add_sessions);
 }

@@ -120,28 +120,25 @@ static void find_problems(struct problems *p, const struct seen_nodes *seen)
     }
 }
 
-static void status_json(const struct cli_args *a, const struct seen_nodes *seen,
+static void show_status(const struct cli_args *a, const struct seen_nodes *seen,
                         const struct problems *p)
 {
-    struct fli_json j = cli_json_begin();
-    fli_json_text(&j, "leader", seen->leader == NULL ? NULL : seen->leader->address);
-    fli_json_bool(&j, "healthy", p->n == 0);
-    fli_json_array(&j, "problems");
+    struct cli_out o = cli_result(a);
+    fli_json_text(&o.j, "leader", seen->leader == NULL ? NULL : seen->leader->address);
+    fli_json_bool(&o.j, "healthy", p->n == 0);
+    fli_json_array(&o.j, "problems");
     for (size_t i = 0; i < p->n; i++) {
-        fli_json_text(&j, NULL, p->text[i]);
+        fli_json_text(&o.j, NULL, p->text[i]);
     }
-    fli_json_end_array(&j);
-    list_nodes(a, &j, seen, false);
-    cli_json_print(&j, stdout);
-}
-
-static void status_text(const struct cli_args *a, const struct seen_nodes *seen,
-                        const struct problems *p)
-{
-    list_nodes(a, NULL, seen, false);
+    fli_json_end_array(&o.j);
+    list_nodes(&o, seen, false);
+    cli_out_end(&o);
     fflush(stdout);
-    for (size_t i = 0; i < p->n; i++) {
+    for (size_t i = 0; i < p->n && !o.json; i++) {
         cli_complain("%s", p->text[i]);
+    }
+    if (seen->leader == NULL && o.json) {
+        cli_complain("%s", no_leader_text(seen));
     }
 }
 
@@ -157,14 +154,7 @@ int cli_run_status(const struct cli_args *a, fl_client *c)
     static struct problems problems;
     see_nodes(c, node_timeout_ms(a), &seen);
     find_problems(&problems, &seen);
-    if (cli_has(a, CLI_OPT_JSON)) {
-        status_json(a, &seen, &problems);
-    } else {
-        status_text(a, &seen, &problems);
-    }
-    if (seen.leader == NULL && cli_has(a, CLI_OPT_JSON)) {
-        cli_complain("%s", no_leader_text(&seen));
-    }
+    show_status(a, &seen, &problems);
     return seen.leader == NULL ? CLI_EXIT_UNKNOWN : problems.n > 0 ? CLI_EXIT_NO : CLI_EXIT_DONE;
 }
 
@@ -181,7 +171,7 @@ struct probe {
 static void probe_health(const struct cli_args *a, struct probe *p, uint64_t timeout_ms)
 {
     int code;
-    fl_client *c = cli_client_create_at(a, p->node.address, &code);
+    fl_client *c = cli_client_create_for(a, p->node.address, 0, &code);
     if (c == NULL) {
         snprintf(p->message, sizeof p->message, "no memory to ask it");
         return;
@@ -246,43 +236,41 @@ static int probe_nodes(const struct cli_args *a, fl_client *c, struct probe *pro
     return code;
 }
 
-static void health_json(const struct probe *probes, size_t n, bool healthy)
+static void show_health(const struct cli_args *a, const struct probe *probes, size_t n,
+                        bool healthy)
 {
-    struct cli_list l;
-    struct fli_json j = cli_json_begin();
-    fli_json_bool(&j, "healthy", healthy);
-    cli_list_begin(&l, &j, "nodes");
-    for (size_t i = 0; i < n; i++) {
-        cli_list_row(&l);
-        fli_json_text(&j, "address", probes[i].node.address);
-        fli_json_bool(&j, "live", probes[i].live);
-        fli_json_bool(&j, "serves", probes[i].serves);
-        fli_json_text(&j, "role", probes[i].node.status.role);
-        fli_json_text(&j, "message", probes[i].message);
-    }
-    cli_list_end(&l, stdout, false);
-    cli_json_print(&j, stdout);
-}
-
-static void health_text(const struct cli_args *a, const struct probe *probes, size_t n)
-{
-    struct cli_style style = cli_style_of(a);
+    struct cli_out o = cli_result(a);
     int width = 0;
     for (size_t i = 0; i < n; i++) {
         int len = (int)strlen(probes[i].node.address);
         width = len > width ? len : width;
     }
+    fli_json_bool(&o.j, "healthy", healthy);
+    fli_json_array(&o.j, "nodes");
     for (size_t i = 0; i < n; i++) {
         const struct probe *p = &probes[i];
-        enum cli_colour colour = p->serves ? CLI_GREEN : p->live ? CLI_YELLOW : CLI_RED;
-        printf("%-*s  %s%-11s%s  ", width, p->node.address, cli_colour_on(colour, style.colours),
-               p->serves ? "healthy"
-               : p->live ? "not serving"
-                         : "unreachable",
-               cli_colour_off(colour, style.colours));
-        cli_print_safe(stdout, fl_str(p->serves ? p->node.status.role : p->message));
-        putchar('\n');
+        fli_json_object(&o.j, NULL);
+        fli_json_text(&o.j, "address", p->node.address);
+        fli_json_bool(&o.j, "live", p->live);
+        fli_json_bool(&o.j, "serves", p->serves);
+        fli_json_text(&o.j, "role", p->node.status.role);
+        fli_json_text(&o.j, "message", p->message);
+        fli_json_end_object(&o.j);
+        cli_text(&o, "%-*s  ", width, p->node.address);
+        cli_paint(&o,
+                  p->serves ? CLI_GREEN
+                  : p->live ? CLI_YELLOW
+                            : CLI_RED,
+                  "%-11s",
+                  p->serves ? "healthy"
+                  : p->live ? "not serving"
+                            : "unreachable");
+        cli_text(&o, "  ");
+        cli_text_safe(&o, fl_str(p->serves ? p->node.status.role : p->message));
+        cli_text(&o, "\n");
     }
+    fli_json_end_array(&o.j);
+    cli_out_end(&o);
 }
 
 int cli_run_health(const struct cli_args *a, fl_client *c)
@@ -295,10 +283,6 @@ int cli_run_health(const struct cli_args *a, fl_client *c)
         (void)poll(NULL, 0, HEALTH_EVERY_MS);
         code = probe_nodes(a, c, probes, n);
     }
-    if (cli_has(a, CLI_OPT_JSON)) {
-        health_json(probes, n, code == CLI_EXIT_DONE);
-    } else {
-        health_text(a, probes, n);
-    }
+    show_health(a, probes, n, code == CLI_EXIT_DONE);
     return code;
 }

@@ -13,93 +13,68 @@ static int fencing_of(const struct cli_args *a, struct fl_fencing *ret)
     if (cli_has(a, CLI_OPT_LOCK) != cli_has(a, CLI_OPT_TOKEN)) {
         return cli_fail(a, FL_EINVAL,
                         cli_has(a, CLI_OPT_LOCK) ? "--lock needs --token too"
-                                                 : "--token needs --lock too",
-                        NULL, NULL);
-    }
-    if (cli_has(a, CLI_OPT_TOKEN) && ret->token == 0) {
-        return cli_fail(a, FL_EINVAL, "a token is a number above 0", NULL, NULL);
+                                                 : "--token needs --lock too");
     }
     return 0;
-}
-
-struct refusal {
-    fl_token token;
-    fl_token mark;
-};
-
-static void add_refusal(struct fli_json *j, void *ctx)
-{
-    const struct refusal *r = ctx;
-    if (r->mark != FL_TOKEN_NONE) {
-        fli_json_u64(j, "token", r->token);
-        fli_json_u64(j, "mark", r->mark);
-    }
 }
 
 static int fail(const struct cli_args *a, int code, const fl_store *s, fl_token token,
                 fl_token mark)
 {
-    struct refusal r = {token, mark};
-    return cli_fail(a, code, fl_store_error(s), add_refusal, &r);
+    const char *error = fl_store_error(s);
+    struct cli_out o = cli_failure(a, code, error, cli_remedy(a, code, error));
+    if (mark != FL_TOKEN_NONE) {
+        fli_json_u64(&o.j, "token", token);
+        fli_json_u64(&o.j, "mark", mark);
+    }
+    cli_out_end(&o);
+    return (int)cli_exit_of(code);
 }
 
 /* {"verb": true, "key": ...}, or "key: verb". */
 static int done(const struct cli_args *a, const char *verb, const char *what_key, const char *what,
                 fl_token token)
 {
-    struct cli_style style = cli_style_of(a);
-    if (style.json) {
-        struct fli_json j = cli_json_begin();
-        fli_json_bool(&j, verb, true);
-        fli_json_bytes(&j, what_key, fl_str(what));
-        if (token != FL_TOKEN_NONE) {
-            fli_json_u64(&j, "token", token);
-        }
-        cli_json_print(&j, stdout);
-    } else {
-        cli_print_safe(stdout, fl_str(what));
-        printf(": %s%s%s", cli_colour_on(CLI_GREEN, style.colours), verb,
-               cli_colour_off(CLI_GREEN, style.colours));
-        if (token != FL_TOKEN_NONE) {
-            printf(" under token %" PRIu64, token);
-        }
-        putchar('\n');
+    struct cli_out o = cli_result(a);
+    fli_json_bool(&o.j, verb, true);
+    fli_json_bytes(&o.j, what_key, fl_str(what));
+    cli_json_token(&o, "token", token);
+    cli_text_safe(&o, fl_str(what));
+    cli_text(&o, ": ");
+    cli_paint(&o, CLI_GREEN, "%s", verb);
+    if (token != FL_TOKEN_NONE) {
+        cli_text(&o, " under token %" PRIu64, token);
     }
+    cli_text(&o, "\n");
+    cli_out_end(&o);
     return CLI_EXIT_DONE;
 }
 
-static void print_value(const struct cli_args *a, struct fl_bytes value)
+/* value NULL: there is none. */
+static void print_value(const struct cli_args *a, bool found, const struct fl_bytes *value)
 {
-    struct cli_style style = cli_style_of(a);
-    if (style.json) {
-        struct fli_json j = cli_json_begin();
-        fli_json_bool(&j, "found", true);
-        fli_json_bytes(&j, "key", fl_str(a->arg[0]));
-        fli_json_bytes(&j, "value", value);
-        cli_json_print(&j, stdout);
-    } else if (style.terminal) {
-        cli_print_safe(stdout, value);
-        putchar('\n');
-    } else {
-        fwrite(value.data, 1, value.len, stdout);
+    struct cli_out o = cli_result(a);
+    fli_json_bool(&o.j, "found", found);
+    fli_json_bytes(&o.j, "key", fl_str(a->arg[0]));
+    if (value != NULL) {
+        fli_json_bytes(&o.j, "value", *value);
     }
+    if (value != NULL && o.terminal) {
+        cli_text_safe(&o, *value);
+        cli_text(&o, "\n");
+    } else if (value != NULL && !o.json) {
+        fwrite(value->data, 1, value->len, o.f);
+    }
+    cli_out_end(&o);
 }
 
 /* A missing key has an exit code of its own: for a script it is no refusal. */
 static int missing(const struct cli_args *a)
 {
     bool replaced = cli_has(a, CLI_OPT_DEFAULT);
-    if (cli_has(a, CLI_OPT_JSON)) {
-        struct fli_json j = cli_json_begin();
-        fli_json_bool(&j, "found", false);
-        fli_json_bytes(&j, "key", fl_str(a->arg[0]));
-        if (replaced) {
-            fli_json_bytes(&j, "value", fl_str(a->text[CLI_OPT_DEFAULT]));
-        }
-        cli_json_print(&j, stdout);
-    } else if (replaced) {
-        print_value(a, fl_str(a->text[CLI_OPT_DEFAULT]));
-    } else {
+    struct fl_bytes value = fl_str(a->text[CLI_OPT_DEFAULT]);
+    print_value(a, false, replaced ? &value : NULL);
+    if (!replaced && !cli_has(a, CLI_OPT_JSON)) {
         cli_complain("there is no key '%.200s'; --default TEXT prints TEXT instead", a->arg[0]);
     }
     return replaced ? CLI_EXIT_DONE : CLI_EXIT_MISSING;
@@ -122,7 +97,7 @@ int cli_run_store_get(const struct cli_args *a)
 {
     struct fl_fencing fencing;
     int code = fencing_of(a, &fencing);
-    fl_store *s = code == 0 ? cli_store_create(a, &code) : NULL;
+    fl_store *s = code == 0 ? cli_store_create(a, CLI_OPT_STORE, &code) : NULL;
     if (s == NULL) {
         return code;
     }
@@ -132,7 +107,7 @@ int cli_run_store_get(const struct cli_args *a)
     int rc = fl_store_get(s, fl_str(a->arg[0]), fencing, 0, &mark, &text, &value.len);
     if (rc == 0) {
         value.data = text;
-        print_value(a, value);
+        print_value(a, true, &value);
     } else if (rc == FL_ENOTFOUND && is_foreign(s, &rc)) {
         code = fail(a, rc, s, FL_TOKEN_NONE, FL_TOKEN_NONE);
     } else if (rc == FL_ENOTFOUND) {
@@ -151,7 +126,7 @@ static int write_with(const struct cli_args *a, struct fl_fencing fencing, const
 {
     int code;
     fl_token mark = FL_TOKEN_NONE;
-    fl_store *s = cli_store_create(a, &code);
+    fl_store *s = cli_store_create(a, CLI_OPT_STORE, &code);
     if (s == NULL) {
         return code;
     }
@@ -184,7 +159,7 @@ int cli_run_store_claim(const struct cli_args *a)
     struct fl_fencing fencing;
     int code = fencing_of(a, &fencing);
     if (code == 0 && fencing.token == FL_TOKEN_NONE) {
-        code = cli_fail(a, FL_EINVAL, "a claim needs --lock NAME and --token N", NULL, NULL);
+        code = cli_fail(a, FL_EINVAL, "a claim needs --lock NAME and --token N");
     }
     return code != 0 ? code : write_with(a, fencing, "claimed", "lock", a->text[CLI_OPT_LOCK]);
 }
@@ -193,9 +168,9 @@ int cli_run_store_mark(const struct cli_args *a)
 {
     int code = 0;
     if (!cli_has(a, CLI_OPT_LOCK)) {
-        return cli_fail(a, FL_EINVAL, "which lock? Write --lock NAME", NULL, NULL);
+        return cli_fail(a, FL_EINVAL, "which lock? Write --lock NAME");
     }
-    fl_store *s = cli_store_create(a, &code);
+    fl_store *s = cli_store_create(a, CLI_OPT_STORE, &code);
     if (s == NULL) {
         return code;
     }
@@ -203,13 +178,12 @@ int cli_run_store_mark(const struct cli_args *a)
     int rc = fl_store_mark(s, fl_str(a->text[CLI_OPT_LOCK]), 0, &mark);
     if (rc != 0) {
         code = fail(a, rc, s, FL_TOKEN_NONE, FL_TOKEN_NONE);
-    } else if (cli_has(a, CLI_OPT_JSON)) {
-        struct fli_json j = cli_json_begin();
-        fli_json_bytes(&j, "lock", fl_str(a->text[CLI_OPT_LOCK]));
-        fli_json_u64(&j, "mark", mark);
-        cli_json_print(&j, stdout);
     } else {
-        printf("%" PRIu64 "\n", mark);
+        struct cli_out o = cli_result(a);
+        fli_json_bytes(&o.j, "lock", fl_str(a->text[CLI_OPT_LOCK]));
+        fli_json_u64(&o.j, "mark", mark);
+        cli_text(&o, "%" PRIu64 "\n", mark);
+        cli_out_end(&o);
     }
     fl_store_destroy(s);
     return code;

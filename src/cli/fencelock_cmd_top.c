@@ -5,14 +5,13 @@
  * has applied most, so they do not jump when the leader changes. */
 #include <inttypes.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <termios.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "cli/interrupted.h"
 #include "cli/node_list.h"
 
 #define SECOND_MS 1000u
@@ -22,10 +21,10 @@
 
 /* ---- the busiest locks ----------------------------------------------------------------------- */
 
-static void list_busy(struct fli_json *json, const struct fl_lock_list *list, bool colours)
+static void list_busy(struct cli_out *o, const struct fl_lock_list *list)
 {
     struct cli_list l;
-    cli_list_begin(&l, json, "busiest");
+    cli_list_begin(&l, o, "busiest");
     for (size_t i = 0; list != NULL && i < list->len; i++) {
         const struct fl_lock_info *k = list->locks[i];
         cli_list_row(&l);
@@ -36,7 +35,7 @@ static void list_busy(struct fli_json *json, const struct fl_lock_list *list, bo
         cli_list_ms(&l, "longest_ms", "LONGEST", CLI_PLAIN, k->longest_ms);
         cli_list_u64(&l, "refused", "REFUSED", k->refused > 0 ? CLI_YELLOW : CLI_DIM, k->refused);
     }
-    cli_list_end(&l, stdout, colours);
+    cli_list_end(&l);
 }
 
 static bool limit_of(const struct cli_args *a, uint64_t *ret)
@@ -53,10 +52,6 @@ static bool limit_of(const struct cli_args *a, uint64_t *ret)
 int cli_run_locks_by(const struct cli_args *a, fl_client *c)
 {
     uint64_t limit = 0;
-    if (strcasecmp(a->text[CLI_OPT_BY], "wait") != 0) {
-        cli_complain("--by: '%s' is not known; write --by wait", a->text[CLI_OPT_BY]);
-        return CLI_EXIT_USAGE;
-    }
     if (cli_has(a, CLI_OPT_MATCH)) {
         cli_complain("--match: the busiest are of all locks; leave it out with --by");
         return CLI_EXIT_USAGE;
@@ -67,18 +62,14 @@ int cli_run_locks_by(const struct cli_args *a, fl_client *c)
     struct fl_lock_list *list = NULL;
     int rc = fl_busiest(c, limit, 0, &list);
     if (rc != 0) {
-        return cli_fail(a, rc, fl_client_error(c), NULL, NULL);
+        return cli_fail(a, rc, fl_client_error(c));
     }
-    struct cli_style style = cli_style_of(a);
-    if (style.json) {
-        struct fli_json j = cli_json_begin();
-        list_busy(&j, list, false);
-        cli_json_print(&j, stdout);
-    } else if (list->len > 0 || !style.terminal) {
-        list_busy(NULL, list, style.colours);
-    } else {
-        puts("nobody has waited for a lock yet");
+    struct cli_out o = cli_result(a);
+    list_busy(&o, list);
+    if (list->len == 0 && o.terminal) {
+        cli_text(&o, "nobody has waited for a lock yet\n");
     }
+    cli_out_end(&o);
     fl_lock_list_free(list);
     return CLI_EXIT_DONE;
 }
@@ -101,17 +92,8 @@ static void take_sample(fl_client *c, uint64_t limit, struct sample *ret)
     }
 }
 
-/* Per second, in thousandths. */
-static uint64_t rate(uint64_t now, uint64_t before, uint64_t ms)
-{
-    return now > before && ms > 0 ? (now - before) * 1000000 / ms : 0;
-}
-
-struct rates {
-    uint64_t grants, expiries, breaks;
-};
-
-/* What was counted before, by whichever node had applied most. */
+/* What was counted by whichever node had applied most; and how much of it a second, in
+ * thousandths. */
 struct counted {
     bool known;
     uint64_t grants, expiries, breaks, at_ms;
@@ -128,134 +110,126 @@ static struct counted count(const struct sample *l)
                                             .at_ms = l->at_ms};
 }
 
-static struct rates rates_of(const struct counted *now, const struct counted *before)
+static uint64_t rate(uint64_t now, uint64_t before, uint64_t ms)
 {
-    struct rates r = {0};
-    if (now->known && before->known) {
-        uint64_t ms = now->at_ms - before->at_ms;
-        r.grants = rate(now->grants, before->grants, ms);
-        r.expiries = rate(now->expiries, before->expiries, ms);
-        r.breaks = rate(now->breaks, before->breaks, ms);
-    }
-    return r;
+    return now > before && ms > 0 ? (now - before) * 1000000 / ms : 0;
 }
 
-static void headline(const struct sample *l, const struct rates *r, struct cli_style style)
+static struct counted rates_of(const struct counted *now, const struct counted *before)
 {
-    const char *on = cli_colour_on(CLI_RED, style.colours);
-    const char *off = cli_colour_off(CLI_RED, style.colours);
+    uint64_t ms = now->known && before->known ? now->at_ms - before->at_ms : 0;
+    return (struct counted){.grants = rate(now->grants, before->grants, ms),
+                            .expiries = rate(now->expiries, before->expiries, ms),
+                            .breaks = rate(now->breaks, before->breaks, ms)};
+}
+
+static void headline(const struct cli_out *o, const struct sample *l, const struct counted *r)
+{
     if (l->seen.first == NULL) {
-        printf("%sno node can be reached%s\n\n", on, off);
+        cli_paint(o, CLI_RED, "no node can be reached");
+        cli_text(o, "\n\n");
         return;
     }
     const struct fl_node_status *s = &l->seen.first->status;
     if (l->seen.leader == NULL) {
-        printf("%sno leader%s", on, off);
+        cli_paint(o, CLI_RED, "no leader");
     } else {
-        printf("node %" PRIu64 " leads", l->seen.leader->status.node_id);
+        cli_text(o, "node %" PRIu64 " leads", l->seen.leader->status.node_id);
     }
-    printf("   grants %" PRIu64 ".%" PRIu64 "/s   expired %" PRIu64 ".%" PRIu64
-           "/s   broken %" PRIu64 ".%" PRIu64 "/s\n",
-           r->grants / 1000, r->grants / 100 % 10, r->expiries / 1000, r->expiries / 100 % 10,
-           r->breaks / 1000, r->breaks / 100 % 10);
-    printf("held %" PRIu64 "   waiting %" PRIu64 "   last token %" PRIu64 "\n\n", s->locks_held,
-           s->waits, s->last_token);
+    cli_text(o,
+             "   grants %" PRIu64 ".%" PRIu64 "/s   expired %" PRIu64 ".%" PRIu64
+             "/s   broken %" PRIu64 ".%" PRIu64 "/s\n",
+             r->grants / 1000, r->grants / 100 % 10, r->expiries / 1000, r->expiries / 100 % 10,
+             r->breaks / 1000, r->breaks / 100 % 10);
+    cli_text(o, "held %" PRIu64 "   waiting %" PRIu64 "   last token %" PRIu64 "\n\n",
+             s->locks_held, s->waits, s->last_token);
 }
 
-static void show_text(const struct cli_args *a, const struct sample *l, const struct rates *r,
-                      bool redraw)
+static void json_sample(struct fli_json *j, const struct sample *l, const struct counted *r)
 {
-    struct cli_style style = cli_style_of(a);
-    if (redraw) {
-        fputs("\033[H\033[J", stdout);
-    }
-    headline(l, r, style);
-    list_nodes(a, NULL, &l->seen, true);
-    if (l->busy != NULL && l->busy->len > 0) {
-        putchar('\n');
-        list_busy(NULL, l->busy, style.colours);
-    }
-    if (!redraw) {
-        putchar('\n');
-    }
-}
-
-static void show_json(const struct cli_args *a, const struct sample *l, const struct rates *r)
-{
-    struct fli_json j = cli_json_begin();
     if (l->seen.leader == NULL) {
-        fli_json_null(&j, "leader_id");
+        fli_json_null(j, "leader_id");
     } else {
-        fli_json_u64(&j, "leader_id", l->seen.leader->status.node_id);
+        fli_json_u64(j, "leader_id", l->seen.leader->status.node_id);
     }
     if (l->seen.first != NULL) {
         const struct fl_node_status *s = &l->seen.first->status;
-        fli_json_u64(&j, "locks_held", s->locks_held);
-        fli_json_u64(&j, "waits", s->waits);
-        fli_json_u64(&j, "last_token", s->last_token);
-        fli_json_u64(&j, "grants", s->grants);
+        fli_json_u64(j, "locks_held", s->locks_held);
+        fli_json_u64(j, "waits", s->waits);
+        fli_json_u64(j, "last_token", s->last_token);
+        fli_json_u64(j, "grants", s->grants);
     }
-    fli_json_u64(&j, "grants_per_1000_s", r->grants);
-    fli_json_u64(&j, "expiries_per_1000_s", r->expiries);
-    fli_json_u64(&j, "breaks_per_1000_s", r->breaks);
-    list_nodes(a, &j, &l->seen, true);
-    list_busy(&j, l->busy, false);
-    cli_json_print(&j, stdout);
+    fli_json_u64(j, "grants_per_1000_s", r->grants);
+    fli_json_u64(j, "expiries_per_1000_s", r->expiries);
+    fli_json_u64(j, "breaks_per_1000_s", r->breaks);
+}
+
+static void show(const struct cli_args *a, const struct sample *l, const struct counted *r,
+                 bool redraw)
+{
+    struct cli_out o = cli_result(a);
+    if (redraw) {
+        cli_text(&o, "\033[H\033[J");
+    }
+    headline(&o, l, r);
+    json_sample(&o.j, l, r);
+    list_nodes(&o, &l->seen, true);
+    if (l->busy != NULL && l->busy->len > 0) {
+        cli_text(&o, "\n");
+    }
+    list_busy(&o, l->busy);
+    if (!redraw) {
+        cli_text(&o, "\n");
+    }
+    cli_out_end(&o);
 }
 
 /* ---- the keyboard ---- */
 
-static volatile sig_atomic_t stopped_by;
+struct keyboard {
+    bool is_open;
+    struct termios before;
+    struct cli_signals signals;
+};
 
-static void on_signal(int number)
+/* Takes keys one by one, without showing them, if there is a keyboard. */
+static void open_keyboard(struct keyboard *k)
 {
-    stopped_by = number;
-}
-
-/* Takes keys one by one, without showing them. False: there is no keyboard. */
-static bool open_keyboard(struct termios *before)
-{
-    if (isatty(STDIN_FILENO) != 1 || tcgetattr(STDIN_FILENO, before) != 0) {
-        return false;
+    if (isatty(STDIN_FILENO) != 1 || tcgetattr(STDIN_FILENO, &k->before) != 0 ||
+        !cli_signals_take(&k->signals)) {
+        return;
     }
-    struct termios keys = *before;
-    struct sigaction stop = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    struct termios keys = k->before;
     keys.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
-    static const int ending[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-    for (size_t i = 0; i < sizeof ending / sizeof ending[0]; i++) {
-        struct sigaction former;
-        (void)sigaction(ending[i], NULL, &former);
-        if (former.sa_handler != SIG_IGN) {
-            (void)sigaction(ending[i], &stop, NULL);
-        }
-    }
-    return tcsetattr(STDIN_FILENO, TCSANOW, &keys) == 0;
+    k->is_open = true;
+    (void)tcsetattr(STDIN_FILENO, TCSANOW, &keys);
 }
 
 /* Waits for a second. False: `q`, the end of the input, or a signal. */
-static bool wait_second(bool keyboard)
+static bool wait_second(const struct keyboard *k)
 {
-    struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
+    struct pollfd p[] = {{.fd = STDIN_FILENO, .events = POLLIN},
+                         {.fd = k->signals.fd, .events = POLLIN}};
     uint64_t until_ms = fl_now_ms() + SECOND_MS;
-    for (uint64_t now_ms = fl_now_ms(); now_ms < until_ms && stopped_by == 0;
-         now_ms = fl_now_ms()) {
+    for (uint64_t now_ms = fl_now_ms(); now_ms < until_ms; now_ms = fl_now_ms()) {
         char key = '\0';
-        if (poll(&p, keyboard ? 1 : 0, (int)(until_ms - now_ms)) > 0 &&
-            (read(STDIN_FILENO, &key, 1) != 1 || key == 'q' || key == 'Q')) {
+        if (poll(p, k->is_open ? 2 : 0, (int)(until_ms - now_ms)) > 0 &&
+            (p[1].revents != 0 || read(STDIN_FILENO, &key, 1) != 1 || key == 'q' || key == 'Q')) {
             return false;
         }
     }
-    return stopped_by == 0;
+    return true;
 }
 
-static void close_keyboard(bool keyboard, const struct termios *before)
+/* A signal has its effect when the terminal is as it was. */
+static int close_keyboard(struct keyboard *k, int code)
 {
-    if (keyboard) {
-        (void)tcsetattr(STDIN_FILENO, TCSANOW, before);
+    int signal = k->is_open ? cli_signals_next(&k->signals) : 0;
+    if (k->is_open) {
+        (void)tcsetattr(STDIN_FILENO, TCSANOW, &k->before);
+        cli_signals_give_back(&k->signals);
     }
-    if (stopped_by != 0) {
-        (void)raise(stopped_by);
-    }
+    return signal != 0 ? cli_signals_die(&k->signals, signal) : code;
 }
 
 int cli_run_top(const struct cli_args *a, fl_client *c)
@@ -265,30 +239,27 @@ int cli_run_top(const struct cli_args *a, fl_client *c)
     if (!limit_of(a, &limit)) {
         return CLI_EXIT_USAGE;
     }
-    struct cli_style style = cli_style_of(a);
+    const struct cli_out o = cli_result(a);
     bool once = cli_has(a, CLI_OPT_ONCE);
-    bool redraw = style.terminal && !once && !style.json;
+    bool redraw = o.terminal && !once && !o.json;
     bool go_on = true;
-    struct termios terminal;
-    bool keyboard = redraw && open_keyboard(&terminal);
+    struct keyboard keyboard = {.is_open = false};
+    if (redraw) {
+        open_keyboard(&keyboard);
+    }
     take_sample(c, limit, &now);
-    while (go_on && wait_second(keyboard)) {
+    while (go_on && wait_second(&keyboard)) {
         struct counted before = count(&now);
         fl_lock_list_free(now.busy);
         take_sample(c, limit, &now);
         struct counted after = count(&now);
-        struct rates r = rates_of(&after, &before);
-        if (style.json) {
-            show_json(a, &now, &r);
-        } else {
-            show_text(a, &now, &r, redraw);
-        }
+        struct counted rates = rates_of(&after, &before);
+        show(a, &now, &rates, redraw);
         go_on = !once && fflush(stdout) == 0;
     }
-    close_keyboard(keyboard, &terminal);
     fl_lock_list_free(now.busy);
-    if (now.seen.leader == NULL && !style.terminal) {
+    if (now.seen.leader == NULL && !o.terminal) {
         cli_complain("none of these nodes leads. A majority must be up and connected");
     }
-    return now.seen.leader != NULL ? CLI_EXIT_DONE : CLI_EXIT_UNKNOWN;
+    return close_keyboard(&keyboard, now.seen.leader != NULL ? CLI_EXIT_DONE : CLI_EXIT_UNKNOWN);
 }

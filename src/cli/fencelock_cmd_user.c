@@ -83,14 +83,11 @@ static int read_password(char word[WORD_SIZE])
 
 static int report(const struct cli_args *a, const char *change)
 {
-    if (cli_has(a, CLI_OPT_JSON)) {
-        struct fli_json j = cli_json_begin();
-        fli_json_text(&j, "change", change);
-        fli_json_bytes(&j, "user", fl_str(a->arg[0]));
-        cli_json_print(&j, stdout);
-    } else {
-        puts("done");
-    }
+    struct cli_out o = cli_result(a);
+    fli_json_text(&o.j, "change", change);
+    fli_json_bytes(&o.j, "user", fl_str(a->arg[0]));
+    cli_text(&o, "done\n");
+    cli_out_end(&o);
     return CLI_EXIT_DONE;
 }
 
@@ -104,8 +101,7 @@ static int refuse_known(const struct cli_args *a)
     if (code == 0 && r->type != REDIS_REPLY_NIL) {
         code = cli_fail(a, FL_EEXISTS,
                         "there is a user of that name; fencelock user remove deletes it, and ACL "
-                        "SETUSER changes it",
-                        NULL, NULL);
+                        "SETUSER changes it");
     }
     if (r != NULL) {
         freeReplyObject(r);
@@ -147,8 +143,7 @@ int cli_run_user_remove(const struct cli_args *a)
     if (code == 0) {
         bool removed = uncertain || (r->type == REDIS_REPLY_INTEGER && r->integer == 1);
         freeReplyObject(r);
-        code = removed ? report(a, "remove")
-                       : cli_fail(a, FL_ENOTFOUND, "there is no such user", NULL, NULL);
+        code = removed ? report(a, "remove") : cli_fail(a, FL_ENOTFOUND, "there is no such user");
     }
     return code;
 }
@@ -182,7 +177,6 @@ static void add_user(struct cli_list *l, char *line)
 int cli_run_user_list(const struct cli_args *a)
 {
     static const char *const words[] = {"ACL", "LIST"};
-    struct cli_style style = cli_style_of(a);
     struct cli_list l;
     redisReply *r = NULL;
     bool unused;
@@ -190,17 +184,15 @@ int cli_run_user_list(const struct cli_args *a)
     if (code != 0) {
         return code;
     }
-    struct fli_json j = cli_json_begin();
-    cli_list_begin(&l, style.json ? &j : NULL, "users");
+    struct cli_out o = cli_result(a);
+    cli_list_begin(&l, &o, "users");
     for (size_t i = 0; i < r->elements; i++) {
         if (r->element[i]->type == REDIS_REPLY_STRING) {
             add_user(&l, r->element[i]->str);
         }
     }
-    cli_list_end(&l, stdout, style.colours);
-    if (style.json) {
-        cli_json_print(&j, stdout);
-    }
+    cli_list_end(&l);
+    cli_out_end(&o);
     freeReplyObject(r);
     return CLI_EXIT_DONE;
 }

@@ -12,7 +12,6 @@
 
 struct watcher {
     const struct cli_args *args;
-    struct cli_style style;
     fl_watch *events;
     uint64_t give_up_ms; /* once it has listened, never */
     bool listened, listens;
@@ -24,32 +23,26 @@ struct watcher {
 
 static void show(struct watcher *w, const struct fl_event *e)
 {
-    uint64_t wall_ms = fli_clock_wall_ms();
-    if (w->style.json) {
-        watch_event_print_json(e, wall_ms, stdout);
-    } else if (w->style.terminal) {
-        watch_event_print(e, wall_ms, stdout, w->style.colours, &w->name_width);
-    } else {
-        watch_event_print_plain(e, wall_ms, stdout);
-    }
+    struct cli_out o = cli_result(w->args);
+    watch_event_print(e, fli_clock_wall_ms(), &o, &w->name_width);
+    cli_out_end(&o);
     fflush(stdout);
     w->left -= e->kind == FL_EVENT_MISSED ? 0 : 1;
 }
 
 static void show_gap(const struct watcher *w, const char *node)
 {
-    if (w->style.json) {
-        struct fli_json j = cli_json_begin();
-        fli_json_text(&j, "event", "gap");
-        fli_json_text(&j, "node", node);
-        cli_json_print(&j, stdout);
-    } else if (w->style.terminal) {
-        printf("%sevents may have been missed: now from %s; see fencelock show%s\n",
-               cli_colour_on(CLI_RED, w->style.colours), node,
-               cli_colour_off(CLI_RED, w->style.colours));
+    struct cli_out o = cli_result(w->args);
+    fli_json_text(&o.j, "event", "gap");
+    fli_json_text(&o.j, "node", node);
+    if (o.terminal) {
+        cli_paint(&o, CLI_RED, "events may have been missed: now from %s; see fencelock show",
+                  node);
+        cli_text(&o, "\n");
     } else {
-        printf("event=gap node=%s\n", node);
+        cli_text(&o, "event=gap node=%s\n", node);
     }
+    cli_out_end(&o);
     fflush(stdout);
 }
 
@@ -61,7 +54,7 @@ static int interrupted(struct watcher *w, const struct fl_event *e)
 {
     bool is_wrong = e->status == FL_EDENIED ? !w->listens : e->status == FL_EPROTO && !w->listened;
     if (is_wrong || (!w->listened && fl_now_ms() >= w->give_up_ms)) {
-        return cli_fail(w->args, e->status, e->text, NULL, NULL);
+        return cli_fail(w->args, e->status, e->text);
     }
     if (w->listens) {
         cli_complain("%s; looking for another node", e->text);
@@ -96,7 +89,7 @@ static int watch(struct watcher *w)
         if (rc == 0) {
             code = take(w, e);
         } else if (rc != FL_ETIMEOUT) {
-            code = cli_fail(w->args, rc, fl_strerror(rc), NULL, NULL);
+            code = cli_fail(w->args, rc, fl_strerror(rc));
         }
     }
     return code;
@@ -121,13 +114,12 @@ static int begin(struct watcher *w, fl_client *c)
         }
     }
     int rc = fl_watch_open(c, a->n_args > 0 ? NULL : "*", &o, &w->events);
-    return rc == 0 ? 0 : cli_fail(a, rc, fl_client_error(c), NULL, NULL);
+    return rc == 0 ? 0 : cli_fail(a, rc, fl_client_error(c));
 }
 
 int cli_run_watch(const struct cli_args *a, fl_client *c)
 {
     struct watcher w = {.args = a,
-                        .style = cli_style_of(a),
                         .give_up_ms = fl_now_ms() + cli_timeout_ms(a),
                         .left = cli_has(a, CLI_OPT_LIMIT) ? a->number[CLI_OPT_LIMIT] : UINT64_MAX};
     int code = begin(&w, c);

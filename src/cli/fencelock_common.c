@@ -11,16 +11,10 @@
 #include "base/lines.h"
 #include "client/caller.h"
 #include "client/nodes.h"
-#include "wire/resp.h"
 
-#define REQUEST_MAX ((size_t)64 << 10)
-
-struct cli_style cli_style_of(const struct cli_args *a)
+struct cli_out cli_result(const struct cli_args *a)
 {
-    return (struct cli_style){.json = cli_has(a, CLI_OPT_JSON),
-                              .terminal = isatty(STDOUT_FILENO) == 1,
-                              .colours = !cli_has(a, CLI_OPT_NO_COLOR) &&
-                                         cli_wants_colours(STDOUT_FILENO)};
+    return cli_out_begin(stdout, cli_has(a, CLI_OPT_JSON), cli_has(a, CLI_OPT_NO_COLOR));
 }
 
 struct fl_bytes cli_name_of(const struct cli_args *a)
@@ -31,11 +25,6 @@ struct fl_bytes cli_name_of(const struct cli_args *a)
 const char *cli_nodes_of(const struct cli_args *a)
 {
     return cli_has(a, CLI_OPT_NODES) ? a->text[CLI_OPT_NODES] : "127.0.0.1:7401";
-}
-
-static const char *store_of(const struct cli_args *a)
-{
-    return cli_has(a, CLI_OPT_STORE) ? a->text[CLI_OPT_STORE] : "127.0.0.1:7411";
 }
 
 void cli_complain(const char *fmt, ...)
@@ -50,83 +39,76 @@ void cli_complain(const char *fmt, ...)
     fputc('\n', stderr);
 }
 
-static const char *class_word(int code)
-{
-    switch (fl_err_class(code)) {
-    case FL_CLASS_REFUSED:
-        return "refused";
-    case FL_CLASS_UNKNOWN:
-        return "unknown";
-    default:
-        return "fault";
-    }
-}
+/* The first that fits says what a person can do; has: in the message. */
+struct remedy {
+    int code; /* 0: any */
+    const char *has;
+    const char *text; /* NULL: the message says all there is */
+    const char *of_store;
+};
 
-static const char *remedy_of_denial(const char *message)
+static const struct remedy remedies[] = {
+    {FL_EPROTO, "", .text = "Name nodes of fencelockd with --nodes or FENCELOCK_NODES.",
+     .of_store = "Name a fencelock-store with --store or FENCELOCK_STORE."},
+    {0, "unknown command", .text = "Name nodes of fencelockd with --nodes or FENCELOCK_NODES.",
+     .of_store = "Name a fencelock-store with --store or FENCELOCK_STORE."},
+    {FL_ENOCONN, "its certificate is not accepted",
+     .text =
+         "Name the CA to trust with --cacert, and the server's name, if it is not the host, with "
+         "--sni."},
+    {FL_ENOCONN, "wrong version number",
+     .text = "Name a port with TLS (of --tls-port), or leave out --tls and FENCELOCK_TLS."},
+    {FL_ENOCONN, "", .text = "Start fencelockd, or name the nodes with --nodes or FENCELOCK_NODES.",
+     .of_store = "Start fencelock-store, or name it with --store or FENCELOCK_STORE."},
+    {FL_ENOLEADER, "",
+     .text = "A majority of the nodes must be up and connected: see fencelock status."},
+    {FL_ETIMEOUT, "", .text = "Try again, or give it longer with --timeout."},
+    {FL_EBUSY, "", .text = "Try again, or give it longer with --timeout."},
+    {FL_EMISMATCH, "", .text = "Ask in the way in which the lock is in use: see fencelock show."},
+    {FL_EDENIED, "certificate required",
+     .text = "Show a certificate of the client with --cert and --key."},
+    {FL_EDENIED, "NOAUTH ",
+     .text = "Log in with --user, and --password-file or FENCELOCK_PASSWORD."},
+    {FL_ESTALE, "acquire the lock again", .text = NULL}, /* the storage has said it */
+    {FL_ESTALE, "", .text = "Somebody with a newer token has been there: acquire the lock again."},
+    {FL_ENOTOKEN, "", .text = "Name the lock with --lock and its token with --token."},
+};
+
+const char *cli_remedy(const struct cli_args *a, int code, const char *message)
 {
-    if (strstr(message, "certificate required") != NULL) {
-        return "Show a certificate of the client with --cert and --key.";
+    uint64_t taken = a->command->options;
+    if ((taken & CLI_BIT(CLI_OPT_REDIS)) != 0) {
+        return NULL; /* this command asks Redis servers, and the remedies are about nodes */
     }
-    if (strstr(message, "NOAUTH ") != NULL) {
-        return "Log in with --user, and --password-file or FENCELOCK_PASSWORD.";
+    if (code == FL_EUNCERTAIN && strstr(message, "unknown command") == NULL) {
+        return a->command->uncertain;
+    }
+    bool store = ((a->given | taken) & CLI_BIT(CLI_OPT_STORE)) != 0;
+    for (size_t i = 0; i < sizeof remedies / sizeof remedies[0]; i++) {
+        const struct remedy *r = &remedies[i];
+        if ((r->code == code || r->code == 0) && strstr(message, r->has) != NULL) {
+            return store && r->of_store != NULL ? r->of_store : r->text;
+        }
     }
     return NULL;
 }
 
-const char *cli_remedy(const struct cli_args *a, int code, const char *message)
+int cli_fail(const struct cli_args *a, int code, const char *message)
 {
-    if ((a->command->options & CLI_BIT(CLI_OPT_REDIS)) != 0) {
-        return NULL; /* this command asks Redis servers, and the remedies are about nodes */
-    }
-    bool store = cli_has(a, CLI_OPT_STORE) || (a->command->options & CLI_BIT(CLI_OPT_STORE)) != 0;
-    bool foreign = code == FL_EPROTO || strstr(message, "unknown command") != NULL;
-    if (foreign) {
-        return store ? "Name a fencelock-store with --store or FENCELOCK_STORE."
-                     : "Name nodes of fencelockd with --nodes or FENCELOCK_NODES.";
-    }
-    switch (code) {
-    case FL_ENOCONN:
-        if (strstr(message, "its certificate is not accepted") != NULL) {
-            return "Name the CA to trust with --cacert, and the server's name, if it is not the "
-                   "host, with --sni.";
-        }
-        if (strstr(message, "wrong version number") != NULL) {
-            return "Name a port with TLS (of --tls-port), or leave out --tls and FENCELOCK_TLS.";
-        }
-        return store ? "Start fencelock-store, or name it with --store or FENCELOCK_STORE."
-                     : "Start fencelockd, or name the nodes with --nodes or FENCELOCK_NODES.";
-    case FL_ENOLEADER:
-        return "A majority of the nodes must be up and connected: see fencelock status.";
-    case FL_ETIMEOUT:
-    case FL_EBUSY:
-        return "Try again, or give it longer with --timeout.";
-    case FL_EUNCERTAIN:
-        return a->command->uncertain;
-    case FL_EMISMATCH:
-        return "Ask in the way in which the lock is in use: see fencelock show.";
-    case FL_EDENIED:
-        return remedy_of_denial(message);
-    case FL_ESTALE:
-        if (strstr(message, "acquire the lock again") != NULL) {
-            return NULL; /* the storage has said it */
-        }
-        return "Somebody with a newer token has been there: acquire the lock again.";
-    case FL_ENOTOKEN:
-        return "Name the lock with --lock and its token with --token.";
-    default:
-        return NULL;
-    }
+    return cli_fail_with(a, code, message, cli_remedy(a, code, message));
 }
 
-int cli_fail(const struct cli_args *a, int code, const char *message,
-             void (*more)(struct fli_json *j, void *ctx), void *ctx)
+int cli_fail_with(const struct cli_args *a, int code, const char *message, const char *hint)
 {
-    return cli_fail_with(a, code, message, cli_remedy(a, code, message), more, ctx);
+    struct cli_out o = cli_failure(a, code, message, hint);
+    cli_out_end(&o);
+    return (int)cli_exit_of(code);
 }
 
-int cli_fail_with(const struct cli_args *a, int code, const char *message, const char *hint,
-                  void (*more)(struct fli_json *j, void *ctx), void *ctx)
+struct cli_out cli_failure(const struct cli_args *a, int code, const char *message,
+                           const char *hint)
 {
+    static const char *const classes[] = {"", "refused", "unknown", "fault"};
     size_t len = strlen(message);
     bool ended = len > 0 && message[len - 1] == '.';
     cli_complain("%s%s%s", message,
@@ -134,17 +116,11 @@ int cli_fail_with(const struct cli_args *a, int code, const char *message, const
                  : ended      ? " "
                               : ". ",
                  hint == NULL ? "" : hint);
-    if (cli_has(a, CLI_OPT_JSON)) {
-        struct fli_json j = cli_json_begin();
-        fli_json_text(&j, "error", fl_err_name(code));
-        fli_json_text(&j, "class", class_word(code));
-        fli_json_text(&j, "message", message);
-        if (more != NULL) {
-            more(&j, ctx);
-        }
-        cli_json_print(&j, stdout);
-    }
-    return (int)cli_exit_of(code);
+    struct cli_out o = cli_result(a);
+    fli_json_text(&o.j, "error", fl_err_name(code));
+    fli_json_text(&o.j, "class", classes[fl_err_class(code)]);
+    fli_json_text(&o.j, "message", message);
+    return o;
 }
 
 int cli_tls_of(const struct cli_args *a, enum cli_option flag, struct cli_tls *ret)
@@ -178,7 +154,7 @@ int cli_tls_of(const struct cli_args *a, enum cli_option flag, struct cli_tls *r
                                            .server_name = a->text[CLI_OPT_SNI]};
     int rc = fl_tls_check(&ret->options, errmsg, sizeof errmsg);
     if (rc != 0) {
-        return cli_fail(a, rc, errmsg, NULL, NULL);
+        return cli_fail(a, rc, errmsg);
     }
     ret->use = &ret->options;
     return 0;
@@ -242,25 +218,9 @@ int cli_login_of(const struct cli_args *a, struct cli_login *ret)
     return code;
 }
 
-int cli_exchange(struct fli_link *l, const char *const *words, unsigned n, uint64_t until_ms,
-                 redisReply **ret)
-{
-    struct fli_buf b;
-    fli_buf_init(&b, REQUEST_MAX);
-    int rc = fli_resp_array(&b, n);
-    for (unsigned i = 0; rc == 0 && i < n; i++) {
-        rc = fli_resp_text(&b, words[i]);
-    }
-    if (rc == 0 && fli_link_send(l, b.data, b.len, until_ms) != 0) {
-        rc = FL_ENOCONN;
-    }
-    fli_buf_fini(&b);
-    return rc != 0 ? rc : fli_link_receive(l, until_ms, ret);
-}
-
 fl_client *cli_client_create(const struct cli_args *a, int *ret_exit)
 {
-    return cli_client_create_at(a, cli_nodes_of(a), ret_exit);
+    return cli_client_create_for(a, cli_nodes_of(a), 0, ret_exit);
 }
 
 /* rc, errmsg: how the address was parsed. 0, or the exit code after a sentence. */
@@ -270,7 +230,7 @@ static int read_settings(const struct cli_args *a, int rc, const char *what, con
     if (rc != 0) {
         char message[320];
         snprintf(message, sizeof message, "%s is wrong: %s", what, errmsg);
-        return cli_fail(a, rc, message, NULL, NULL);
+        return cli_fail(a, rc, message);
     }
     int code = cli_tls_of(a, CLI_OPT_TLS, &ret->tls);
     return code != 0 ? code : cli_login_of(a, &ret->login);
@@ -298,8 +258,7 @@ struct fl_client_options cli_client_options(const struct cli_args *a, const stru
 
 static int not_created(const struct cli_args *a, int rc)
 {
-    return cli_fail(a, rc, rc == FL_EINVAL ? "--timeout is at most 24h" : fl_strerror(rc), NULL,
-                    NULL);
+    return cli_fail(a, rc, fl_strerror(rc));
 }
 
 static bool trouble_said;
@@ -312,11 +271,6 @@ static void on_trouble(void *arg, uint64_t without_ms, const char *text)
         *said = true;
         cli_complain("waiting: %s", text);
     }
-}
-
-fl_client *cli_client_create_at(const struct cli_args *a, const char *addresses, int *ret_exit)
-{
-    return cli_client_create_for(a, addresses, 0, ret_exit);
 }
 
 fl_client *cli_client_create_for(const struct cli_args *a, const char *addresses,
@@ -338,13 +292,9 @@ fl_client *cli_client_create_for(const struct cli_args *a, const char *addresses
     return rc == 0 ? c : NULL;
 }
 
-fl_store *cli_store_create(const struct cli_args *a, int *ret_exit)
+fl_store *cli_store_create(const struct cli_args *a, enum cli_option option, int *ret_exit)
 {
-    return cli_store_create_at(a, store_of(a), ret_exit);
-}
-
-fl_store *cli_store_create_at(const struct cli_args *a, const char *address, int *ret_exit)
-{
+    const char *address = cli_has(a, option) ? a->text[option] : "127.0.0.1:7411";
     struct fli_node node;
     char errmsg[256];
     struct cli_access with;
@@ -371,7 +321,7 @@ int cli_with_lock(const struct cli_args *a, fl_client *c,
 {
     struct fl_lock_list *list = NULL;
     int rc = fl_show(c, cli_name_of(a), 0, &list);
-    int code = rc != 0 && rc != FL_ENOTFOUND ? cli_fail(a, rc, fl_client_error(c), NULL, NULL)
+    int code = rc != 0 && rc != FL_ENOTFOUND ? cli_fail(a, rc, fl_client_error(c))
                                              : show(a, rc == 0 ? list->locks[0] : NULL);
     fl_lock_list_free(list);
     return code;
@@ -381,13 +331,8 @@ bool cli_mode_of(const struct cli_args *a, struct fl_take *options)
 {
     bool shared = cli_has(a, CLI_OPT_SHARED);
     bool semaphore = cli_has(a, CLI_OPT_PERMITS);
-    uint64_t permits = a->number[CLI_OPT_PERMITS];
     if (shared && semaphore) {
         cli_complain("--shared and --permits exclude each other");
-        return false;
-    }
-    if (semaphore && (permits < 1 || permits > FL_PERMITS_MAX)) {
-        cli_complain("--permits is 1 to %u", FL_PERMITS_MAX);
         return false;
     }
     if (a->n_also > 0 && (shared || semaphore)) {
@@ -402,7 +347,7 @@ bool cli_mode_of(const struct cli_args *a, struct fl_take *options)
     options->also = a->also;
     options->also_len = a->n_also;
     options->mode = shared ? FL_MODE_SHARED : FL_MODE_EXCLUSIVE;
-    options->permits = semaphore ? permits : 0;
+    options->permits = a->number[CLI_OPT_PERMITS];
     return true;
 }
 
@@ -441,7 +386,7 @@ int cli_token_of(const struct cli_args *a, const char *text, fl_token *ret)
         char message[256];
         snprintf(message, sizeof message, "'%.64s' is not a token: it is a number from 1 to %llu",
                  text, (unsigned long long)FL_TOKEN_MAX);
-        return cli_fail(a, FL_EINVAL, message, NULL, NULL);
+        return cli_fail(a, FL_EINVAL, message);
     }
     *ret = v;
     return 0;

@@ -9,13 +9,8 @@
 #include "fencelock/store_client.h"
 #include "link/link.h"
 
-/* How this run prints. */
-struct cli_style {
-    bool json;
-    bool terminal; /* stdout is a terminal */
-    bool colours;
-};
-struct cli_style cli_style_of(const struct cli_args *a);
+/* The result, on stdout, as --json and --no-color say. */
+struct cli_out cli_result(const struct cli_args *a);
 
 /* The name of the lock: the first argument. */
 struct fl_bytes cli_name_of(const struct cli_args *a);
@@ -52,20 +47,14 @@ struct cli_access {
 int cli_access_of(const struct cli_args *a, struct cli_access *ret);
 struct fl_client_options cli_client_options(const struct cli_args *a,
                                             const struct cli_access *with);
-/* Sends a request on an open connection, and reads its answer, for freeReplyObject(). 0;
- * FL_ENOCONN: not all of it was sent; FL_ELIMIT: it is too long; or a code of fli_link_receive(),
- * and then it may be done. */
 struct redisReply;
-int cli_exchange(struct fli_link *l, const char *const *words, unsigned n, uint64_t until_ms,
-                 struct redisReply **ret);
 
 /* Makes a client, or a store. NULL: a sentence was printed, and *ret_exit is the exit code. */
 fl_client *cli_client_create(const struct cli_args *a, int *ret_exit);
-fl_client *cli_client_create_at(const struct cli_args *a, const char *addresses, int *ret_exit);
 fl_client *cli_client_create_for(const struct cli_args *a, const char *addresses,
                                  uint64_t attempt_ms, int *ret_exit);
-fl_store *cli_store_create(const struct cli_args *a, int *ret_exit);
-fl_store *cli_store_create_at(const struct cli_args *a, const char *address, int *ret_exit);
+/* option: CLI_OPT_STORE or another one that names a storage. */
+fl_store *cli_store_create(const struct cli_args *a, enum cli_option option, int *ret_exit);
 
 /* Prints what the node says of the lock in the first argument; NULL: it is free. Returns the exit
  * code of `show`, or that of the error it has printed. */
@@ -90,13 +79,15 @@ bool cli_lock_is_wellformed(const struct cli_args *a);
 int cli_token_of(const struct cli_args *a, const char *text, fl_token *ret);
 
 /* Prints why a call failed: on stderr a sentence with what to do; on stdout JSON, if that was asked
- * for. more: further members of the JSON object, or NULL. Returns the exit code. */
-int cli_fail(const struct cli_args *a, int code, const char *message,
-             void (*more)(struct fli_json *j, void *ctx), void *ctx);
+ * for. Returns the exit code. */
+int cli_fail(const struct cli_args *a, int code, const char *message);
 
 /* The same with another hint than cli_remedy(); NULL: none. */
-int cli_fail_with(const struct cli_args *a, int code, const char *message, const char *hint,
-                  void (*more)(struct fli_json *j, void *ctx), void *ctx);
+int cli_fail_with(const struct cli_args *a, int code, const char *message, const char *hint);
+
+/* The same, for a caller that puts more members into the object before it ends it. */
+struct cli_out cli_failure(const struct cli_args *a, int code, const char *message,
+                           const char *hint);
 
 /* Prints "fencelock: " and a sentence on stderr, with unprintable bytes replaced. */
 void cli_complain(const char *fmt, ...) FLI_PRINTF(1, 2);
@@ -111,40 +102,18 @@ int cli_discover(struct cli_args *a);
 int cli_ask_cluster(const struct cli_args *a, const char *const *words, unsigned n, bool changes,
                     struct redisReply **ret, bool *ret_uncertain);
 
-int cli_run_user_add(const struct cli_args *a);
-int cli_run_user_list(const struct cli_args *a);
-int cli_run_user_remove(const struct cli_args *a);
-int cli_run_acquire(const struct cli_args *a, fl_client *c);
-int cli_run_renew(const struct cli_args *a, fl_client *c);
-int cli_run_release(const struct cli_args *a, fl_client *c);
-int cli_run_check(const struct cli_args *a, fl_client *c);
-int cli_run_token(const struct cli_args *a, fl_client *c);
-int cli_run_break(const struct cli_args *a, fl_client *c);
-int cli_run_run(const struct cli_args *a);
-int cli_run_queue(const struct cli_args *a, fl_client *c);
-int cli_run_sessions(const struct cli_args *a, fl_client *c);
-int cli_run_watch(const struct cli_args *a, fl_client *c);
-int cli_run_show(const struct cli_args *a, fl_client *c);
-int cli_run_locks(const struct cli_args *a, fl_client *c);
-int cli_run_locks_by(const struct cli_args *a, fl_client *c); /* locks --by */
-int cli_run_top(const struct cli_args *a, fl_client *c);
-int cli_run_cluster(const struct cli_args *a);
-int cli_run_status(const struct cli_args *a, fl_client *c);
-int cli_run_health(const struct cli_args *a, fl_client *c);
-int cli_run_backup(const struct cli_args *a);
-int cli_run_redlock_acquire(const struct cli_args *a);
-int cli_run_redlock_extend(const struct cli_args *a);
-int cli_run_redlock_release(const struct cli_args *a);
-int cli_run_redlock_run(const struct cli_args *a);
-int cli_run_redlock_check(const struct cli_args *a);
-int cli_run_frontdoor_check(const struct cli_args *a);
-int cli_run_demo_redlock(const struct cli_args *a);
-int cli_run_store_get(const struct cli_args *a);
-int cli_run_store_set(const struct cli_args *a);
-int cli_run_store_del(const struct cli_args *a);
-int cli_run_store_claim(const struct cli_args *a);
-int cli_run_store_mark(const struct cli_args *a);
-int cli_run_guard(const struct cli_args *a);
-int cli_run_guard_adopt(const struct cli_args *a, fl_client *c);
+/* The functions of the commands (fencelock.c). */
+cli_ask cli_run_acquire, cli_run_renew, cli_run_release, cli_run_check, cli_run_token,
+    cli_run_break;
+cli_ask cli_run_queue, cli_run_sessions, cli_run_watch, cli_run_show, cli_run_locks,
+    cli_run_locks_by; /* locks --by */
+cli_ask cli_run_top, cli_run_status, cli_run_health, cli_run_guard_adopt;
+cli_run cli_run_run, cli_run_cluster, cli_run_backup, cli_run_frontdoor_check;
+cli_run cli_run_user_add, cli_run_user_list, cli_run_user_remove;
+cli_run cli_run_redlock_acquire, cli_run_redlock_extend, cli_run_redlock_release,
+    cli_run_redlock_run, cli_run_redlock_check;
+cli_run cli_run_store_get, cli_run_store_set, cli_run_store_del, cli_run_store_claim,
+    cli_run_store_mark;
+cli_run cli_run_guard, cli_run_demo_redlock;
 
 #endif

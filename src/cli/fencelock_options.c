@@ -1,7 +1,6 @@
 /* fencelock_options.c: see fencelock_options.h. */
 #include "cli/fencelock_options.h"
 
-#include <stdarg.h>
 #include <string.h>
 
 #include "base/bytes.h"
@@ -14,143 +13,28 @@
 #define WORD_MAX 32u
 #define NAME_ROOM 48u
 
-#define OR_VARIABLE .in_environment = true
+static const char *const words_on_lost[] = {"kill", "term", "warn", NULL};
+static const char *const words_by[] = {"wait", NULL};
 
 static const struct fli_option options[CLI_OPTIONS] = {
-    [CLI_OPT_TTL] = {"ttl", FLI_OPTION_TIME, "TIME",
-                     .help = "the lease, unless renewed (default 10s; renew: as before)"},
-    [CLI_OPT_WAIT] = {"wait", FLI_OPTION_TIME, "TIME",
-                      .help =
-                          "how long to wait (default: run a day, cluster 2m, others not at all)"},
-    [CLI_OPT_OWNER] = {"owner", FLI_OPTION_POINTER, "ID",
-                       .help = "16 to 255 bytes that nobody else uses (default: random)"},
-    [CLI_OPT_VALUE] = {"value", FLI_OPTION_POINTER, "TEXT", .help = "a note that `show` prints"},
-    [CLI_OPT_SHARED] = {"shared", FLI_OPTION_FLAG,
-                        .help = "take it as a reader, beside others that use --shared"},
-    [CLI_OPT_PERMITS] = {"permits", FLI_OPTION_NUMBER, "N",
-                         .help = "a semaphore: up to N hold it at a time"},
-    [CLI_OPT_ALSO] = {"also", FLI_OPTION_POINTER, "NAME",
-                      .help = "take this lock too, all or none; up to 15 times", .many = true},
-    [CLI_OPT_MAX_HOLD] = {"max-hold", FLI_OPTION_TIME, "TIME",
-                          .help =
-                              "call the lock lost after this long (default: never; redlock: 24h)"},
-    [CLI_OPT_QUIET] = {"quiet", FLI_OPTION_FLAG,
-                       .help = "print errors only, nothing while waiting and renewing"},
-    [CLI_OPT_ON_LOST] =
-        {"on-lost", FLI_OPTION_POINTER, "kill|term|warn",
-         .help = "stop the command by TERM then KILL (default), by TERM, or not at all"},
-    [CLI_OPT_LEARNER] = {"learner", FLI_OPTION_FLAG,
-                         .help = "a copy: it gets the whole log and never votes"},
-    [CLI_OPT_FORCE_LOSE_MAJORITY] = {"force-lose-majority", FLI_OPTION_FLAG,
-                                     .help = "even if the voters that are left have no majority"},
-    [CLI_OPT_OF] = {"of", FLI_OPTION_POINTER, "INCARNATION",
-                    .help =
-                        "only this one, so that it can be run again (default: the present one)"},
-    [CLI_OPT_LIVE] =
-        {"live", FLI_OPTION_FLAG,
-         .help = "only whether nodes answer, leader or not; for programs that restart nodes"},
-    [CLI_OPT_VERIFY] = {"verify", FLI_OPTION_FLAG,
-                        .help = "check this file and print what is in it; asks no node"},
-    [CLI_OPT_KEEP] = {"keep", FLI_OPTION_NUMBER, "N",
-                      .help =
-                          "FILE is a folder: choose the name, and keep the newest N backups there"},
-    [CLI_OPT_REPLACE] = {"replace", FLI_OPTION_FLAG,
-                         .help = "put the new file in the place of one that has its name"},
-    [CLI_OPT_MATCH] = {"match", FLI_OPTION_POINTER, "GLOB",
-                       .help = "only names, or keys of Redis, that match"},
-    [CLI_OPT_BY] = {"by", FLI_OPTION_POINTER, "wait",
-                    .help = "wait: the locks that were waited for most"},
-    [CLI_OPT_ONCE] = {"once", FLI_OPTION_FLAG, .help = "print once and end"},
-    [CLI_OPT_LIMIT] = {"limit", FLI_OPTION_NUMBER, "N",
-                       .help = "at most so many (default 1000; top: 10; watch: no limit)"},
-    [CLI_OPT_LOCK] = {"lock", FLI_OPTION_POINTER, "NAME", .help = "the lock that fences the key",
-                      OR_VARIABLE},
-    [CLI_OPT_TOKEN] = {"token", FLI_OPTION_NUMBER, "N", .help = "the token of the grant",
-                       OR_VARIABLE},
-    [CLI_OPT_DEFAULT] = {"default", FLI_OPTION_POINTER, "TEXT",
-                         .help = "print this, and end with 0, when there is no such key"},
-    [CLI_OPT_STORE] = {"store", FLI_OPTION_POINTER, "HOST:PORT",
-                       .help = "the storage (default 127.0.0.1:7411)", OR_VARIABLE},
-    [CLI_OPT_CLAIM] = {"claim", FLI_OPTION_POINTER, "HOST:PORT",
-                       .help = "claim at this fencelock-store with the token that was burnt"},
-    [CLI_OPT_NODES] = {"nodes", FLI_OPTION_POINTER, "A:P,B:P",
-                       .help = "the nodes (default 127.0.0.1:7401; redlock: none)", OR_VARIABLE},
-    [CLI_OPT_DISCOVER] = {"discover", FLI_OPTION_FLAG,
-                          .help = "ask the nodes for all members, go on with these", OR_VARIABLE},
-    [CLI_OPT_TLS] = {"tls", FLI_OPTION_FLAG, .help = "connect with TLS", OR_VARIABLE},
-    [CLI_OPT_CACERT] = {"cacert", FLI_OPTION_POINTER, "FILE",
-                        .help = "the CAs to trust (default: the system's)", OR_VARIABLE},
-    [CLI_OPT_CERT] = {"cert", FLI_OPTION_POINTER, "FILE",
-                      .help = "the client's certificate, for servers that ask for one",
-                      OR_VARIABLE},
-    [CLI_OPT_KEY] = {"key", FLI_OPTION_POINTER, "FILE", .help = "the key of --cert", OR_VARIABLE},
-    [CLI_OPT_SNI] = {"sni", FLI_OPTION_POINTER, "HOST",
-                     .help = "the name in the server's certificate, if not its host", OR_VARIABLE},
-    [CLI_OPT_USER] = {"user", FLI_OPTION_POINTER, "NAME",
-                      .help = "log in as this user; password: FENCELOCK_PASSWORD", OR_VARIABLE},
-    [CLI_OPT_PASSWORD_FILE] = {"password-file", FLI_OPTION_POINTER, "FILE",
-                               .help = "its first line is the password", OR_VARIABLE},
-    [CLI_OPT_REDIS_TLS] = {"redis-tls", FLI_OPTION_FLAG,
-                           .help = "TLS to Redis, with --cacert, --cert and --key", OR_VARIABLE},
-    [CLI_OPT_REDIS] = {"redis", FLI_OPTION_POINTER, "A:P,B:P",
-                       .help = "the Redis servers, the same at all clients", OR_VARIABLE},
-    [CLI_OPT_REDIS_USER] = {"redis-user", FLI_OPTION_POINTER, "NAME",
-                            .help = "the user; password: FENCELOCK_REDIS_PASSWORD", OR_VARIABLE},
-    [CLI_OPT_REDIS_PASSWORD_FILE] = {"redis-password-file", FLI_OPTION_POINTER, "F",
-                                     .help = "its first line is the password", OR_VARIABLE},
-    [CLI_OPT_REDIS_DB] = {"redis-db", FLI_OPTION_NUMBER, "N", .help = "the database (default 0)"},
-    [CLI_OPT_KEY_FORMAT] = {"key-format", FLI_OPTION_POINTER, "TEXT",
-                            .help = "how a name becomes a key, with one %s (default %s)"},
-    [CLI_OPT_MIN_VALIDITY] = {"min-validity", FLI_OPTION_TIME, "TIME",
-                              .help = "fail when less than this is left of the TTL"},
-    [CLI_OPT_MAX_TTL] = {"max-ttl", FLI_OPTION_TIME, "TIME",
-                         .help = "the longest TTL of any client (default 30s)"},
-    [CLI_OPT_RESTARTS_ARE_SAFE] = {"restarts-are-safe", FLI_OPTION_FLAG,
-                                   .help = "the servers keep their keys over a restart"},
-    [CLI_OPT_BUDGET] = {"budget", FLI_OPTION_TIME, "TIME",
-                        .help = "how long a server may take, at most TTL/20 (default 50ms)"},
-    [CLI_OPT_TOKENS] = {"tokens", FLI_OPTION_POINTER, "on|off|writes",
-                        .help = "runs of this kind only; writes: no claim before the first read"},
-    [CLI_OPT_SEED] = {"seed", FLI_OPTION_NUMBER, "N",
-                      .help = "the seed of the first run (default 1)"},
-    [CLI_OPT_RUNS] = {"runs", FLI_OPTION_NUMBER, "N",
-                      .help = "how many runs, each with its seed (default 1)"},
-    [CLI_OPT_SVG] = {"svg", FLI_OPTION_POINTER, "FILE",
-                     .help = "draw the first run into this file"},
-    [CLI_OPT_DURATION] = {"duration", FLI_OPTION_TIME, "TIME",
-                          .help = "watch for this long (default 10s)"},
-    [CLI_OPT_ALIASES] = {"front-door-aliases", FLI_OPTION_POINTER, "FILE",
-                         .help = "the forms of further scripts, as fencelockd will have them"},
-    [CLI_OPT_TIMEOUT] = {"timeout", FLI_OPTION_TIME, "TIME",
-                         .help = "time limit beyond --wait (default 5s; cluster: 10s)",
-                         OR_VARIABLE},
-    [CLI_OPT_JSON] = {"json", FLI_OPTION_FLAG, .help = "print one JSON value"},
-    [CLI_OPT_NO_COLOR] = {"no-color", FLI_OPTION_FLAG, .help = "no colours (also: NO_COLOR)"},
-    [CLI_OPT_HELP] = {"help", FLI_OPTION_FLAG, .help = "this text"},
-    [CLI_OPT_VERSION] = {"version", FLI_OPTION_FLAG, .help = "the version"},
-};
+#define OPTION(id, name_, kind_, value_, help_, ...)                                               \
+    [CLI_OPT_##id] = {name_, FLI_OPTION_##kind_, value_, .help = help_, ##__VA_ARGS__},
+    CLI_OPTION_ROWS(OPTION)};
 
 enum cli_exit cli_exit_of(int code)
 {
     switch (code) {
     case 0:
         return CLI_EXIT_DONE;
-    case FL_ENOTHELD:
-    case FL_ENOTFOUND:
-    case FL_ESTALE:
-    case FL_EWRONGLOCK:
-    case FL_ENOTOKEN:
-    case FL_EDEADLOCK:
-    case FL_ELIMIT:
-    case FL_ENOSESSION:
-    case FL_EEXISTS:
-    case FL_EDENIED:
-    case FL_EMISMATCH:
-        return CLI_EXIT_NO;
     case FL_EINVAL:
         return CLI_EXIT_USAGE;
-    default:
+    case FL_ENOLEADER: /* these are refused, and no answer */
+    case FL_ENOCONN:
+    case FL_EBUSY:
+    case FL_ENOMEM:
         return CLI_EXIT_UNKNOWN;
+    default:
+        return fl_err_class(code) == FL_CLASS_REFUSED ? CLI_EXIT_NO : CLI_EXIT_UNKNOWN;
     }
 }
 
@@ -190,20 +74,7 @@ struct parse {
     bool options_over;
     struct cli_args args;
     struct fli_options reader;
-    char *errmsg;
-    size_t errmsg_size;
 };
-
-static int wrong(struct parse *p, const char *fmt, ...) FLI_PRINTF(2, 3);
-
-static int wrong(struct parse *p, const char *fmt, ...)
-{
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(p->errmsg, p->errmsg_size, fmt, args);
-    va_end(args);
-    return FL_EINVAL;
-}
 
 static const char *title(const struct cli_command *c, char out[2 * WORD_MAX])
 {
@@ -212,65 +83,39 @@ static const char *title(const struct cli_command *c, char out[2 * WORD_MAX])
     return out;
 }
 
-/* Of times that the servers limit as well: their own words could not name the option. */
-static int check_range(struct parse *p, enum cli_option o, const char *value, const char *from)
+/* A number alone is milliseconds, and a person may have meant seconds. */
+static void warn_of_short_time(struct cli_args *a, uint64_t ms, const char *value, const char *from)
 {
-    uint64_t ms = p->args.number[o];
-    if ((o == CLI_OPT_TTL || o == CLI_OPT_TIMEOUT) && ms == 0) {
-        return wrong(p, "%s must not be 0: leave it out for the default", from);
-    }
-    if (o == CLI_OPT_TTL && (ms < FL_TTL_MIN_MS || ms > FL_TTL_MAX_MS)) {
-        return wrong(p, "%s is %ums to 24h, not '%s'%s", from, (unsigned)FL_TTL_MIN_MS, value,
-                     value[strspn(value, "0123456789")] == '\0' ? " (milliseconds)" : "");
-    }
-    if ((o == CLI_OPT_WAIT || o == CLI_OPT_TIMEOUT) && ms > CLI_TIME_MAX_MS) {
-        return wrong(p, "%s is at most 24h, not '%s'", from, value);
-    }
-    return 0;
-}
-
-static int take_value(struct parse *p, enum cli_option o, const char *value, const char *from)
-{
-    struct cli_args *a = &p->args;
-    if (options[o].kind == FLI_OPTION_TIME && !fli_parse_duration(value, &a->number[o])) {
-        return wrong(p,
-                     "%s '%s' is not a time: write 500ms, 5s, 2m, 1h, or a number of milliseconds",
-                     from, value);
-    }
-    if (options[o].kind == FLI_OPTION_TIME && a->number[o] > 0 && a->number[o] < CLI_SHORT_MS &&
-        value[strspn(value, "0123456789")] == '\0' && a->warning[0] == '\0') {
+    if (ms > 0 && ms < CLI_SHORT_MS && value[strspn(value, "0123456789")] == '\0' &&
+        a->warning[0] == '\0') {
         snprintf(a->warning, sizeof a->warning,
                  "%s %s is %s milliseconds: write %ss if seconds are meant, or %sms", from, value,
                  value, value, value);
     }
-    if (options[o].kind == FLI_OPTION_TIME && a->number[o] > UINT64_MAX / 4) {
-        return wrong(p, "%s %s is too long", from, value); /* its end must be a time */
-    }
-    int rc = check_range(p, o, value, from);
-    if (rc != 0) {
+}
+
+static int take_value(struct parse *p, size_t o, const char *value, const char *from)
+{
+    struct cli_args *a = &p->args;
+    const struct fli_option *row = &options[o];
+    bool is_text = row->kind == FLI_OPTION_POINTER;
+    int rc = is_text ? 0 : fli_option_read(&p->reader, row, value, from, &a->number[o]);
+    if (rc != 0 || (row->kind == FLI_OPTION_FLAG && a->number[o] == 0)) {
         return rc;
     }
-    if (options[o].kind == FLI_OPTION_NUMBER &&
-        !fli_parse_u64(value, strlen(value), FL_TOKEN_MAX, &a->number[o])) {
-        return wrong(p, "%s '%s' is not a whole number, or too large", from, value);
+    if (row->kind == FLI_OPTION_TIME) {
+        warn_of_short_time(a, a->number[o], value, from);
     }
-    if (options[o].many && a->n_also == FL_NAMES_MAX - 1) {
-        return wrong(p, "%s is given more than %u times: ask for fewer locks", from,
-                     FL_NAMES_MAX - 1);
+    if (row->many && a->n_also == FL_NAMES_MAX - 1) {
+        return fli_options_wrong(&p->reader, "%s is given more than %u times: ask for fewer locks",
+                                 from, FL_NAMES_MAX - 1);
     }
-    if (options[o].many) {
+    if (row->many) {
         a->also[a->n_also++] = fl_str(value);
     }
     a->text[o] = value;
     a->given |= CLI_BIT(o);
     return 0;
-}
-
-/* The name of an option as one writes it, and that of its variable. */
-static const char *written(size_t o, char out[NAME_ROOM])
-{
-    snprintf(out, NAME_ROOM, "--%s", options[o].name);
-    return out;
 }
 
 static const char *variable_of(size_t o, char out[NAME_ROOM])
@@ -286,25 +131,26 @@ static const char *variable_of(size_t o, char out[NAME_ROOM])
 static int take_option(struct parse *p)
 {
     char from[NAME_ROOM];
-    const char *value;
-    size_t o;
-    if (p->argv[p->at][1] != '-' && strcmp(p->argv[p->at], "-h") != 0) {
-        bool negative = p->argv[p->at][1] >= '0' && p->argv[p->at][1] <= '9';
-        return wrong(p, "there is no option %s%s; see fencelock --help", p->argv[p->at],
-                     negative ? ", and no number here is below 0" : "");
+    const char *word = p->argv[p->at];
+    const char *value = NULL;
+    size_t o = 0;
+    if (word[1] != '-' && strcmp(word, "-h") != 0) {
+        bool negative = word[1] >= '0' && word[1] <= '9';
+        return fli_options_wrong(&p->reader, "there is no option %s%s; see fencelock --help", word,
+                                 negative ? ", and no number here is below 0" : "");
     }
     int rc = fli_options_next(&p->reader, p->argc, p->argv, &p->at, &o, &value);
+    if (rc > 0) {
+        p->args.given |= CLI_BIT(rc == FLI_OPTIONS_HELP ? CLI_OPT_HELP : CLI_OPT_VERSION);
+    }
     if (rc != 0) {
-        p->args.given |= rc == FLI_OPTIONS_HELP      ? CLI_BIT(CLI_OPT_HELP)
-                         : rc == FLI_OPTIONS_VERSION ? CLI_BIT(CLI_OPT_VERSION)
-                                                     : 0;
-        return rc < 0 ? rc : 0;
+        return rc > 0 ? 0 : rc;
     }
-    if (options[o].kind != FLI_OPTION_FLAG) {
-        return take_value(p, (enum cli_option)o, value, written(o, from));
+    if (options[o].kind == FLI_OPTION_FLAG && value != NULL) {
+        return fli_options_wrong(&p->reader, "--%s takes no value", options[o].name);
     }
-    p->args.given |= CLI_BIT(o);
-    return value == NULL ? 0 : wrong(p, "--%s takes no value", options[o].name);
+    snprintf(from, sizeof from, "--%s", options[o].name);
+    return take_value(p, o, value != NULL ? value : "yes", from);
 }
 
 /* Takes options up to the next word that is none, and returns it; NULL at the end. */
@@ -331,78 +177,70 @@ static int next_word(struct parse *p, const char **ret)
     return 0;
 }
 
-static int unknown_command(struct parse *p, const char *word)
-{
-    struct nearest n = {NULL, 0};
-    for (const struct cli_command *c = p->commands; c->name != NULL; c++) {
-        consider(&n, word, c->name);
-    }
-    if (n.word != NULL) {
-        return wrong(p, "there is no command '%s'; did you mean '%s'?", word, n.word);
-    }
-    return wrong(p, "there is no command '%s'; see fencelock --help", word);
-}
-
-static const struct cli_command *find_name(const struct cli_command *commands, const char *name)
-{
-    const struct cli_command *c = commands;
-    while (c->name != NULL && strcmp(c->name, name) != 0) {
-        c++;
-    }
-    return c->name != NULL ? c : NULL;
-}
-
-static int unknown_sub(struct parse *p, const struct cli_command *family, const char *word)
+/* family: the first of the commands whose second word is asked for; NULL: it is the first word. */
+static int unknown(struct parse *p, const struct cli_command *family, const char *word)
 {
     char list[128] = "";
+    const char *name = family != NULL ? family->name : "";
+    const char *blank = family != NULL ? " " : "";
     struct nearest n = {NULL, 0};
-    for (const struct cli_command *c = family;
-         c->name != NULL && strcmp(c->name, family->name) == 0; c++) {
+    for (const struct cli_command *c = family != NULL ? family : p->commands;
+         c->name != NULL && (family == NULL || strcmp(c->name, name) == 0); c++) {
         size_t len = strlen(list);
-        snprintf(list + len, sizeof list - len, "%s%s", len == 0 ? "" : ", ", c->sub);
+        const char *one = family != NULL ? c->sub : c->name;
+        if (family != NULL) {
+            snprintf(list + len, sizeof list - len, "%s%s", len == 0 ? "" : ", ", one);
+        }
         if (word != NULL) {
-            consider(&n, word, c->sub);
+            consider(&n, word, one);
         }
     }
     if (word == NULL) {
-        return wrong(p, "%s what? One of: %s", family->name, list);
+        return fli_options_wrong(&p->reader, "%s what? One of: %s", name, list);
     }
     if (n.word != NULL) {
-        return wrong(p, "there is no command '%s %s'; did you mean '%s'?", family->name, word,
-                     n.word);
+        return fli_options_wrong(&p->reader, "there is no command '%s%s%s'; did you mean '%s'?",
+                                 name, blank, word, n.word);
     }
-    return wrong(p, "there is no command '%s %s'; there are: %s", family->name, word, list);
+    return fli_options_wrong(&p->reader, "there is no command '%s%s%s'; %s%s", name, blank, word,
+                             family != NULL ? "there are: " : "see fencelock --help", list);
+}
+
+/* The first command of these names; sub NULL: whatever its second word. A row without a name: there
+ * is none. */
+static const struct cli_command *find(const struct parse *p, const char *name, const char *sub)
+{
+    const struct cli_command *c = p->commands;
+    while (c->name != NULL &&
+           (strcmp(c->name, name) != 0 || (sub != NULL && strcmp(c->sub, sub) != 0))) {
+        c++;
+    }
+    return c;
 }
 
 static int take_command(struct parse *p)
 {
     const char *name;
+    const char *sub = NULL;
     int rc = next_word(p, &name);
     if (rc != 0 || name == NULL) {
         return rc;
     }
-    const struct cli_command *c = find_name(p->commands, name);
-    if (c == NULL) {
-        return unknown_command(p, name);
+    const struct cli_command *c = find(p, name, NULL);
+    if (c->name == NULL) {
+        return unknown(p, NULL, name);
     }
+    const struct cli_command *family = c;
     if (c->sub != NULL) {
-        const char *sub;
         rc = next_word(p, &sub);
-        if (rc != 0) {
-            return rc;
-        }
-        const struct cli_command *family = c;
-        while (sub != NULL && c->name != NULL && strcmp(c->name, name) == 0 &&
-               strcmp(c->sub, sub) != 0) {
-            c++;
-        }
-        bool found = sub != NULL && c->name != NULL && strcmp(c->name, name) == 0;
-        if (!found && !(sub == NULL && cli_has(&p->args, CLI_OPT_HELP))) {
-            return unknown_sub(p, family, sub);
-        }
+        c = find(p, name, sub);
+    }
+    if (rc == 0 && family->sub != NULL &&
+        (c->name == NULL || (sub == NULL && !cli_has(&p->args, CLI_OPT_HELP)))) {
+        return unknown(p, family, sub);
     }
     p->args.command = c;
-    return 0;
+    return rc;
 }
 
 static int take_args(struct parse *p)
@@ -421,8 +259,9 @@ static int take_args(struct parse *p)
         /* `run -- echo hi` would lock "echo". A name that begins with - has -- on both sides. */
         if (c != NULL && c->args_max == CLI_ARGS_REST && p->args.n_args == 0 && p->options_over) {
             if (p->at == p->argc || strcmp(p->argv[p->at], "--") != 0) {
-                return wrong(p, "the lock's name is missing: write fencelock %s NAME -- %s...",
-                             title(c, name), word);
+                return fli_options_wrong(
+                    &p->reader, "the lock's name is missing: write fencelock %s NAME -- %s...",
+                    title(c, name), word);
             }
             p->at++;
         }
@@ -432,10 +271,10 @@ static int take_args(struct parse *p)
             break;
         }
         if (c == NULL || p->args.n_args == c->args_max) {
-            return wrong(p, "'%s' is one argument too many: write fencelock %s%s%s", word,
-                         c == NULL ? "" : title(c, name),
-                         c == NULL || c->arguments[0] == '\0' ? "" : " ",
-                         c == NULL ? "" : c->arguments);
+            return fli_options_wrong(
+                &p->reader, "'%s' is one argument too many: write fencelock %s%s%s", word,
+                c == NULL ? "" : title(c, name), c == NULL || c->arguments[0] == '\0' ? "" : " ",
+                c == NULL ? "" : c->arguments);
         }
         FLI_ASSERT(p->args.n_args < CLI_ARGS_MAX);
         p->args.arg[p->args.n_args++] = word;
@@ -445,24 +284,15 @@ static int take_args(struct parse *p)
         return 0;
     }
     if (p->args.n_args < c->args_min || (c->args_max == CLI_ARGS_REST && p->args.rest == NULL)) {
-        return wrong(p, "too few arguments: write fencelock %s %s", title(c, name), c->arguments);
+        return fli_options_wrong(&p->reader, "too few arguments: write fencelock %s %s",
+                                 title(c, name), c->arguments);
     }
     for (int o = 0; o < CLI_OPTIONS; o++) {
         if (p->reader.seen[o] && (options_of(c) & CLI_BIT(o)) == 0) {
-            return wrong(p, "%s takes no --%s; see fencelock %s --help", title(c, name),
-                         options[o].name, title(c, name));
+            return fli_options_wrong(&p->reader, "%s takes no --%s; see fencelock %s --help",
+                                     title(c, name), options[o].name, title(c, name));
         }
     }
-    return 0;
-}
-
-static int take_flag(struct parse *p, enum cli_option o, const char *value, const char *from)
-{
-    bool yes = strcmp(value, "1") == 0 || strcmp(value, "yes") == 0;
-    if (!yes && strcmp(value, "0") != 0 && strcmp(value, "no") != 0) {
-        return wrong(p, "%s '%s' is neither yes nor no", from, value);
-    }
-    p->args.given |= yes ? CLI_BIT(o) : 0;
     return 0;
 }
 
@@ -478,9 +308,7 @@ static int take_environment(struct parse *p, const char *(*getenv_fn)(const char
         const char *name = variable_of((size_t)o, room);
         const char *value = getenv_fn(name);
         if (value != NULL && value[0] != '\0') {
-            int rc = options[o].kind == FLI_OPTION_FLAG
-                         ? take_flag(p, (enum cli_option)o, value, name)
-                         : take_value(p, (enum cli_option)o, value, name);
+            int rc = take_value(p, (size_t)o, value, name);
             if (rc != 0) {
                 return rc;
             }
@@ -500,9 +328,7 @@ int cli_parse(const struct cli_command *commands, int argc, const char *const *a
                                  .errmsg_size = errmsg_size},
                       .argc = argc,
                       .argv = argv,
-                      .at = 1,
-                      .errmsg = errmsg,
-                      .errmsg_size = errmsg_size};
+                      .at = 1};
     int rc = take_command(&p);
     if (rc == 0) {
         rc = take_args(&p);
@@ -512,7 +338,7 @@ int cli_parse(const struct cli_command *commands, int argc, const char *const *a
     }
     bool asks = cli_has(&p.args, CLI_OPT_HELP) || cli_has(&p.args, CLI_OPT_VERSION);
     if (rc == 0 && p.args.command == NULL && !asks) {
-        rc = wrong(&p, "what shall be done? See fencelock --help");
+        rc = fli_options_wrong(&p.reader, "what shall be done? See fencelock --help");
     }
     if (rc == 0) {
         *ret = p.args;

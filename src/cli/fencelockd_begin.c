@@ -11,64 +11,60 @@
 
 #define SENTENCE_MAX 1024u
 
-static struct fl_bytes bytes_of(const char *text)
-{
-    return (struct fl_bytes){(const uint8_t *)text, strlen(text)};
-}
-
-static void print_json(const struct config *c, const struct beginning_result *r)
-{
-    struct fli_json j = cli_json_begin();
-    fli_json_bool(&j, "ok", true);
-    fli_json_bytes(&j, "data", bytes_of(c->data));
-    fli_json_u64(&j, "node", c->id);
-    fli_json_u64(&j, "members", c->members.n);
-    fli_json_u64(&j, "old_cluster_id", r->old_cluster_id);
-    fli_json_u64(&j, "old_index", r->index);
-    fli_json_u64(&j, "old_last_token", r->old_token);
-    fli_json_u64(&j, "last_token", r->new_token);
-    fli_json_u64(&j, "ended_holds", r->ended_holds);
-    fli_json_u64(&j, "ended_waits", r->ended_waits);
-    fli_json_bool(&j, "users_reset", c->reset_users);
-    cli_json_print(&j, stdout);
-}
-
 /* Prints for how many tokens a second the step is enough: a busier cluster needs a larger step. */
-static void print_rate(const struct config *c, const struct beginning_result *r)
+static void print_rate(const struct cli_out *o, const struct config *c,
+                       const struct beginning_result *r)
 {
     uint64_t now_ms = fli_clock_wall_ms();
     uint64_t age_s = r->made_ms < now_ms ? (now_ms - r->made_ms) / 1000 : 0;
     char age[CLI_DURATION_SIZE];
     uint64_t rate = c->step / (age_s == 0 ? 1 : age_s);
     cli_format_duration(age, age_s * 1000);
-    (void)printf("age         %s: the step covers %" PRIu64 " token%s a second since then\n", age,
-                 rate, fli_s(rate));
+    cli_text(o, "age         %s: the step covers %" PRIu64 " token%s a second since then\n", age,
+             rate, fli_s(rate));
 }
 
-static void print_text(const struct config *c, const struct beginning_result *r)
+static void report(const struct config *c, const struct beginning_result *r)
 {
-    (void)printf("data        ");
-    cli_print_safe(stdout, bytes_of(c->data));
-    (void)printf(", node %" PRIu64 " of %u\nfrom        cluster %016" PRIx64
-                 ", up to entry %" PRIu64 ", token %" PRIu64 "\n",
-                 c->id, c->members.n, r->old_cluster_id, r->index, r->old_token);
+    struct cli_out o = cli_out_begin(stdout, c->json, false);
+    fli_json_bool(&o.j, "ok", true);
+    fli_json_bytes(&o.j, "data", fl_str(c->data));
+    fli_json_u64(&o.j, "node", c->id);
+    fli_json_u64(&o.j, "members", c->members.n);
+    fli_json_u64(&o.j, "old_cluster_id", r->old_cluster_id);
+    fli_json_u64(&o.j, "old_index", r->index);
+    fli_json_u64(&o.j, "old_last_token", r->old_token);
+    fli_json_u64(&o.j, "last_token", r->new_token);
+    fli_json_u64(&o.j, "ended_holds", r->ended_holds);
+    fli_json_u64(&o.j, "ended_waits", r->ended_waits);
+    fli_json_bool(&o.j, "users_reset", c->reset_users);
+    cli_text(&o, "data        ");
+    cli_text_safe(&o, fl_str(c->data));
+    cli_text(&o,
+             ", node %" PRIu64 " of %u\nfrom        cluster %016" PRIx64 ", up to entry %" PRIu64
+             ", token %" PRIu64 "\n",
+             c->id, c->members.n, r->old_cluster_id, r->index, r->old_token);
     if (r->made_ms != 0) {
-        print_rate(c, r);
+        print_rate(&o, c, r);
     }
-    (void)printf("tokens      begin with %" PRIu64 "\nended       %" PRIu64 " hold%s, %" PRIu64
-                 " wait%s\n",
-                 r->new_token + 1, r->ended_holds, fli_s(r->ended_holds), r->ended_waits,
-                 fli_s(r->ended_waits));
+    cli_text(&o,
+             "tokens      begin with %" PRIu64 "\nended       %" PRIu64 " hold%s, %" PRIu64
+             " wait%s\n",
+             r->new_token + 1, r->ended_holds, fli_s(r->ended_holds), r->ended_waits,
+             fli_s(r->ended_waits));
     if (r->lost_after != 0) {
-        (void)printf("lost        whatever the cluster did after entry %" PRIu64
-                     " of this node's log: grants, releases, users, limits. Tokens that it issued "
-                     "then must be below %" PRIu64 "\n",
-                     r->lost_after, r->new_token + 1);
+        cli_text(&o,
+                 "lost        whatever the cluster did after entry %" PRIu64
+                 " of this node's log: grants, releases, users, limits. Tokens that it issued "
+                 "then must be below %" PRIu64 "\n",
+                 r->lost_after, r->new_token + 1);
     }
-    (void)printf("next        make the directory of every other member from the same %s with the "
-                 "same numbers, then start them all. Nodes of the old cluster, and its "
-                 "directories, must not be started again: clients could reach both.\n",
-                 r->lost_after != 0 ? "directory (copy it)" : "file");
+    cli_text(&o,
+             "next        make the directory of every other member from the same %s with the "
+             "same numbers, then start them all. Nodes of the old cluster, and its "
+             "directories, must not be started again: clients could reach both.\n",
+             r->lost_after != 0 ? "directory (copy it)" : "file");
+    cli_out_end(&o);
 }
 
 int fencelockd_begin(const struct config *c)
@@ -94,10 +90,6 @@ int fencelockd_begin(const struct config *c)
                       "passwords and rights are gone. At its first start it takes users from "
                       "--aclfile or --requirepass; without them every client may do everything\n");
     }
-    if (c->json) {
-        print_json(c, &result);
-    } else {
-        print_text(c, &result);
-    }
+    report(c, &result);
     return 0;
 }

@@ -11,11 +11,6 @@
 
 #define SENTENCE_MAX 1024u
 
-static struct fl_bytes bytes_of(const char *text)
-{
-    return (struct fl_bytes){(const uint8_t *)text, strlen(text)};
-}
-
 static void on_value(void *ctx, const char *name, const char *value, const char *where)
 {
     struct cli_list *l = ctx;
@@ -55,52 +50,43 @@ static void describe_directory(const struct config *c, const struct directory_su
     }
 }
 
-static void print_json(int argc, const char *const *argv, const char *const *env,
-                       const struct config *c, const struct directory_summary *summary,
-                       const char *errmsg)
-{
-    struct fli_json j = cli_json_begin();
-    struct cli_list l;
-    fli_json_bool(&j, "ok", errmsg[0] == '\0');
-    if (errmsg[0] != '\0') {
-        fli_json_bytes(&j, "error", bytes_of(errmsg));
-    }
-    fli_json_u64(&j, "node", c->id);
-    fli_json_u64(&j, "members", c->members.n);
-    fli_json_object(&j, "data");
-    fli_json_bytes(&j, "path", bytes_of(c->data));
-    fli_json_text(&j, "state", state_of(summary));
-    if (summary->has_identity) {
-        fli_json_u64(&j, "node", summary->identity.id);
-        fli_json_u64(&j, "cluster", summary->identity.cluster_id);
-    }
-    fli_json_end_object(&j);
-    cli_list_begin(&l, &j, "options");
-    enum config_outcome o = config_list(argc, argv, env, on_value, &l);
-    FLI_ASSERT(o == CONFIG_RUN || errmsg[0] != '\0');
-    cli_list_end(&l, stdout, false);
-    cli_json_print(&j, stdout);
-}
-
-static void print_table(int argc, const char *const *argv, const char *const *env,
-                        const struct config *c, const struct directory_summary *summary, bool works)
+/* errmsg: "", or why it would not start. */
+static void report(int argc, const char *const *argv, const char *const *env,
+                   const struct config *c, const struct directory_summary *summary,
+                   const char *errmsg)
 {
     char directory[SENTENCE_MAX];
     struct cli_list l;
-    bool colours = cli_wants_colours(STDOUT_FILENO);
-    cli_list_begin(&l, NULL, NULL);
-    if (config_list(argc, argv, env, on_value, &l) == CONFIG_RUN) {
-        cli_list_end(&l, stdout, colours);
+    bool works = errmsg[0] == '\0';
+    struct cli_out o = cli_out_begin(stdout, c->json, false);
+    fli_json_bool(&o.j, "ok", works);
+    if (!works) {
+        fli_json_bytes(&o.j, "error", fl_str(errmsg));
     }
-    cli_list_free(&l);
+    fli_json_u64(&o.j, "node", c->id);
+    fli_json_u64(&o.j, "members", c->members.n);
+    fli_json_object(&o.j, "data");
+    fli_json_bytes(&o.j, "path", fl_str(c->data));
+    fli_json_text(&o.j, "state", state_of(summary));
+    if (summary->has_identity) {
+        fli_json_u64(&o.j, "node", summary->identity.id);
+        fli_json_u64(&o.j, "cluster", summary->identity.cluster_id);
+    }
+    fli_json_end_object(&o.j);
+    cli_list_begin(&l, &o, "options");
+    enum config_outcome outcome = config_list(argc, argv, env, on_value, &l);
+    FLI_ASSERT(outcome == CONFIG_RUN || !works);
+    cli_list_end(&l);
     if (works) {
         describe_directory(c, summary, directory);
-        (void)printf("\n%sok%s: would run node %" PRIu64 " of %u, clients at %s%s%s%s, %s\n",
-                     cli_colour_on(CLI_GREEN, colours), cli_colour_off(CLI_GREEN, colours), c->id,
-                     c->members.n, config_listens_plainly(c) ? c->listen : "",
-                     config_listens_plainly(c) && c->tls_port[0] != '\0' ? " and " : "",
-                     c->tls_port, c->tls_port[0] != '\0' ? " (TLS)" : "", directory);
+        cli_text(&o, "\n");
+        cli_paint(&o, CLI_GREEN, "ok");
+        cli_text(&o, ": would run node %" PRIu64 " of %u, clients at %s%s%s%s, %s\n", c->id,
+                 c->members.n, config_listens_plainly(c) ? c->listen : "",
+                 config_listens_plainly(c) && c->tls_port[0] != '\0' ? " and " : "", c->tls_port,
+                 c->tls_port[0] != '\0' ? " (TLS)" : "", directory);
     }
+    cli_out_end(&o);
 }
 
 int fencelockd_check(int argc, const char *const *argv, const char *const *env,
@@ -112,11 +98,7 @@ int fencelockd_check(int argc, const char *const *argv, const char *const *env,
     if (rc == 0) {
         errmsg[0] = '\0';
     }
-    if (c->json) {
-        print_json(argc, argv, env, c, &summary, errmsg);
-    } else {
-        print_table(argc, argv, env, c, &summary, rc == 0);
-    }
+    report(argc, argv, env, c, &summary, errmsg);
     (void)fflush(stdout);
     if (rc != 0) {
         (void)fprintf(stderr, "fencelockd: %s\n", errmsg);

@@ -94,7 +94,7 @@ static void add_node(struct cli_list *l, const struct seen_nodes *seen,
     cli_list_row(l);
     cli_list_text(l, "address", "NODE", CLI_PLAIN, node->address);
     cli_list_bool(l, "reachable", node->error == 0);
-    if (node->error != 0 && l->json != NULL) {
+    if (node->error != 0 && l->out->json) {
         cli_list_text(l, "error", NULL, CLI_PLAIN, fl_err_name(node->error));
         cli_list_text(l, "message", NULL, CLI_PLAIN, node->message);
         return;
@@ -119,13 +119,12 @@ static void add_node(struct cli_list *l, const struct seen_nodes *seen,
     add_text(l, "version", work ? NULL : "VERSION", CLI_PLAIN, node, s->version);
 }
 
-void list_nodes(const struct cli_args *a, struct fli_json *json, const struct seen_nodes *seen,
-                bool work)
+void list_nodes(struct cli_out *o, const struct seen_nodes *seen, bool work)
 {
     struct cli_list l;
-    cli_list_begin(&l, json, "nodes");
+    cli_list_begin(&l, o, "nodes");
     for (size_t i = 0; i < seen->n; i++) {
         add_node(&l, seen, &seen->node[i], work);
     }
-    cli_list_end(&l, stdout, cli_style_of(a).colours);
+    cli_list_end(&l);
 }

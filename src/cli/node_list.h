@@ -26,9 +26,7 @@ void see_nodes(fl_client *c, uint64_t timeout_ms, struct seen_nodes *ret);
 /* How many entries this node has yet to apply. */
 uint64_t seen_lag(const struct seen_nodes *seen, const struct seen_node *node);
 
-/* json: what the list is a member of; NULL: prints a table. work: a table of what they do now, and
- * not of what they are. */
-void list_nodes(const struct cli_args *a, struct fli_json *json, const struct seen_nodes *seen,
-                bool work);
+/* work: a table of what they do now, and not of what they are. */
+void list_nodes(struct cli_out *o, const struct seen_nodes *seen, bool work);
 
 #endif

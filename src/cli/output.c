@@ -3,6 +3,7 @@
 #include "cli/output.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,6 +26,16 @@ void cli_print_safe(FILE *f, struct fl_bytes b)
     cli_put_safe(&out, b);
     fwrite(out.data != NULL ? (const void *)out.data : "", 1, out.len, f);
     fli_buf_fini(&out);
+}
+
+size_t cli_width(const void *text, size_t len)
+{
+    const uint8_t *p = text;
+    size_t n = 0;
+    for (size_t i = 0; i < len; i++) {
+        n += (p[i] & 0xc0u) != 0x80u; /* a tail of UTF-8 counts nothing */
+    }
+    return n;
 }
 
 void cli_format_duration(char out[CLI_DURATION_SIZE], uint64_t ms)
@@ -75,75 +86,108 @@ struct fl_bytes cli_who(struct fl_bytes owner, char room[CLI_WHO_SIZE])
     return (struct fl_bytes){room, (size_t)len};
 }
 
-/* ---- JSON ------------------------------------------------------------------------------------ */
+/* ---- JSON or text ---------------------------------------------------------------------------- */
 
-struct fli_json cli_json_begin(void)
+struct cli_out cli_out_begin(FILE *f, bool json, bool no_color)
 {
-    static struct fli_buf out = {.max = SIZE_MAX / 2};
-    struct fli_json j;
-    fli_buf_clear(&out);
-    fli_json_init(&j, &out);
-    fli_json_object(&j, NULL);
-    return j;
+    static struct fli_buf room = {.max = SIZE_MAX / 2};
+    const char *variable = getenv("NO_COLOR");
+    struct cli_out o = {.f = f, .json = json, .terminal = isatty(fileno(f)) == 1};
+    o.colours = o.terminal && !no_color && (variable == NULL || variable[0] == '\0');
+    fli_buf_clear(&room);
+    fli_json_init(&o.j, &room);
+    fli_json_object(&o.j, NULL);
+    o.j.rc = json ? o.j.rc : FL_EINVAL; /* with an error it takes no more */
+    return o;
 }
 
-void cli_json_print(struct fli_json *j, FILE *f)
+void cli_out_end(struct cli_out *o)
 {
-    fli_json_end_object(j);
-    FLI_ASSERT(j->depth == 0);
-    if (j->rc != 0) {
+    fli_json_end_object(&o->j);
+    FLI_ASSERT(o->j.depth == 0);
+    if (o->json && o->j.rc != 0) {
         fli_fatal("fencelock: out of memory");
     }
-    fwrite(j->out->data, 1, j->out->len, f);
-    fputc('\n', f);
+    if (o->json) {
+        fwrite(o->j.out->data, 1, o->j.out->len, o->f);
+        fputc('\n', o->f);
+    }
 }
 
-/* ---- lists ----------------------------------------------------------------------------------- */
+void cli_json_token(struct cli_out *o, const char *key, fl_token token)
+{
+    if (token != FL_TOKEN_NONE) {
+        fli_json_u64(&o->j, key, token);
+    }
+}
 
 static const char *const colour_codes[] = {
     [CLI_PLAIN] = "",         [CLI_BOLD] = "\033[1m",    [CLI_DIM] = "\033[2m",
     [CLI_GREEN] = "\033[32m", [CLI_YELLOW] = "\033[33m", [CLI_RED] = "\033[31m",
 };
 
-bool cli_wants_colours(int fd)
+/* The sequence that begins or ends the colour. */
+static const char *paint(const struct cli_out *o, enum cli_colour colour, bool begins)
 {
-    const char *no_color = getenv("NO_COLOR");
-    return isatty(fd) == 1 && (no_color == NULL || no_color[0] == '\0');
+    return !o->colours || colour == CLI_PLAIN ? "" : begins ? colour_codes[colour] : "\033[0m";
 }
 
-const char *cli_colour_on(enum cli_colour colour, bool colours)
+void cli_text(const struct cli_out *o, const char *fmt, ...)
 {
-    return colours ? colour_codes[colour] : "";
-}
-
-const char *cli_colour_off(enum cli_colour colour, bool colours)
-{
-    return colours && colour != CLI_PLAIN ? "\033[0m" : "";
-}
-
-void cli_list_begin(struct cli_list *l, struct fli_json *json, const char *key)
-{
-    *l = (struct cli_list){.json = json};
-    if (json != NULL) {
-        fli_json_array(json, key);
+    va_list args;
+    va_start(args, fmt);
+    if (!o->json) {
+        vfprintf(o->f, fmt, args);
     }
+    va_end(args);
+}
+
+void cli_paint(const struct cli_out *o, enum cli_colour colour, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    if (!o->json) {
+        fputs(paint(o, colour, true), o->f);
+        vfprintf(o->f, fmt, args);
+        fputs(paint(o, colour, false), o->f);
+    }
+    va_end(args);
+}
+
+void cli_text_safe(const struct cli_out *o, struct fl_bytes b)
+{
+    cli_paint_safe(o, CLI_PLAIN, b);
+}
+
+void cli_paint_safe(const struct cli_out *o, enum cli_colour colour, struct fl_bytes b)
+{
+    if (!o->json) {
+        fputs(paint(o, colour, true), o->f);
+        cli_print_safe(o->f, b);
+        fputs(paint(o, colour, false), o->f);
+    }
+}
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+void cli_list_begin(struct cli_list *l, struct cli_out *out, const char *key)
+{
+    *l = (struct cli_list){.out = out};
+    fli_json_array(&out->j, key);
 }
 
 void cli_list_row(struct cli_list *l)
 {
-    if (l->json != NULL && l->rows > 0) {
-        fli_json_end_object(l->json);
+    if (l->rows++ > 0) {
+        fli_json_end_object(&l->out->j);
     }
-    if (l->json != NULL) {
-        fli_json_object(l->json, NULL);
-    }
-    l->rows++;
+    fli_json_object(&l->out->j, NULL);
 }
 
 static void add_cell(struct cli_list *l, const char *title, bool right, enum cli_colour colour,
                      struct fl_bytes v)
 {
-    if (l->json != NULL || title == NULL) {
+    if (l->out->json || title == NULL) {
         return;
     }
     FLI_ASSERT(l->rows > 0);
@@ -172,8 +216,8 @@ static void add_cell(struct cli_list *l, const char *title, bool right, enum cli
 void cli_list_bytes(struct cli_list *l, const char *key, const char *title, enum cli_colour colour,
                     struct fl_bytes v)
 {
-    if (l->json != NULL && key != NULL) {
-        fli_json_bytes(l->json, key, v);
+    if (key != NULL) {
+        fli_json_bytes(&l->out->j, key, v);
     }
     add_cell(l, title, false, colour, v);
 }
@@ -187,8 +231,8 @@ void cli_list_text(struct cli_list *l, const char *key, const char *title, enum 
 void cli_list_number(struct cli_list *l, const char *key, const char *title, enum cli_colour colour,
                      uint64_t v, const char *text)
 {
-    if (l->json != NULL && key != NULL) {
-        fli_json_u64(l->json, key, v);
+    if (key != NULL) {
+        fli_json_u64(&l->out->j, key, v);
     }
     add_cell(l, title, true, colour, fl_str(text));
 }
@@ -211,50 +255,37 @@ void cli_list_ms(struct cli_list *l, const char *key, const char *title, enum cl
 
 void cli_list_bool(struct cli_list *l, const char *key, bool v)
 {
-    if (l->json != NULL) {
-        fli_json_bool(l->json, key, v);
-    }
+    fli_json_bool(&l->out->j, key, v);
 }
 
 void cli_list_none(struct cli_list *l, const char *key, const char *title, bool is_number)
 {
-    if (l->json != NULL && key != NULL) {
-        fli_json_null(l->json, key);
+    if (key != NULL) {
+        fli_json_null(&l->out->j, key);
     }
     add_cell(l, title, is_number, CLI_DIM, fl_str("-"));
 }
 
-/* The width in characters; a wide one counts as one. */
-static size_t width_of(const char *text)
-{
-    size_t n = 0;
-    for (; *text != '\0'; text++) {
-        n += ((uint8_t)*text & 0xc0u) != 0x80u; /* a tail of UTF-8 counts nothing */
-    }
-    return n;
-}
-
-static void print_row(const struct cli_list *l, const struct cli_cell *row, const size_t *widths,
-                      FILE *f, bool colours)
+static void print_row(const struct cli_list *l, const struct cli_cell *row, const size_t *widths)
 {
     size_t n = l->n_columns; /* without empty ones at the end, so that no line ends in blanks */
     while (n > 0 && row[n - 1].text[0] == '\0') {
         n--;
     }
     for (size_t i = 0; i < n; i++) {
-        size_t width = width_of(row[i].text);
+        size_t width = cli_width(row[i].text, strlen(row[i].text));
         int pad = width < widths[i] ? (int)(widths[i] - width) : 0;
         bool right = l->columns[i].right;
-        fprintf(f, "%*s%s%s%s", right ? pad : 0, "", cli_colour_on(row[i].colour, colours),
-                row[i].text, cli_colour_off(row[i].colour, colours));
+        cli_text(l->out, "%*s", right ? pad : 0, "");
+        cli_paint(l->out, row[i].colour, "%s", row[i].text);
         if (i + 1 < n) {
-            fprintf(f, "%*s", (right ? 0 : pad) + 2, "");
+            cli_text(l->out, "%*s", (right ? 0 : pad) + 2, "");
         }
     }
-    fputc('\n', f);
+    cli_text(l->out, "\n");
 }
 
-static void print_table(const struct cli_list *l, FILE *f, bool colours)
+static void print_table(const struct cli_list *l)
 {
     size_t widths[CLI_COLUMNS_MAX];
     struct cli_cell titles[CLI_COLUMNS_MAX];
@@ -263,28 +294,27 @@ static void print_table(const struct cli_list *l, FILE *f, bool colours)
     for (size_t c = 0; c < l->n_columns; c++) {
         snprintf(texts[c], sizeof texts[c], "%s", l->columns[c].title);
         titles[c] = (struct cli_cell){.text = texts[c], .colour = CLI_BOLD};
-        widths[c] = width_of(texts[c]);
+        widths[c] = strlen(texts[c]);
     }
     for (size_t i = 0; i < l->n_cells; i++) {
-        size_t w = width_of(l->cells[i].text);
+        size_t w = cli_width(l->cells[i].text, strlen(l->cells[i].text));
         w = w < CLI_CELL_WIDTH_MAX ? w : CLI_CELL_WIDTH_MAX;
         widths[i % l->n_columns] = w > widths[i % l->n_columns] ? w : widths[i % l->n_columns];
     }
-    print_row(l, titles, widths, f, colours);
+    print_row(l, titles, widths);
     for (size_t i = 0; i < l->n_cells; i += l->n_columns) {
-        print_row(l, l->cells + i, widths, f, colours);
+        print_row(l, l->cells + i, widths);
     }
 }
 
-void cli_list_end(struct cli_list *l, FILE *f, bool colours)
+void cli_list_end(struct cli_list *l)
 {
-    if (l->json != NULL) {
-        if (l->rows > 0) {
-            fli_json_end_object(l->json);
-        }
-        fli_json_end_array(l->json);
-    } else if (l->rows > 0) {
-        print_table(l, f, colours);
+    if (l->rows > 0) {
+        fli_json_end_object(&l->out->j);
+    }
+    fli_json_end_array(&l->out->j);
+    if (l->n_cells > 0) {
+        print_table(l);
     }
     cli_list_free(l);
 }
@@ -295,5 +325,5 @@ void cli_list_free(struct cli_list *l)
         free(l->cells[i].text);
     }
     free(l->cells);
-    *l = (struct cli_list){.json = NULL};
+    *l = (struct cli_list){.out = NULL};
 }

@@ -1,5 +1,5 @@
-/* output.h: prints JSON, aligned tables and colours for the command line tool, and makes bytes from
- * elsewhere safe to print (base/escape.h).
+/* output.h: what a command prints on stdout: one JSON object, or text with aligned tables and
+ * colours. Bytes from elsewhere are made safe to print (base/escape.h).
  *
  * Bytes in JSON: valid UTF-8 becomes a string. Anything else becomes a string with U+FFFD for
  * each invalid byte, and a second member, whose key has "_base64" appended, has the exact bytes.
@@ -20,6 +20,9 @@
 void cli_put_safe(struct fli_buf *out, struct fl_bytes b);
 void cli_print_safe(FILE *f, struct fl_bytes b);
 
+/* The width in characters; a wide one counts as one. */
+size_t cli_width(const void *text, size_t len);
+
 /* Writes "950 ms", "9.9 s", "2 m 5 s", "3 h 4 m", "2 d 3 h" to out. */
 #define CLI_DURATION_SIZE 32u
 void cli_format_duration(char out[CLI_DURATION_SIZE], uint64_t ms);
@@ -29,18 +32,33 @@ void cli_format_duration(char out[CLI_DURATION_SIZE], uint64_t ms);
 #define CLI_WHO_SIZE (FL_OWNER_MAX + 4u)
 struct fl_bytes cli_who(struct fl_bytes owner, char room[CLI_WHO_SIZE]);
 
-/* ---- JSON ------------------------------------------------------------------------------------ */
-
-/* Begins one object, in memory, so that an error in its middle leaves nothing on stdout. There is
- * one at a time. */
-struct fli_json cli_json_begin(void);
-/* Ends the object and the line, and prints it. Every object and array in it must have been
- * ended. */
-void cli_json_print(struct fli_json *j, FILE *f);
-
-/* ---- lists ----------------------------------------------------------------------------------- */
+/* ---- JSON or text ---------------------------------------------------------------------------- */
 
 enum cli_colour { CLI_PLAIN, CLI_BOLD, CLI_DIM, CLI_GREEN, CLI_YELLOW, CLI_RED };
+
+/* A command says both in one go: members of the object go into `j`, which takes none unless JSON is
+ * wanted, and text is printed unless it is. */
+struct cli_out {
+    FILE *f;
+    bool json, terminal, colours; /* of a terminal whose user has not said NO_COLOR */
+    struct fli_json j;            /* in memory, so that an error leaves half an object nowhere */
+};
+
+/* There is one object at a time. */
+struct cli_out cli_out_begin(FILE *f, bool json, bool no_color);
+/* Prints the object and ends its line. Every object and array in it must have been ended. */
+void cli_out_end(struct cli_out *o);
+
+/* A member of the object, unless there is no token. */
+void cli_json_token(struct cli_out *o, const char *key, fl_token token);
+
+void cli_text(const struct cli_out *o, const char *fmt, ...) FLI_PRINTF(2, 3);
+void cli_paint(const struct cli_out *o, enum cli_colour colour, const char *fmt, ...)
+    FLI_PRINTF(3, 4);
+void cli_text_safe(const struct cli_out *o, struct fl_bytes b);
+void cli_paint_safe(const struct cli_out *o, enum cli_colour colour, struct fl_bytes b);
+
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 #define CLI_COLUMNS_MAX 12u
 #define CLI_CELL_WIDTH_MAX 40u /* what is wider moves the rest of its own row only */
@@ -53,7 +71,7 @@ struct cli_cell {
 /* A list of things, as a table or as an array of JSON objects: each of their fields is named once.
  * The first row says what the columns of the table are. */
 struct cli_list {
-    struct fli_json *json; /* NULL: a table */
+    struct cli_out *out;
     size_t rows;
     struct {
         const char *title;
@@ -64,8 +82,8 @@ struct cli_list {
     size_t n_cells, cap;
 };
 
-/* json: what the array is a member of, by that key; NULL: it is a table. */
-void cli_list_begin(struct cli_list *l, struct fli_json *json, const char *key);
+/* key: of the array in the object. */
+void cli_list_begin(struct cli_list *l, struct cli_out *out, const char *key);
 void cli_list_row(struct cli_list *l); /* begins the next one */
 
 /* key: in JSON; NULL: not there. title: of the column; NULL: it is not in the table. */
@@ -87,13 +105,7 @@ void cli_list_bool(struct cli_list *l, const char *key, bool v);
 void cli_list_none(struct cli_list *l, const char *key, const char *title, bool is_number);
 
 /* Ends the array; or prints the table, unless it has no rows. Frees the list. */
-void cli_list_end(struct cli_list *l, FILE *f, bool colours);
+void cli_list_end(struct cli_list *l);
 void cli_list_free(struct cli_list *l); /* without printing it */
-
-/* Whether the descriptor is a terminal whose user has not said NO_COLOR. */
-bool cli_wants_colours(int fd);
-/* Escape sequences, or "" without colours. */
-const char *cli_colour_on(enum cli_colour colour, bool colours);
-const char *cli_colour_off(enum cli_colour colour, bool colours);
 
 #endif

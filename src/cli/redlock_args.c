@@ -27,34 +27,12 @@ static uint64_t max_ttl_of(const struct cli_args *a)
     return cli_has(a, CLI_OPT_MAX_TTL) ? a->number[CLI_OPT_MAX_TTL] : FL_REDLOCK_MAX_TTL_DEFAULT_MS;
 }
 
-static bool is_max_ttl_ok(const struct cli_args *a)
-{
-    bool is = max_ttl_of(a) >= FL_TTL_MIN_MS && max_ttl_of(a) <= FL_REDLOCK_TIME_MAX_MS;
-    if (!is) {
-        cli_complain("--max-ttl is %llu ms to 24h", (unsigned long long)FL_TTL_MIN_MS);
-    }
-    return is;
-}
-
 int cli_redlock_options(const struct cli_args *a, struct cli_redlock_options *ret)
 {
     memset(ret, 0, sizeof *ret);
     if (!cli_has(a, CLI_OPT_REDIS)) {
         cli_complain("which Redis servers? Name them with --redis HOST:PORT,HOST:PORT,... or "
                      "FENCELOCK_REDIS");
-        return CLI_EXIT_USAGE;
-    }
-    if (cli_has(a, CLI_OPT_REDIS_DB) && a->number[CLI_OPT_REDIS_DB] > INT32_MAX) {
-        cli_complain("--redis-db %llu: Redis has no such database",
-                     (unsigned long long)a->number[CLI_OPT_REDIS_DB]);
-        return CLI_EXIT_USAGE;
-    }
-    if (!is_max_ttl_ok(a)) {
-        return CLI_EXIT_USAGE;
-    }
-    if (cli_has(a, CLI_OPT_BUDGET) &&
-        (a->number[CLI_OPT_BUDGET] < 1 || a->number[CLI_OPT_BUDGET] > FL_REDLOCK_TIME_MAX_MS)) {
-        cli_complain("--budget is 1 ms to 24h");
         return CLI_EXIT_USAGE;
     }
     ret->options = (struct fl_redlock_options){
@@ -89,7 +67,7 @@ fl_redlock *cli_redlock_create(const struct cli_args *a, struct uv_loop_s *loop,
         char message[640];
         snprintf(message, sizeof message, "--redis or FENCELOCK_REDIS cannot be used as given: %s",
                  rc == FL_EINVAL || rc == FL_ENOCONN ? errmsg : fl_strerror(rc));
-        *ret_exit = cli_fail(a, rc, message, NULL, NULL);
+        *ret_exit = cli_fail(a, rc, message);
         return NULL;
     }
     return r;
@@ -101,9 +79,6 @@ bool cli_redlock_acquire_options(const struct cli_args *a, struct fl_redlock_acq
     uint64_t most_ms = max_ttl_of(a);
     char most[CLI_DURATION_SIZE];
     cli_format_duration(most, most_ms);
-    if (!is_max_ttl_ok(a)) {
-        return false;
-    }
     if (ttl_ms < FL_TTL_MIN_MS || ttl_ms > most_ms) {
         cli_complain("--ttl is %llu ms to %s; longer ones need --max-ttl, the same at all clients",
                      (unsigned long long)FL_TTL_MIN_MS, most);
@@ -111,10 +86,6 @@ bool cli_redlock_acquire_options(const struct cli_args *a, struct fl_redlock_acq
     }
     if (a->number[CLI_OPT_MIN_VALIDITY] >= ttl_ms) {
         cli_complain("--min-validity must be shorter than --ttl");
-        return false;
-    }
-    if (a->number[CLI_OPT_WAIT] > FL_REDLOCK_TIME_MAX_MS) {
-        cli_complain("--wait is at most 24h");
         return false;
     }
     *ret = (struct fl_redlock_acquire_options){.ttl_ms = ttl_ms,

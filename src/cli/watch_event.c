@@ -22,57 +22,37 @@ static enum cli_colour colour_of(const struct fl_event *e)
     }
 }
 
-static struct fl_bytes bytes_of(const struct fli_buf *b)
-{
-    return (struct fl_bytes){b->data, b->len};
-}
-
-/* The width in characters: continuation bytes of UTF-8 do not count. */
-static size_t width_of(struct fl_bytes b)
-{
-    const uint8_t *p = b.data;
-    size_t n = 0;
-    for (size_t i = 0; i < b.len; i++) {
-        n += (p[i] & 0xc0u) != 0x80u ? 1 : 0;
-    }
-    return n;
-}
-
-void watch_event_print(const struct fl_event *e, uint64_t wall_ms, FILE *f, bool colours,
-                       size_t *width)
+static void print_for_people(const struct fl_event *e, const char *when, const struct cli_out *o,
+                             size_t *width)
 {
     struct fli_buf name;
+    char who[CLI_WHO_SIZE];
     fli_buf_init(&name, 4 * FL_NAME_MAX);
     cli_put_safe(&name, e->name.len > 0 ? e->name : fl_str("-"));
-    size_t wide = width_of(bytes_of(&name));
+    size_t wide = cli_width(name.data, name.len);
     if (wide > *width) {
         *width = wide < WATCH_NAME_WIDTH_MAX ? wide : WATCH_NAME_WIDTH_MAX;
     }
-    enum cli_colour colour = colour_of(e);
-    char when[FLI_UTC_SIZE];
-    fli_utc(when, wall_ms);
-    fprintf(f, "%s%s%s  %s", cli_colour_on(CLI_DIM, colours), when,
-            cli_colour_off(CLI_DIM, colours), cli_colour_on(colour, colours));
-    size_t shown = strlen(e->word);
-    cli_print_safe(f, fl_str(e->word));
-    fprintf(f, "%s%*s  ", cli_colour_off(colour, colours), shown < 8 ? (int)(8 - shown) : 0, "");
-    fwrite(name.data, 1, name.len, f);
+    bool more = e->token != FL_TOKEN_NONE || e->owner.len > 0;
+    cli_paint(o, CLI_DIM, "%s", when);
+    cli_text(o, "  ");
+    cli_paint_safe(o, colour_of(e), fl_str(e->word));
+    cli_text(o, "%*s  ", strlen(e->word) < 8 ? (int)(8 - strlen(e->word)) : 0, "");
+    fwrite(name.data, 1, name.len, o->f);
+    cli_text(o, "%*s", more && wide < *width ? (int)(*width - wide) : 0, "");
     if (e->token != FL_TOKEN_NONE) {
-        fprintf(f, "%*s  token %s%" PRIu64 "%s", wide < *width ? (int)(*width - wide) : 0, "",
-                cli_colour_on(CLI_BOLD, colours), e->token, cli_colour_off(CLI_BOLD, colours));
-    } else if (e->owner.len > 0) {
-        fprintf(f, "%*s", wide < *width ? (int)(*width - wide) : 0, "");
+        cli_text(o, "  token ");
+        cli_paint(o, CLI_BOLD, "%" PRIu64, e->token);
     }
     if (e->owner.len > 0) {
-        char who[CLI_WHO_SIZE];
-        fputs("  owner ", f);
-        cli_print_safe(f, cli_who(e->owner, who));
+        cli_text(o, "  owner ");
+        cli_text_safe(o, cli_who(e->owner, who));
     }
     if (e->reason[0] != '\0') {
-        fputs("  because: ", f);
-        cli_print_safe(f, fl_str(e->reason));
+        cli_text(o, "  because: ");
+        cli_text_safe(o, fl_str(e->reason));
     }
-    fputs(e->kind == FL_EVENT_MISSED ? "  events were missed: see fencelock show\n" : "\n", f);
+    cli_text(o, e->kind == FL_EVENT_MISSED ? "  events were missed: see fencelock show\n" : "\n");
     fli_buf_fini(&name);
 }
 
@@ -90,12 +70,11 @@ static void print_encoded(FILE *f, struct fl_bytes b)
 
 /* The words as they came, with the lock after the first, and the time at the end. Only a broken
  * node can send what is not visible ASCII; it is encoded in any case. */
-void watch_event_print_plain(const struct fl_event *e, uint64_t wall_ms, FILE *f)
+static void print_words(const struct fl_event *e, const char *when, FILE *f)
 {
     const char *at = e->text;
     const char *end = at + strlen(at);
     bool first = true;
-    char when[FLI_UTC_SIZE];
     while (at < end) {
         const char *blank = memchr(at, ' ', (size_t)(end - at));
         const char *stop = blank != NULL ? blank : end;
@@ -110,32 +89,35 @@ void watch_event_print_plain(const struct fl_event *e, uint64_t wall_ms, FILE *f
         fputs(stop < end ? " " : "", f);
         at = stop < end ? stop + 1 : end;
     }
-    fli_utc(when, wall_ms);
     fprintf(f, " time=%s\n", when);
 }
 
-void watch_event_print_json(const struct fl_event *e, uint64_t wall_ms, FILE *f)
+void watch_event_print(const struct fl_event *e, uint64_t wall_ms, struct cli_out *o, size_t *width)
 {
-    struct fli_json j = cli_json_begin();
-    fli_json_text(&j, "event", e->word);
-    if (e->name.len > 0) {
-        fli_json_bytes(&j, "lock", e->name);
-    }
-    if (e->token != FL_TOKEN_NONE) {
-        fli_json_u64(&j, "token", e->token);
-    }
-    if (e->owner.len > 0) {
-        fli_json_bytes(&j, "owner", e->owner);
-    }
-    if (e->wait != 0) {
-        fli_json_u64(&j, "wait", e->wait);
-    }
-    if (e->reason[0] != '\0') {
-        fli_json_text(&j, "reason", e->reason);
-    }
     char when[FLI_UTC_SIZE];
     fli_utc(when, wall_ms);
-    fli_json_u64(&j, "clock_ms", e->clock_ms);
-    fli_json_text(&j, "time", when);
-    cli_json_print(&j, f);
+    if (o->terminal && !o->json) {
+        print_for_people(e, when, o, width);
+        return;
+    }
+    if (!o->json) {
+        print_words(e, when, o->f);
+        return;
+    }
+    fli_json_text(&o->j, "event", e->word);
+    if (e->name.len > 0) {
+        fli_json_bytes(&o->j, "lock", e->name);
+    }
+    cli_json_token(o, "token", e->token);
+    if (e->owner.len > 0) {
+        fli_json_bytes(&o->j, "owner", e->owner);
+    }
+    if (e->wait != 0) {
+        fli_json_u64(&o->j, "wait", e->wait);
+    }
+    if (e->reason[0] != '\0') {
+        fli_json_text(&o->j, "reason", e->reason);
+    }
+    fli_json_u64(&o->j, "clock_ms", e->clock_ms);
+    fli_json_text(&o->j, "time", when);
 }

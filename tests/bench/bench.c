@@ -237,26 +237,27 @@ static void json_histogram(struct fli_json *j, const char *key, const struct his
 static void print_json(const struct bench *b)
 {
     const struct loadgen_result *r = &b->result;
-    struct fli_json j = cli_json_begin();
-    fli_json_array(&j, "nodes");
+    struct cli_out o = cli_out_begin(stdout, true, false);
+    fli_json_array(&o.j, "nodes");
     for (uint32_t i = 0; i < b->config.n_nodes; i++) {
-        fli_json_text(&j, NULL, b->nodes[i].text);
+        fli_json_text(&o.j, NULL, b->nodes[i].text);
     }
-    fli_json_end_array(&j);
-    fli_json_u64(&j, "clients", b->config.clients);
-    fli_json_u64(&j, "in_flight", b->config.in_flight);
-    fli_json_bool(&j, "tls", b->with.tls);
-    fli_json_u64(&j, "measured_ms", (uint64_t)(r->seconds * 1000));
-    fli_json_u64(&j, "pairs", r->pairs);
-    fli_json_u64(&j, "pairs_per_s", r->seconds > 0 ? (uint64_t)((double)r->pairs / r->seconds) : 0);
-    fli_json_u64(&j, "refused", r->refused);
-    fli_json_u64(&j, "errors", r->errors);
-    json_histogram(&j, "acquire_ns", &r->acquire);
-    json_histogram(&j, "release_ns", &r->release);
+    fli_json_end_array(&o.j);
+    fli_json_u64(&o.j, "clients", b->config.clients);
+    fli_json_u64(&o.j, "in_flight", b->config.in_flight);
+    fli_json_bool(&o.j, "tls", b->with.tls);
+    fli_json_u64(&o.j, "measured_ms", (uint64_t)(r->seconds * 1000));
+    fli_json_u64(&o.j, "pairs", r->pairs);
+    fli_json_u64(&o.j, "pairs_per_s",
+                 r->seconds > 0 ? (uint64_t)((double)r->pairs / r->seconds) : 0);
+    fli_json_u64(&o.j, "refused", r->refused);
+    fli_json_u64(&o.j, "errors", r->errors);
+    json_histogram(&o.j, "acquire_ns", &r->acquire);
+    json_histogram(&o.j, "release_ns", &r->release);
     if (b->locks.handoff != NULL) {
-        json_histogram(&j, "handoff_ns", &b->handoff);
+        json_histogram(&o.j, "handoff_ns", &b->handoff);
     }
-    cli_json_print(&j, stdout);
+    cli_out_end(&o);
 }
 
 static void add_row(struct cli_list *l, const char *name, const struct histogram *h)
@@ -281,13 +282,14 @@ static void print_text(const struct bench *b)
            fli_s(b->config.clients), b->config.in_flight, b->config.clients == 1 ? "" : " each",
            r->seconds, b->nodes[0].text, b->config.n_nodes > 1 ? " and the others" : "",
            b->with.tls ? ", with TLS" : "");
-    cli_list_begin(&t, NULL, NULL);
+    struct cli_out o = cli_out_begin(stdout, false, true);
+    cli_list_begin(&t, &o, "rows");
     add_row(&t, "acquire", &r->acquire);
     add_row(&t, "release", &r->release);
     if (b->locks.handoff != NULL) {
         add_row(&t, "hand-off", &b->handoff);
     }
-    cli_list_end(&t, stdout, false);
+    cli_list_end(&t);
 }
 
 int main(int argc, char **argv)

@@ -176,21 +176,21 @@ static void put_percentiles(struct fli_json *j, const char *key, const struct hi
 
 static void print_result(const struct loadgen_result *r, const struct histogram *handoff)
 {
-    struct fli_json j = cli_json_begin();
-    fli_json_u64(&j, "pairs", r->pairs);
-    fli_json_u64(&j, "all_pairs", r->all_pairs);
-    fli_json_u64(&j, "refused", r->refused);
-    fli_json_u64(&j, "errors", r->errors);
-    fli_json_u64(&j, "measured_ns", (uint64_t)(r->seconds * 1e9));
-    put_percentiles(&j, "acquire", &r->acquire);
-    put_percentiles(&j, "release", &r->release);
+    struct cli_out o = cli_out_begin(stdout, true, false);
+    fli_json_u64(&o.j, "pairs", r->pairs);
+    fli_json_u64(&o.j, "all_pairs", r->all_pairs);
+    fli_json_u64(&o.j, "refused", r->refused);
+    fli_json_u64(&o.j, "errors", r->errors);
+    fli_json_u64(&o.j, "measured_ns", (uint64_t)(r->seconds * 1e9));
+    put_percentiles(&o.j, "acquire", &r->acquire);
+    put_percentiles(&o.j, "release", &r->release);
     if (handoff->n > 0) {
-        put_percentiles(&j, "handoff", handoff);
+        put_percentiles(&o.j, "handoff", handoff);
     }
     if (r->first_error[0] != '\0') {
-        fli_json_text(&j, "first_error", r->first_error);
+        fli_json_text(&o.j, "first_error", r->first_error);
     }
-    cli_json_print(&j, stdout);
+    cli_out_end(&o);
 }
 
 /* ---- the probe ------------------------------------------------------------------------------- */

@@ -45,7 +45,7 @@ MUTANTS = [
      'the leader tells each client of its own keys, and of no others'),
     ('a new ttl of keys is in no entry', KEYS, 'lease->ttl_ms != c->ttl_ms || ', '', 'machine/test_machine_leases', 'its clients prolong with the ttl that they took'),
     ('a renewal that does not go is answered', KEYS, '    return !k.fails;', '    return true;', 'machine/test_machine_leases', 'that takes 49 days'),
-    ('frontdoor check does not compare answers', 'src/cli/frontdoor_trial.c', '    return done && unchanged(t, ANOTHERS)', '    return false && done && unchanged(t, ANOTHERS)',
+    ('frontdoor check does not compare answers', 'src/frontdoor/trial.c', '    return done && unchanged(t, ANOTHERS)', '    return false && done && unchanged(t, ANOTHERS)',
      'cli/test_cli_frontdoor_trial', NO_SHELL),
     ('a release is not in a snapshot', 'src/machine/snapshot.c', 'kind < OUTCOME_KINDS; kind++', 'kind < OUTCOME_LEAVE; kind++', 'machine/test_machine_keys', NO_SHARED),
     ('users share what they have sent', OUTCOMES, '    fli_put_u32(key, machine_sender_origin(m).uid);\n    key[4]', '    fli_put_u32(key, 0);\n    key[4]',

@@ -2,7 +2,7 @@
  * machine; a row that does not is found, and the step is named. */
 #include <stdio.h>
 
-#include "cli/frontdoor_trial.h"
+#include "frontdoor/trial.h"
 #include "unit.h"
 
 static struct fli_slice text(const char *s)
@@ -29,10 +29,10 @@ static void set_up(struct asked *a, const char *command)
     add(a, command);
 }
 
-static struct cli_frontdoor_trial try(struct asked *a)
+static struct frontdoor_trial try(struct asked *a)
 {
-    struct cli_frontdoor_trial ret;
-    assert_true(cli_frontdoor_try(&a->context, &a->m, &ret));
+    struct frontdoor_trial ret;
+    assert_true(frontdoor_try(&a->context, &a->m, &ret));
     frontdoor_scripts_destroy(a->context.scripts);
     return ret;
 }
@@ -74,7 +74,7 @@ TEST(each_form_holds)
             set_up(&a, "EVAL");
             add(&a, f->script);
             add_arguments(&a, f, with == 0 ? "other" : f->word);
-            struct cli_frontdoor_trial t = try(&a);
+            struct frontdoor_trial t = try(&a);
             if (!t.holds) {
                 print_error("%s: %s: %s\n", f->name, t.why, t.saw);
             }
@@ -83,7 +83,7 @@ TEST(each_form_holds)
     }
 }
 
-static struct cli_frontdoor_trial try_words(const char *words)
+static struct frontdoor_trial try_words(const char *words)
 {
     static char room[256];
     struct asked a;
@@ -126,7 +126,7 @@ TEST(each_command_holds)
                                        "LOCKTOKEN k me",
                                        "EVALSHA cf0e94b2e9ffc7e04395cf88f7583fc309985910 1 k me"};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct cli_frontdoor_trial t = try_words(rows[i]);
+        struct frontdoor_trial t = try_words(rows[i]);
         if (!t.holds) {
             print_error("%s: %s: %s\n", rows[i], t.why, t.saw);
         }
@@ -143,7 +143,7 @@ TEST(each_command_holds)
 }
 
 /* A script, and a row of the table that says something else of it. */
-static struct cli_frontdoor_trial try_planted(const char *form, const struct frontdoor_form *row)
+static struct frontdoor_trial try_planted(const char *form, const struct frontdoor_form *row)
 {
     uint8_t sha1[FLI_SHA1_SIZE];
     struct asked a;
@@ -167,7 +167,7 @@ TEST(a_wrong_row_is_found)
     do {                                                                                           \
         row = *frontdoor_form_find(text(form));                                                    \
         change;                                                                                    \
-        struct cli_frontdoor_trial t = try_planted(form, &row);                                    \
+        struct frontdoor_trial t = try_planted(form, &row);                                        \
         assert_string_equal(t.why, said);                                                          \
         assert_false(t.holds);                                                                     \
     } while (0)
@@ -225,7 +225,7 @@ TEST(other_words_for_the_same)
 TEST(nothing_to_try)
 {
     static const char *const rows[] = {"PING", "DEL", "NONSENSE", "SCRIPT"};
-    struct cli_frontdoor_trial t;
+    struct frontdoor_trial t;
     struct asked a;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         set_up(&a, rows[i]);
@@ -234,7 +234,7 @@ TEST(nothing_to_try)
         } else if (i == 3) {
             add(&a, "FLUSH");
         }
-        assert_false(cli_frontdoor_try(&a.context, &a.m, &t));
+        assert_false(frontdoor_try(&a.context, &a.m, &t));
         frontdoor_scripts_destroy(a.context.scripts);
     }
 }

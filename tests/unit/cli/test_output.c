@@ -33,16 +33,35 @@ TEST(test_safe_text)
     expect(f, "Z\xc3\xbc \\x1b[2J \\xe2\\x80\\xae \\xc2\\x9b C:\\x5cx");
 }
 
+/* Members are for JSON alone. */
+TEST(test_text)
+{
+    FILE *f = begin();
+    struct cli_out o = cli_out_begin(f, false, false);
+    assert_false(o.terminal || o.colours);
+    fli_json_u64(&o.j, "a", 1);
+    cli_text(&o, "%d ", 7);
+    cli_paint(&o, CLI_RED, "%s", "red");
+    o.colours = true;
+    cli_paint(&o, CLI_RED, "%s", "red");
+    cli_paint_safe(&o, CLI_GREEN, fl_str("\n"));
+    cli_out_end(&o);
+    expect(f, "7 red\033[31mred\033[0m\033[32m\\x0a\033[0m");
+}
+
 /* One object after the other, each on a line of its own. */
 TEST(test_json)
 {
     for (unsigned i = 0; i < 2; i++) {
         FILE *f = begin();
-        struct fli_json j = cli_json_begin();
-        fli_json_array(&j, "a");
-        fli_json_end_array(&j);
-        fli_json_text(&j, "b", "\xe2\x80\xae");
-        cli_json_print(&j, f);
+        struct cli_out o = cli_out_begin(f, true, false);
+        fli_json_array(&o.j, "a");
+        fli_json_end_array(&o.j);
+        fli_json_text(&o.j, "b", "\xe2\x80\xae");
+        cli_text(&o, "not in JSON");
+        cli_paint(&o, CLI_RED, "nor this");
+        cli_text_safe(&o, fl_str("nor this"));
+        cli_out_end(&o);
         expect(f, "{\"a\":[],\"b\":\"\\u202e\"}\n");
     }
 }
@@ -62,15 +81,16 @@ static void add(struct cli_list *l, enum cli_colour colour, const char *name, ui
 TEST(test_table)
 {
     struct cli_list l;
-    cli_list_begin(&l, NULL, NULL);
+    FILE *f = begin();
+    struct cli_out o = cli_out_begin(f, false, false);
+    cli_list_begin(&l, &o, "rows");
     add(&l, CLI_PLAIN, "Z\xc3\xbcrich\n", 12345, "x");
     add(&l, CLI_PLAIN, "a", 1, "");
     cli_list_row(&l);
     cli_list_none(&l, "name", "NAME", false);
     cli_list_ms(&l, "n", "N", CLI_PLAIN, 61000);
     cli_list_none(&l, NULL, "X", false);
-    FILE *f = begin();
-    cli_list_end(&l, f, false);
+    cli_list_end(&l);
     expect(f, "NAME              N  X\n"
               "Z\xc3\xbcrich\\x0a    12345  x\n"
               "a                 1\n"
@@ -80,10 +100,12 @@ TEST(test_table)
 TEST(test_table_colours_keep_the_alignment)
 {
     struct cli_list l;
-    cli_list_begin(&l, NULL, NULL);
-    add(&l, CLI_GREEN, "a", 7, "x");
     FILE *f = begin();
-    cli_list_end(&l, f, true);
+    struct cli_out o = cli_out_begin(f, false, false);
+    o.colours = true;
+    cli_list_begin(&l, &o, "rows");
+    add(&l, CLI_GREEN, "a", 7, "x");
+    cli_list_end(&l);
     expect(f, "\033[1mNAME\033[0m  \033[1mN\033[0m  \033[1mX\033[0m\n"
               "\033[32ma\033[0m     7  x\n");
 }
@@ -93,33 +115,35 @@ TEST(test_list_as_json)
 {
     struct cli_list l;
     FILE *f = begin();
-    struct fli_json j = cli_json_begin();
-    cli_list_begin(&l, &j, "none");
-    cli_list_end(&l, f, false);
-    cli_list_begin(&l, &j, "two");
+    struct cli_out o = cli_out_begin(f, true, false);
+    cli_list_begin(&l, &o, "none");
+    cli_list_end(&l);
+    cli_list_begin(&l, &o, "two");
     add(&l, CLI_PLAIN, "\xff", 1, "");
     cli_list_row(&l);
     cli_list_none(&l, "name", "NAME", false);
     cli_list_ms(&l, "n", "N", CLI_PLAIN, 61000);
-    cli_list_end(&l, f, false);
-    cli_json_print(&j, f);
+    cli_list_end(&l);
+    cli_out_end(&o);
     expect(f, "{\"none\":[],\"two\":[{\"name\":\"\\ufffd\",\"name_base64\":\"/w==\",\"n\":1,"
               "\"is_x\":false},{\"name\":null,\"n\":61000}]}\n");
     f = begin();
-    cli_list_begin(&l, NULL, NULL);
-    cli_list_end(&l, f, false);
+    o = cli_out_begin(f, false, false);
+    cli_list_begin(&l, &o, "none");
+    cli_list_end(&l);
     expect(f, "");
 }
 
 TEST(test_table_of_many_rows)
 {
     struct cli_list l;
-    cli_list_begin(&l, NULL, NULL);
+    FILE *f = begin();
+    struct cli_out o = cli_out_begin(f, false, false);
+    cli_list_begin(&l, &o, "rows");
     for (unsigned i = 0; i < 1000; i++) {
         add(&l, CLI_PLAIN, "a", i, "x");
     }
-    FILE *f = begin();
-    cli_list_end(&l, f, false);
+    cli_list_end(&l);
     fclose(f);
     size_t lines = 0;
     for (size_t i = 0; i < text_len; i++) {

@@ -32,13 +32,10 @@ static void expect_shown(enum format way, const char *expected)
     size_t width = 4;
     FILE *f = open_memstream(&text, &len);
     assert_non_null(f);
-    if (way == PEOPLE) {
-        watch_event_print(&event, CAME_MS, f, false, &width);
-    } else if (way == PLAIN) {
-        watch_event_print_plain(&event, CAME_MS, f);
-    } else {
-        watch_event_print_json(&event, CAME_MS, f);
-    }
+    struct cli_out o = cli_out_begin(f, way == JSON, false);
+    o.terminal = way == PEOPLE;
+    watch_event_print(&event, CAME_MS, &o, &width);
+    cli_out_end(&o);
     fclose(f);
     assert_string_equal(text, expected);
     free(text);

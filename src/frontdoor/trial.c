@@ -1,5 +1,5 @@
-/* frontdoor_trial.c: see frontdoor_trial.h. */
-#include "cli/frontdoor_trial.h"
+/* trial.c: see trial.h. */
+#include "frontdoor/trial.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -342,8 +342,8 @@ static const char *effect(const struct trial *t, enum step step)
                                               : "stays as it is";
 }
 
-bool cli_frontdoor_try(const struct frontdoor_context *c, const struct frontdoor_monitored *m,
-                       struct cli_frontdoor_trial *ret)
+bool frontdoor_try(const struct frontdoor_context *c, const struct frontdoor_monitored *m,
+                   struct frontdoor_trial *ret)
 {
     const struct fli_command *command = NULL;
     char errmsg[FRONTDOOR_ERRMSG_SIZE];
@@ -356,7 +356,7 @@ bool cli_frontdoor_try(const struct frontdoor_context *c, const struct frontdoor
     struct trial *t = fli_xcalloc(1, sizeof *t);
     bool is = frontdoor_request_parse(c, command->id, m->words + n, m->n - n, &t->q, errmsg) == 0 &&
               !t->q.waits;
-    *ret = (struct cli_frontdoor_trial){.holds = true};
+    *ret = (struct frontdoor_trial){.holds = true};
     if (is) {
         t->words = words_of(c, command->id, m);
         fli_buf_init(&t->bytes, MACHINE_BATCH_HEADER_SIZE + MACHINE_COMMAND_LARGEST + 8);
