@@ -344,28 +344,26 @@ void daemon_log_printf(struct daemon_log *l, enum log_severity level, const char
     daemon_log_write(l, level, part, text);
 }
 
-void daemon_log_configure(struct daemon_log *l, enum log_severity level)
+static void set_level(struct daemon_log *l, enum log_severity level, const char *by)
 {
-    if (level == l->configured) {
-        return;
-    }
     /* so that this line itself is written */
     l->level = level > LOG_SEVERITY_INFO ? level : LOG_SEVERITY_INFO;
     daemon_log_printf(l, LOG_SEVERITY_INFO, "daemon",
-                      "CLUSTER CONFIG: the level of the log is changed level=%s",
-                      severity_word(level));
-    l->configured = l->level = level;
+                      "%s: the level of the log is changed level=%s", by, severity_word(level));
+    l->level = level;
+}
+
+void daemon_log_configure(struct daemon_log *l, enum log_severity level)
+{
+    if (level != l->configured) {
+        set_level(l, level, "CLUSTER CONFIG");
+        l->configured = level;
+    }
 }
 
 void daemon_log_toggle(struct daemon_log *l)
 {
     enum log_severity usual =
         l->configured == LOG_SEVERITY_DEBUG ? LOG_SEVERITY_INFO : l->configured;
-    enum log_severity next = l->level == LOG_SEVERITY_DEBUG ? usual : LOG_SEVERITY_DEBUG;
-    l->level = next > LOG_SEVERITY_INFO
-                   ? next
-                   : LOG_SEVERITY_INFO; /* so that this line itself is written */
-    daemon_log_printf(l, LOG_SEVERITY_INFO, "daemon",
-                      "SIGUSR1: the level of the log is changed level=%s", severity_word(next));
-    l->level = next;
+    set_level(l, l->level == LOG_SEVERITY_DEBUG ? usual : LOG_SEVERITY_DEBUG, "SIGUSR1");
 }

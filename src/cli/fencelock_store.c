@@ -2,8 +2,6 @@
  *
  * Exit codes: 0 stopped by SIGTERM or SIGINT; 1 could not start or had to stop; 2 usage. */
 #include <inttypes.h>
-#include <signal.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,30 +10,21 @@
 #include <uv.h>
 
 #include "auth/hash.h"
-#include "base/bytes.h"
 #include "base/lines.h"
 #include "base/option_rows.h"
-#include "base/standard.h"
-#include "cli/daemon_files.h"
-#include "cli/daemon_log.h"
-#include "cli/daemon_notify.h"
+#include "cli/daemon.h"
 #include "cli/fencelock_store_offline.h"
 #include "net/address.h"
 #include "store/info.h"
 #include "store/server.h"
 #include "tls/tls.h"
 
-#define PROGRAM "fencelock-store"
-#define EXIT_USAGE 2
 #ifdef FENCELOCK_UNFENCED /* fencelock-store-unfenced: what tests break on purpose */
 #define FENCING false
 #else
 #define FENCING true
 #endif
 #define ERRMSG_SIZE 512u
-
-static const int signal_numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
-#define SIGNALS (sizeof signal_numbers / sizeof signal_numbers[0])
 
 struct options {
     const char *listen;
@@ -59,25 +48,10 @@ struct options {
 };
 
 struct app {
-    uv_loop_t loop;
-    uv_signal_t signals[SIGNALS];
-    struct daemon_log log;
-    struct daemon_notify notify;
+    struct daemon daemon;
     struct store *store;
     struct store_server *server;
-    bool stopping;
 };
-
-static void complain(const char *fmt, ...) FLI_PRINTF(1, 2);
-static void complain(const char *fmt, ...)
-{
-    va_list args;
-    va_start(args, fmt);
-    (void)fputs(PROGRAM ": ", stderr);
-    (void)vfprintf(stderr, fmt, args);
-    (void)fputc('\n', stderr);
-    va_end(args);
-}
 
 /* ---- options ---- */
 
@@ -132,7 +106,7 @@ static struct options options = {.listen = STORE_LISTEN_DEFAULT,
                                  .log_level = LOG_SEVERITY_INFO,
                                  .strict_timeout_ms = STRICT_TIMEOUT_DEFAULT_MS,
                                  .tls_auth = FLI_TLS_AUTH_REQUIRED};
-static char option_error[ERRMSG_SIZE];
+static char option_error[1024];
 static struct fli_options reader = {.table = rows,
                                     .n = sizeof rows / sizeof rows[0],
                                     .prefix = "FENCELOCK_STORE_",
@@ -146,39 +120,6 @@ static bool is_given(const char *name)
     return fli_options_given(&reader, name)->text != NULL;
 }
 
-/* Reads the first line of the file, if a user is named. */
-static bool read_strict_password(struct options *o)
-{
-    if ((o->strict_user == NULL) != (o->strict_password_file == NULL)) {
-        complain("--strict-user and --strict-password-file go together: add the other one");
-        return false;
-    }
-    if (o->strict_user == NULL) {
-        return true;
-    }
-    char why[512];
-    if (fli_line_first(o->strict_password_file, o->strict_password, sizeof o->strict_password, why,
-                       sizeof why) != 0) {
-        complain("--strict-password-file: %s", why);
-        return false;
-    }
-    if (strlen(o->strict_user) > ACL_NAME_MAX) {
-        complain("--strict-user has at most %u bytes", ACL_NAME_MAX);
-        return false;
-    }
-    return true;
-}
-
-/* A result that was not written must not look like success. */
-static int printed(int code)
-{
-    if (fli_standard_flush()) {
-        return code;
-    }
-    complain("cannot write the result");
-    return code != EXIT_SUCCESS ? code : EXIT_FAILURE;
-}
-
 /* -1: go on; otherwise the exit code. */
 static int read_options(int argc, char **argv)
 {
@@ -189,14 +130,12 @@ static int read_options(int argc, char **argv)
     case 0:
         return -1;
     case FLI_OPTIONS_HELP:
-        (void)fputs(store_help, stdout);
-        return printed(EXIT_SUCCESS);
+        return daemon_print(store_help);
     case FLI_OPTIONS_VERSION:
-        (void)puts(PROGRAM " " FENCELOCK_VERSION);
-        return printed(EXIT_SUCCESS);
+        return daemon_print("fencelock-store " FENCELOCK_VERSION "\n");
     default:
-        complain("%s", option_error);
-        return EXIT_USAGE;
+        daemon_complain("%s", option_error);
+        return DAEMON_USAGE;
     }
 }
 
@@ -205,97 +144,98 @@ static bool listens_plainly(const struct options *o)
     return strcmp(o->listen, "off") != 0;
 }
 
-static bool check_reach(const struct options *o, const char *option, const char *address)
+/* Each of these returns 0, or FL_EINVAL with a sentence in option_error. */
+static int check_reach(const struct options *o, const char *option, const char *address)
 {
     char host[NET_HOST_MAX];
     uint16_t port;
     if (net_address_split(address, host, &port) != 0) {
-        complain("--%s: '%s' is not HOST:PORT, such as %s or [::1]:7411", option, address,
-                 STORE_LISTEN_DEFAULT);
-        return false;
+        return fli_options_wrong(&reader, "--%s: '%s' is not HOST:PORT, such as %s or [::1]:7411",
+                                 option, address, STORE_LISTEN_DEFAULT);
     }
-    if (o->protected_mode && o->aclfile == NULL && !net_host_is_loopback(host)) {
-        complain("--%s: %s is not (only) this machine, and nothing there proves who a client is: "
-                 "use a loopback address, --tls-port with --tls-auth-clients yes, --aclfile, or "
-                 "--protected-mode no if the network keeps strangers out",
-                 option, host);
-        return false;
-    }
-    return true;
-}
-
-/* A port alone means the host of --listen, as in Redis. */
-static bool complete_tls_port(struct options *o)
-{
-    char host[NET_HOST_MAX];
-    uint16_t port;
-    uint64_t number;
-    const char *text = o->tls_port;
-    FLI_ASSERT(text != NULL);
-    if (!fli_parse_u64(text, strlen(text), UINT16_MAX, &number)) {
-        (void)snprintf(o->tls_listen, sizeof(o->tls_listen), "%s", text);
-        return strlen(text) < sizeof(o->tls_listen);
-    }
-    if (net_address_split(o->listen, host, &port) != 0) {
-        (void)snprintf(host, sizeof(host), "127.0.0.1"); /* --listen is off */
-    }
-    (void)net_address_join(host, (uint16_t)number, o->tls_listen, sizeof(o->tls_listen));
-    return true;
+    bool is_safe = !o->protected_mode || o->aclfile != NULL || net_host_is_loopback(host);
+    return is_safe ? 0
+                   : fli_options_wrong(
+                         &reader,
+                         "--%s: %s is not (only) this machine, and nothing there proves who a "
+                         "client is: use a loopback address, --tls-port with --tls-auth-clients "
+                         "yes, --aclfile, or --protected-mode no if the network keeps strangers "
+                         "out",
+                         option, host);
 }
 
 /* Options of a port that there is not. */
-static bool check_no_port(const struct options *o)
+static int check_no_port(const struct options *o)
 {
     static const char *const names[] = {"tls-cert-file", "tls-key-file", "tls-ca-cert-file",
                                         "tls-auth-clients", "tls-protocols"};
     if (!listens_plainly(o)) {
-        complain("--listen off leaves clients no port: add --tls-port");
-        return false;
+        return fli_options_wrong(&reader, "--listen off leaves clients no port: add --tls-port");
     }
     for (size_t i = 0; i < sizeof names / sizeof names[0] && !o->strict_tls; i++) {
         if (is_given(names[i])) {
-            complain("--%s has no effect without --tls-port: add it", names[i]);
-            return false;
+            return fli_options_wrong(&reader, "--%s has no effect without --tls-port: add it",
+                                     names[i]);
         }
     }
-    return true;
+    return 0;
 }
 
-static bool check_tls(struct options *o)
+static int check_tls(struct options *o)
 {
+    char host[NET_HOST_MAX];
+    uint16_t port;
     if (o->strict_tls && o->strict == NULL) {
-        complain("--strict-tls: there is no --strict that it could be about");
-        return false;
+        return fli_options_wrong(&reader,
+                                 "--strict-tls: there is no --strict that it could be about");
     }
     if (o->tls_port == NULL) {
         return check_no_port(o);
     }
     if (o->tls_cert == NULL || o->tls_key == NULL) {
-        complain("--tls-port needs --tls-cert-file and --tls-key-file");
-        return false;
+        return fli_options_wrong(&reader, "--tls-port needs --tls-cert-file and --tls-key-file");
     }
     if (o->tls_auth != FLI_TLS_AUTH_NO && o->tls_ca == NULL) {
-        complain("--tls-port needs --tls-ca-cert-file, which says whose clients are let in; or "
-                 "--tls-auth-clients no, which lets in everybody");
-        return false;
+        return fli_options_wrong(&reader, "--tls-port needs --tls-ca-cert-file, which says whose "
+                                          "clients are let in; or --tls-auth-clients no, which "
+                                          "lets in everybody");
     }
-    char host[NET_HOST_MAX];
-    uint16_t port;
-    if (!complete_tls_port(o) || net_address_split(o->tls_listen, host, &port) != 0) {
-        complain("--tls-port: '%s' is neither PORT nor HOST:PORT", o->tls_port);
-        return false;
+    if (!net_address_of_port(o->tls_port, o->listen, o->tls_listen, sizeof o->tls_listen) ||
+        net_address_split(o->tls_listen, host, &port) != 0) {
+        return fli_options_wrong(&reader, "--tls-port: '%s' is neither PORT nor HOST:PORT",
+                                 o->tls_port);
     }
-    return o->tls_auth == FLI_TLS_AUTH_REQUIRED || check_reach(o, "tls-port", o->tls_listen);
+    return o->tls_auth == FLI_TLS_AUTH_REQUIRED ? 0 : check_reach(o, "tls-port", o->tls_listen);
 }
 
-static bool check_options(struct options *o)
+/* Reads the first line of the file, if a user is named. */
+static int read_strict_password(struct options *o)
+{
+    char why[256];
+    if ((o->strict_user == NULL) != (o->strict_password_file == NULL)) {
+        return fli_options_wrong(&reader, "--strict-user and --strict-password-file go together: "
+                                          "add the other one");
+    }
+    if (o->strict_user != NULL && fli_line_first(o->strict_password_file, o->strict_password,
+                                                 sizeof o->strict_password, why, sizeof why) != 0) {
+        return fli_options_wrong(&reader, "--strict-password-file: %s", why);
+    }
+    return o->strict_user == NULL || strlen(o->strict_user) <= ACL_NAME_MAX
+               ? 0
+               : fli_options_wrong(&reader, "--strict-user has at most %u bytes", ACL_NAME_MAX);
+}
+
+static int check_options(struct options *o)
 {
     if (o->data[0] == '\0') {
-        complain("--data: the directory's name is empty; leave the option out for %s",
-                 STORE_DATA_DEFAULT);
-        return false;
+        return fli_options_wrong(&reader,
+                                 "--data: the directory's name is empty; leave the option out for "
+                                 "%s",
+                                 STORE_DATA_DEFAULT);
     }
-    return (!listens_plainly(o) || check_reach(o, "listen", o->listen)) && check_tls(o);
+    int rc = listens_plainly(o) ? check_reach(o, "listen", o->listen) : 0;
+    rc = rc != 0 ? rc : check_tls(o);
+    return rc != 0 ? rc : read_strict_password(o);
 }
 
 /* ---- running ---- */
@@ -303,19 +243,19 @@ static bool check_options(struct options *o)
 static void fatal_cb(void *ctx, int error)
 {
     struct app *a = ctx;
-    daemon_log_printf(&a->log, LOG_SEVERITY_ERROR, "store",
+    daemon_log_printf(&a->daemon.log, LOG_SEVERITY_ERROR, "store",
                       "the database failed (%s); what is on disk is not known, so nothing more is "
                       "answered. Look for disk errors, then start again: what is on disk is "
                       "checked then",
                       fl_strerror(error));
     (void)fflush(NULL);
-    _exit(EXIT_FAILURE); /* no answer may leave any more */
+    _exit(DAEMON_FAILED); /* no answer may leave any more */
 }
 
 static void log_cb(void *ctx, int level, const char *message)
 {
     struct app *a = ctx;
-    daemon_log_write(&a->log, (enum log_severity)level, "store", message);
+    daemon_log_write(&a->daemon.log, (enum log_severity)level, "store", message);
 }
 
 static void describe_cb(void *ctx, char *out, size_t size)
@@ -327,51 +267,23 @@ static void describe_cb(void *ctx, char *out, size_t size)
                    fli_s(marks));
 }
 
+static void reload_cb(void *ctx)
+{
+    struct app *a = ctx;
+    store_server_reload(a->server);
+}
+
 static void stopped_cb(void *ctx)
 {
     struct app *a = ctx;
     store_server_destroy(a->server);
-    a->server = NULL;
-    daemon_notify_close(&a->notify);
-    for (unsigned i = 0; i < SIGNALS; i++) {
-        uv_close((uv_handle_t *)&a->signals[i], NULL);
-    }
+    daemon_stopped(&a->daemon);
 }
 
-static void signal_cb(uv_signal_t *handle, int number)
+static void stop_cb(void *ctx)
 {
-    struct app *a = handle->data;
-    if (number == SIGUSR1) {
-        daemon_log_toggle(&a->log);
-        return;
-    }
-    if (a->stopping) {
-        return;
-    }
-    if (number == SIGHUP) {
-        daemon_log_write(&a->log, LOG_SEVERITY_INFO, "daemon",
-                         "SIGHUP: reading the files of TLS again");
-        store_server_reload(a->server);
-        return;
-    }
-    a->stopping = true;
-    daemon_log_printf(&a->log, LOG_SEVERITY_INFO, "daemon", "%s: stopping",
-                      number == SIGTERM ? "SIGTERM" : "SIGINT");
-    daemon_notify_stopping(&a->notify);
+    struct app *a = ctx;
     store_server_stop(a->server, stopped_cb, a);
-}
-
-static void watch_signals(struct app *a)
-{
-    (void)signal(SIGPIPE, SIG_IGN);
-    (void)signal(SIGUSR1, SIG_IGN); /* until it is watched for */
-    for (unsigned i = 0; i < SIGNALS; i++) {
-        int rc = uv_signal_init(&a->loop, &a->signals[i]);
-        a->signals[i].data = a;
-        if (rc != 0 || uv_signal_start(&a->signals[i], signal_cb, signal_numbers[i]) != 0) {
-            fli_fatal("cannot watch for signals");
-        }
-    }
 }
 
 /* "" if there is no such listener. */
@@ -386,40 +298,40 @@ static void bound_address(const char *wanted, uint16_t bound, char out[NET_ADDRE
 
 static void announce(const struct options *o, struct app *a)
 {
+    struct daemon_log *log = &a->daemon.log;
+    daemon_log_printf(log, LOG_SEVERITY_INFO, "store",
+                      "the database is open keys=%" PRIu64 " marks=%" PRIu64 " directory=%s",
+                      a->store->committed.keys, a->store->db.committed.marks, o->data);
+    if (o->strict != NULL) {
+        daemon_log_printf(log, LOG_SEVERITY_INFO, "strict",
+                          "operations with a token are checked with the lock service nodes=%s",
+                          o->strict);
+    }
+    if (!FENCING) {
+        daemon_log_write(log, LOG_SEVERITY_WARNING, "store",
+                         "tokens and locks are IGNORED. Stale writers will overwrite newer data. "
+                         "For tests only");
+    }
+}
+
+static void serve_until_stopped(const struct options *o, struct app *a)
+{
     char plain[NET_ADDRESS_MAX] = "";
     char tls[NET_ADDRESS_MAX] = "";
     struct store_info info;
     store_server_get_info(a->server, &info);
     bound_address(o->listen, info.port, plain);
     bound_address(o->tls_listen, info.tls_port, tls);
-    daemon_log_printf(&a->log, LOG_SEVERITY_INFO, "store",
-                      "the database is open keys=%" PRIu64 " marks=%" PRIu64 " directory=%s",
-                      a->store->committed.keys, a->store->db.committed.marks, o->data);
-    if (o->strict != NULL) {
-        daemon_log_printf(&a->log, LOG_SEVERITY_INFO, "strict",
-                          "operations with a token are checked with the lock service nodes=%s",
-                          o->strict);
-    }
-    if (!FENCING) {
-        daemon_log_write(&a->log, LOG_SEVERITY_WARNING, "store",
-                         "tokens and locks are IGNORED. Stale writers will overwrite newer data. "
-                         "For tests only");
-    }
-    (void)printf("ready: listening on %s%s%s%s\n", plain,
-                 plain[0] != '\0' && tls[0] != '\0' ? " and " : "", tls,
-                 tls[0] != '\0' ? " (TLS)" : "");
-    (void)fflush(stdout);
+    announce(o, a);
+    daemon_run(&a->daemon, "", plain, tls);
 }
 
 static int run(const struct options *o, struct app *a)
 {
     char errmsg[ERRMSG_SIZE] = "out of memory";
-    daemon_log_init(&a->log, o->log_style, o->log_level);
-    daemon_notify_open(&a->notify);
-    daemon_raise_open_files();
     if (store_open(o->data, (size_t)o->size_max, FENCING, &a->store, errmsg, sizeof(errmsg)) != 0) {
-        complain("--data: %s%s", errmsg, fli_files_remedy(errmsg));
-        return EXIT_FAILURE;
+        daemon_complain("--data: %s%s", errmsg, fli_files_remedy(errmsg));
+        return DAEMON_FAILED;
     }
     struct fli_tls_config tls = {.server = true,
                                  .cert_file = o->tls_cert,
@@ -443,18 +355,15 @@ static int run(const struct options *o, struct app *a)
                                          .ctx = a,
                                          .fatal = fatal_cb,
                                          .log = log_cb};
-    if (store_server_create(&a->loop, a->store, &config, &a->server, errmsg, sizeof(errmsg)) != 0) {
-        complain("%s%s", errmsg, fli_files_remedy(errmsg));
+    if (store_server_create(&a->daemon.loop, a->store, &config, &a->server, errmsg,
+                            sizeof(errmsg)) != 0) {
+        daemon_complain("%s%s", errmsg, fli_files_remedy(errmsg));
         store_close(a->store);
-        return EXIT_FAILURE;
+        return DAEMON_FAILED;
     }
-    watch_signals(a);
-    announce(o, a);
-    daemon_notify_ready(&a->notify, &a->loop, describe_cb, a);
-    (void)uv_run(&a->loop, UV_RUN_DEFAULT);
+    serve_until_stopped(o, a);
     store_close(a->store);
-    daemon_log_write(&a->log, LOG_SEVERITY_INFO, "daemon", "stopped");
-    return EXIT_SUCCESS;
+    return DAEMON_DONE;
 }
 
 static void *grow(void *p, size_t size)
@@ -475,20 +384,20 @@ static void report_lack_of_memory(void)
 
 static int serve(struct options *o)
 {
-    static struct app app;
-    if (!check_options(o) || !read_strict_password(o)) {
-        return EXIT_USAGE;
+    static struct app app = {
+        .daemon = {.ctx = &app, .describe = describe_cb, .reload = reload_cb, .stop = stop_cb}};
+    if (check_options(o) != 0) {
+        daemon_complain("%s", option_error);
+        return DAEMON_USAGE;
     }
     report_lack_of_memory();
-    int rc = uv_loop_init(&app.loop);
-    if (rc != 0) {
-        complain("cannot start the event loop: %s%s", uv_strerror(rc),
-                 fli_files_remedy(uv_strerror(rc)));
-        return EXIT_FAILURE;
+    int code = daemon_open(&app.daemon, o->log_style, o->log_level);
+    if (code != DAEMON_DONE) {
+        return code;
     }
-    int code = run(o, &app);
-    (void)uv_run(&app.loop, UV_RUN_DEFAULT); /* closes the handles of a failed start */
-    (void)uv_loop_close(&app.loop);
+    code = run(o, &app);
+    (void)uv_run(&app.daemon.loop, UV_RUN_DEFAULT); /* closes the handles of a failed start */
+    (void)uv_loop_close(&app.daemon.loop);
     return code;
 }
 
@@ -501,7 +410,7 @@ static bool check_offline(void)
         bool ok = rows[i].once || where == NULL || where[0] != '-' ||
                   strcmp(rows[i].name, fits[0]) == 0 || strcmp(rows[i].name, fits[1]) == 0;
         if (!ok) {
-            complain("%s is for serving: leave it out; see --help", where);
+            daemon_complain("%s is for serving: leave it out; see --help", where);
             return false;
         }
     }
@@ -515,21 +424,19 @@ static int serve_or_not(struct options *o)
         return serve(o);
     }
     if (!check_offline()) {
-        return EXIT_USAGE;
+        return DAEMON_USAGE;
     }
     const char *where = fli_options_given(&reader, "data")->where;
     f->data = where != NULL && where[0] == '-' ? o->data : NULL; /* not of the environment */
     f->size_max = (size_t)o->size_max;
-    return printed(store_offline(f));
+    return daemon_printed(store_offline(f));
 }
 
 int main(int argc, char **argv)
 {
-    if (!fli_standard_keep()) {
-        return EXIT_FAILURE;
+    if (!daemon_begin("fencelock-store")) {
+        return DAEMON_FAILED;
     }
-    /* beyond the limit on file sizes, writes fail as on a full disk */
-    (void)signal(SIGXFSZ, SIG_IGN);
     fli_tls_keep_buffers();
     /* One thread uses SQLite, and nobody asks how much memory it has. It refuses neither. */
     (void)sqlite3_config(SQLITE_CONFIG_SINGLETHREAD);

@@ -4,10 +4,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "cli/daemon.h"
 #include "store/store.h"
 
 #define PROGRAM "fencelock-store"
-#define EXIT_USAGE 2
 
 const char store_help[] =
     "Usage: " PROGRAM " [options]\n"
@@ -70,8 +70,8 @@ const char store_help[] =
 
 static int usage(const char *what)
 {
-    (void)fprintf(stderr, PROGRAM ": %s; see --help\n", what);
-    return EXIT_USAGE;
+    daemon_complain("%s; see --help", what);
+    return DAEMON_USAGE;
 }
 
 static int check_options(const struct store_offline *o)
@@ -118,8 +118,8 @@ int store_offline(const struct store_offline *o)
                            sizeof errmsg);
     }
     if (rc != 0) {
-        (void)fprintf(stderr, PROGRAM ": %s\n", errmsg);
-        return 1;
+        daemon_complain("%s", errmsg);
+        return DAEMON_FAILED;
     }
     print_facts(o->backup != NULL ? o->backup : o->verify != NULL ? o->verify : o->restore, &facts);
     if (o->restore != NULL) {

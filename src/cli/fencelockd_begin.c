@@ -1,11 +1,12 @@
-/* fencelockd_begin.c: see fencelockd_begin.h. */
-#include "cli/fencelockd_begin.h"
+/* fencelockd_begin.c: see fencelockd.h. */
+#include "cli/fencelockd.h"
 
 #include <inttypes.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
+#include "cli/daemon.h"
 #include "cli/output.h"
 #include "consensus/beginning.h"
 
@@ -81,14 +82,13 @@ int fencelockd_begin(const struct config *c)
     int rc = recovers ? beginning_recover(&b, c->recover_from, &result, errmsg, sizeof errmsg)
                       : beginning_restore(&b, c->restore, &result, errmsg, sizeof errmsg);
     if (rc != 0) {
-        (void)fprintf(stderr, "fencelockd: %s\n", errmsg);
+        daemon_complain("%s", errmsg);
         return rc == FL_EIO || rc == FL_ENOMEM || rc == FL_ESYSTEM ? 1 : 2;
     }
     if (c->reset_users) {
-        (void)fprintf(stderr,
-                      "fencelockd: WARNING: the new cluster has NO users of the old one, and all "
-                      "passwords and rights are gone. At its first start it takes users from "
-                      "--aclfile or --requirepass; without them every client may do everything\n");
+        daemon_complain("WARNING: the new cluster has NO users of the old one, and all passwords "
+                        "and rights are gone. At its first start it takes users from --aclfile or "
+                        "--requirepass; without them every client may do everything");
     }
     report(c, &result);
     return 0;

@@ -1,11 +1,12 @@
-/* fencelockd_check.c: see fencelockd_check.h. */
-#include "cli/fencelockd_check.h"
+/* fencelockd_check.c: see fencelockd.h. */
+#include "cli/fencelockd.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/daemon.h"
 #include "cli/output.h"
 #include "server/server_check.h"
 
@@ -101,7 +102,7 @@ int fencelockd_check(int argc, const char *const *argv, const char *const *env,
     report(argc, argv, env, c, &summary, errmsg);
     (void)fflush(stdout);
     if (rc != 0) {
-        (void)fprintf(stderr, "fencelockd: %s\n", errmsg);
+        daemon_complain("%s", errmsg);
     }
     return rc == 0 ? 0 : 2;
 }

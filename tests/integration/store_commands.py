@@ -3,6 +3,7 @@
 
 import os
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import sys
 import redis
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import PATIENCE_S, Case, RespError, Store, binary, free_ports, limit_asan_quarantine, main, wait_until
+from harness import PATIENCE_S, Case, Cluster, RespError, Store, binary, free_ports, limit_asan_quarantine, main, wait_until
 from harness.resp import encode
 
 TOKEN_MAX = 2 ** 53 - 1
@@ -428,6 +429,19 @@ class Options(StoreCase):
         for c in clients:
             c.close()
         self.assertEqual(process.terminate(), 0)
+
+    def test_a_second_signal_ends_a_daemon_at_once(self):
+        """While it is stopped it gets both signals, which come in one turn of its loop then."""
+        cluster = Cluster(self.lab, 1)
+        cluster.start()
+        for server in (self.store(), cluster.nodes[0]):
+            server.process.asked_to_end = True
+            server.process.pause()
+            server.process.signal(signal.SIGTERM)
+            server.process.signal(signal.SIGINT)
+            server.process.resume()
+            self.assertEqual(server.process.wait(), 128 + signal.SIGINT)
+            self.assertIn('second signal: ending at once', server.process.output())
 
     def test_many_idle_connections(self):
         want = 2000
