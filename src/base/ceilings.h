@@ -13,20 +13,18 @@
  *     MACHINE_LIMITS_DEFAULT    none: locks, sessions and waits are for whom rights allow
  *     MACHINE_USERS_MAX         none: only @admin makes users
  *     MACHINE_USERS_BYTES_MAX   none: likewise
- *     MACHINE_BATCH_COST_MAX    connections: backlog_first in consensus/backlog.c
- *     MACHINE_BATCH_COMMANDS_MAX connections: backlog_first in consensus/backlog.c
- *     MACHINE_BATCH_MAX         connections: backlog_first in consensus/backlog.c
- *   consensus/proposer.h
- *     PROPOSER_PENDING_DEFAULT  connections: BACKLOG_URGENT in consensus/proposer.c
+ *     MACHINE_BATCH_COST_MAX    connections: commands_first in consensus/commands.c
+ *     MACHINE_BATCH_COMMANDS_MAX connections: commands_first in consensus/commands.c
+ *     MACHINE_BATCH_MAX         connections: commands_first in consensus/commands.c
  *   consensus/node_private.h
- *     NODE_PENDING_MAX          connections: backlog_has in consensus/held.c
- *   consensus/held.h
- *     HELD_MOVED_MAX            connections: backlog_first in consensus/backlog.c
- *     HELD_EXPIRED_MAX          none: the oldest deadline goes first
+ *     NODE_PENDING_MAX          connections: has_room in consensus/commands.c
+ *   consensus/commands.h
+ *     COMMANDS_EXPIRED_MAX      none: the one that came first goes first
+ *   consensus/relay_codec.h
+ *     RELAY_WINDOW              connections: commands_first in consensus/commands.c
  *   consensus/relay_client.c
- *     WINDOW                    connections: backlog_first in consensus/backlog.c
- *     QUERIES_MAX               connections: backlog_first in consensus/backlog.c
- *     BYTES_MAX                 connections: backlog_first in consensus/backlog.c
+ *     QUERIES_MAX               connections: commands_first in consensus/commands.c
+ *     BYTES_MAX                 connections: commands_first in consensus/commands.c
  *   server/dispatch.h
  *     DISPATCH_CALLS_DEFAULT    connections: DISPATCH_FEW in server/dispatch.c
  *     DISPATCH_CLEANUP_MAX      addresses: fli_line_pop in server/cleanup.c
@@ -96,7 +94,6 @@
  *   consensus/node_snapshot.c: ENTRIES_MAX TRAILING_MAX
  *   consensus/proposer.c: QUERY_PAYLOAD_MAX IN_FLIGHT_COST_MAX
  *   consensus/raft_edge.h: RAFT_EDGE_TERM_STEP_MAX
- *   consensus/relay_server.c: SPARE_TICKETS_MAX
  *   consensus/replica_private.h: REPLICA_HELD_MAX
  *   snapshot/install.c: PIECES_MAX
  *   snapshot/send.h: SNAPSHOT_WINDOW SNAPSHOT_FRAME_MAX

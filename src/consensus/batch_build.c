@@ -2,6 +2,7 @@
 #include "consensus/batch_build.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "machine/batch.h"
 
@@ -17,16 +18,12 @@ void batch_init(struct batch *b, size_t max)
     FLI_ASSERT(max <= MACHINE_BATCH_MAX);
     *b = (struct batch){.max = max, .len = MACHINE_BATCH_HEADER_SIZE};
     fli_list_init(&b->link);
-    fli_list_init(&b->tickets);
-    fli_list_init(&b->queries);
-    fli_buf_init(&b->query_bytes, max);
+    fli_list_init(&b->commands);
 }
 
 void batch_fini(struct batch *b)
 {
-    FLI_ASSERT(fli_list_empty(&b->tickets));
-    FLI_ASSERT(fli_list_empty(&b->queries));
-    fli_buf_fini(&b->query_bytes);
+    FLI_ASSERT(fli_list_empty(&b->commands));
     free(b->data);
     b->data = NULL;
 }
@@ -38,10 +35,10 @@ void batch_drop_bytes(struct batch *b)
     b->cap = 0;
 }
 
-bool batch_has_room(const struct batch *b, size_t len, bool query)
+bool batch_has_room(const struct batch *b, size_t len, bool reads)
 {
-    if (query) {
-        return len <= b->max - b->query_bytes.len;
+    if (reads) {
+        return len <= b->max - b->read_bytes;
     }
     return b->count < MACHINE_BATCH_COMMANDS_MAX && len <= b->max - b->len;
 }
@@ -69,33 +66,30 @@ static int batch_reserve(struct batch *b, size_t n)
     return 0;
 }
 
-int batch_add(struct batch *b, struct node_ticket *t, const void *command, size_t len, bool query)
+int batch_append(struct batch *b, const void *command, size_t len)
 {
-    FLI_ASSERT(batch_has_room(b, len, query));
-    if (query) {
-        FLI_ASSERT(t != NULL);
-        int rv = fli_buf_append(&b->query_bytes, command, len);
-        if (rv != 0) {
-            return rv;
-        }
-        t->position = b->count;
-        t->size = (uint32_t)len;
-        fli_list_push(&b->queries, &t->link);
-        b->queries_count++;
-        return 0;
-    }
+    FLI_ASSERT(batch_has_room(b, len, false));
     int rv = batch_reserve(b, b->len + len);
+    if (rv == 0) {
+        memcpy(b->data + b->len, command, len);
+        b->len += len;
+        b->count++;
+    }
+    return rv;
+}
+
+int batch_add(struct batch *b, struct command *c, bool reads)
+{
+    FLI_ASSERT(c->out && batch_has_room(b, c->len, reads));
+    c->position = b->count;
+    c->reads = reads;
+    int rv = reads ? 0 : batch_append(b, c->data, c->len);
     if (rv != 0) {
         return rv;
     }
-    memcpy(b->data + b->len, command, len);
-    b->len += len;
-    if (t != NULL) {
-        t->position = b->count;
-        t->size = (uint32_t)len;
-        fli_list_push(&b->tickets, &t->link);
-    }
-    b->count++;
+    b->reads += reads;
+    b->read_bytes += reads ? c->len : 0;
+    fli_list_push(&b->commands, &c->at_batch);
     return 0;
 }
 
@@ -121,35 +115,23 @@ int batch_seal(struct batch *b, uint16_t flags, size_t *ret_size)
     return 0;
 }
 
-struct node_ticket *batch_take_ticket(struct batch *b, uint32_t position)
+struct command *batch_take(struct batch *b, uint32_t position, bool reads)
 {
-    struct fli_list *first = fli_list_first(&b->tickets);
+    struct fli_list *first = fli_list_first(&b->commands);
     if (first == NULL) {
         return NULL;
     }
-    struct node_ticket *t = FLI_CONTAINER_OF(first, struct node_ticket, link);
-    if (t->position != position) {
-        FLI_ASSERT(t->position > position);
+    struct command *c = FLI_CONTAINER_OF(first, struct command, at_batch);
+    FLI_ASSERT(c->position >= position);
+    if (c->position != position || c->reads != reads) {
         return NULL;
     }
     fli_list_remove(first);
-    return t;
+    return c;
 }
 
-struct node_ticket *batch_take_query(struct batch *b, uint32_t position, struct fli_slice *ret)
+struct command *batch_pop(struct batch *b)
 {
-    struct fli_list *first = fli_list_first(&b->queries);
-    if (first == NULL) {
-        return NULL;
-    }
-    struct node_ticket *t = FLI_CONTAINER_OF(first, struct node_ticket, link);
-    if (t->position > position) {
-        return NULL;
-    }
-    fli_list_remove(first);
-    ret->data = b->query_bytes.data + b->query_done;
-    ret->len = t->size;
-    b->query_done += t->size;
-    FLI_ASSERT(b->query_done <= b->query_bytes.len);
-    return t;
+    struct fli_list *first = fli_list_pop(&b->commands);
+    return first == NULL ? NULL : FLI_CONTAINER_OF(first, struct command, at_batch);
 }

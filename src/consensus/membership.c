@@ -38,28 +38,20 @@ static void admin_done(struct node_ticket *t, int status, const struct machine_r
     wake(m);
 }
 
-bool membership_returned(struct membership *m, struct node_ticket *t)
-{
-    if (t != &m->admin) {
-        return false;
-    }
-    admin_done(t, FL_ENOLEADER, NULL, (struct fli_slice){NULL, 0});
-    return true;
-}
-
 bool membership_submit(struct membership *m, const struct machine_command *c)
 {
     struct fli_buf buf;
     FLI_ASSERT(!m->admin_busy);
-    fli_buf_init(&buf, MACHINE_COMMAND_MAX);
-    int rv = machine_command_encode(c, &buf);
-    if (rv == 0) {
-        memset(&m->admin, 0, sizeof m->admin);
-        fli_list_init(&m->admin.link);
-        rv = proposer_add(m->config.proposer, &m->admin, buf.data, buf.len, admin_done);
+    if (!proposer_is_open(m->config.proposer)) {
+        return false;
     }
+    fli_buf_init(&buf, MACHINE_COMMAND_MAX);
+    m->admin = (struct node_ticket){.cb = admin_done, .source = NODE_SOURCE_CLUSTER};
+    int rv = machine_command_encode(c, &buf);
+    rv = rv != 0 ? rv : commands_add(m->config.queue, &m->admin, buf.data, buf.len, fli_clock_ns());
     fli_buf_fini(&buf);
     m->admin_busy = rv == 0;
+    wake(m);
     return rv == 0;
 }
 
@@ -243,15 +235,14 @@ bool membership_may_change(const struct membership *m)
 }
 
 /* Ends an operation that this node cannot follow any longer. One whose command was never submitted
- * is surely not done, nor is one whose command stands in the proposer's line and goes back. */
+ * is surely not done. */
 static void give_up_operation(struct membership *m)
 {
-    bool in_line = m->admin_of_operation && proposer_hands_back(m->config.proposer);
     m->admin_of_operation = false;
-    membership_operation_end(m, in_line || !m->operation.submitted ? FL_ENOLEADER : FL_EUNCERTAIN);
+    membership_operation_end(m, m->operation.submitted ? FL_EUNCERTAIN : FL_ENOLEADER);
 }
 
-/* What was in flight is answered by now. */
+/* Its command has its answer by now. */
 void membership_deposed(struct membership *m)
 {
     give_up_operation(m);

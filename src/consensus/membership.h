@@ -64,6 +64,7 @@ struct membership_config {
     const struct machine_limits *limits; /* of a new cluster */
     struct peers *peers;                 /* the node's */
     struct fsm *fsm;
+    struct commands *queue;
     struct proposer *proposer;
     struct relay_server *followers;
     struct starts *starts;            /* the caller's, see node_record.c */
@@ -133,10 +134,6 @@ void membership_turn(struct membership *m, bool running); /* forms the cluster, 
                                                              come */
 void membership_deposed(struct membership *m);
 void membership_close(struct membership *m);
-
-/* Takes a ticket that the proposer gave back, whose command was surely not done. False: it does not
- * belong to this file. */
-bool membership_returned(struct membership *m, struct node_ticket *t);
 
 /* ---- operators ---- */
 

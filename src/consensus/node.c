@@ -1,16 +1,16 @@
 /* node.c: the turn of the loop, the submission of commands, status.
  *
  * The turn. Sockets and the disk are read in the poll phase of the loop. Then the check handle runs
- * node_turn(): due timers, leadership, held commands, and the proposer, which makes one entry of
- * all that came. Then messages leave, with one write per stream, and the log begins to write;
- * followers take longer than this node's disk. The prepare handle flushes streams again, for
- * answers made by timers. The one-shot timer only wakes the loop when something is due. An idle
- * handle wakes the loop at once: a timer alone fires before the poll phase, which would then wait
- * for something else. Whatever is not urgent happens at the tick.
+ * node_turn(): due timers, the proposer, which makes one entry of all that came, leadership, and
+ * the relay, which sends it to another leader. Then messages leave, with one write per stream, and
+ * the log begins to write; followers take longer than this node's disk. The prepare handle flushes
+ * streams again, for answers made by timers. The one-shot timer only wakes the loop when something
+ * is due. An idle handle wakes the loop at once: a timer alone fires before the poll phase, which
+ * would then wait for something else. Whatever is not urgent happens at the tick.
  *
  * A pause. When the process was stopped, or the machine suspended, the first turn afterwards works
  * with old knowledge. So Raft's timer waits for one turn, in which the sockets are read, and
- * commands are held for a moment (unverified_until_ms): by then a leader that was replaced knows
+ * commands wait for a moment (unverified_until_ms): by then a leader that was replaced knows
  * it. This saves clients from UNCERTAIN. That a replaced leader can commit nothing is Raft's
  * guarantee. */
 #include <inttypes.h>
@@ -24,13 +24,18 @@ static void timer_cb(uv_timer_t *timer)
     node_wake(timer->data);
 }
 
-bool node_can_propose(struct node *n)
+/* A former leader may still give commands back. Those of the same clients that came later wait for
+ * that, or they would overtake them. */
+static bool has_all_back(const struct node *n)
 {
-    uint64_t now_ms = fli_clock_ms();
-    return node_running(n) && now_ms >= n->unverified_until_ms &&
-           now_ms - n->turned_ms <= n->election_ms && proposer_is_open(n->proposer) &&
-           replica_transferee(n->replica) == 0 && membership_formed(n->membership) &&
-           membership_may_speak(n->membership);
+    return relay_client_settled(n->relay);
+}
+
+bool node_can_propose(const struct node *n)
+{
+    return fli_clock_ms() >= n->unverified_until_ms && proposer_is_open(n->proposer) &&
+           has_all_back(n) && replica_transferee(n->replica) == 0 &&
+           membership_formed(n->membership) && membership_may_speak(n->membership);
 }
 
 /* ---- leadership ---- */
@@ -75,75 +80,27 @@ static void watch_leadership(struct node *n)
     }
 }
 
-/* ---- held commands ---- */
+/* ---- commands ---- */
 
-/* Hands one held command to the proposer or to the relay. False: neither takes it now. */
-static bool route(struct node *n, struct held *h)
+/* While this node follows, the relay takes commands out of the queue. When there is no room for the
+ * next one of a class, there may be for one of another class. */
+static void relay(struct node *n)
 {
-    if (h->t->deadline_ms <= fli_clock_ms()) {
-        held_take(&n->held, h);
-        held_answer(&n->held, h, FL_ENOLEADER);
-        return true;
+    unsigned classes = COMMANDS_ALL;
+    struct command *c;
+    if (proposer_is_open(n->proposer) || !has_all_back(n)) {
+        return;
     }
-    if (!node_can_propose(n)) {
-        if (!relay_client_send(n->relay, h)) {
-            return false;
-        }
-        held_take(&n->held, h);
-        return true;
-    }
-    int rv = proposer_add(n->proposer, h->t, h->data, h->len, h->t->cb);
-    if (rv == FL_ENOLEADER || rv == FL_EBUSY || rv == FL_ENOMEM) {
-        return false;
-    }
-    held_take(&n->held, h);
-    if (rv != 0) {
-        held_answer(&n->held, h, rv);
-    } else {
-        held_destroy(&n->held, h);
-    }
-    return true;
-}
-
-/* A former leader, this node or another, may still give commands back. Those of the same clients
- * that came later wait for that, or they would overtake them. */
-static bool may_route(const struct node *n)
-{
-    return held_first(&n->held) != NULL && !proposer_hands_back(n->proposer) &&
-           relay_client_settled(n->relay);
-}
-
-/* Whoever asks a query that the leader has no room for lets the others go before it, each at most
- * once: their commands may have room. */
-static bool goes_behind(struct node *n, const struct held *h, unsigned passed)
-{
-    if (!h->query || passed >= held_sources(&n->held) || !relay_client_asks_enough(n->relay)) {
-        return false;
-    }
-    held_pass(&n->held, h);
-    return true;
-}
-
-/* A new leader may have held a hundred thousand commands during the election: they take turns. When
- * there is no room for the others, there may still be some for urgent ones. */
-static void route_held(struct node *n)
-{
-    unsigned moved = 0;
-    unsigned passed = 0;
-    struct held *h;
-    while (moved + passed < HELD_MOVED_MAX && (h = held_first(&n->held)) != NULL) {
-        if (route(n, h)) {
-            moved++;
-        } else if (goes_behind(n, h, passed)) {
-            passed++;
-        } else {
-            break;
+    while ((c = commands_first(&n->commands, classes)) != NULL) {
+        if (!relay_client_send(n->relay, c)) {
+            classes &= ~COMMANDS_OF(c->class);
         }
     }
-    while (moved < HELD_MOVED_MAX && (h = held_first_urgent(&n->held)) != NULL && route(n, h)) {
-        moved++;
-    }
-    if (moved == HELD_MOVED_MAX) {
+}
+
+static void expire(struct node *n)
+{
+    if (!node_can_propose(n) && commands_expire(&n->commands, fli_clock_ns())) {
         node_wake(n);
     }
 }
@@ -194,7 +151,7 @@ static void plan_turn(struct node *n)
     uint64_t next_ms = proposer_next_turn_ms(n->proposer, now_ms);
     next_ms = least(next_ms, n->paused ? 0 : replica_next_ms(n->replica, now_ms));
     next_ms = least(next_ms, election_next_ms(&n->election, may_call_elections(n)));
-    if (held_first(&n->held) != NULL) {
+    if (commands_first(&n->commands, COMMANDS_ALL) != NULL) {
         next_ms = least(next_ms, relay_client_next_ms(n->relay));
     }
     if (next_ms == 0) {
@@ -213,7 +170,9 @@ static void raft_turn(struct node *n)
     enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_PEERS);
     if (!n->failed) { /* a node whose disk has failed receives and sends nothing more */
         replica_turn(n->replica, fli_clock_ms(), n->paused);
-        proposer_turn(n->proposer, fli_clock_ms());
+        proposer_turn(n->proposer,
+                      node_can_propose(n) ? COMMANDS_ALL : COMMANDS_OF(COMMAND_CLUSTER),
+                      fli_clock_ms());
     }
     fli_turn_leave(n->host.turn, part);
 }
@@ -225,24 +184,14 @@ static void snapshot_turn(struct node *n)
     fli_turn_leave(n->host.turn, part);
 }
 
-static void expire(struct node *n)
-{
-    n->expiring = held_expire(&n->held, fli_clock_ms());
-    if (n->expiring) {
-        node_wake(n);
-    }
-}
-
 static void node_turn(struct node *n)
 {
     n->woken = false;
     uv_idle_stop(&n->idle);
-    if (n->expiring) {
-        expire(n);
-    }
     note_pause(n);
     node_settings_turn(n);
     raft_turn(n);
+    expire(n);
     watch_leadership(n);
     if (!n->paused) { /* silence means nothing until the messages of the pause are read */
         election_turn(&n->election, may_call_elections(n));
@@ -256,9 +205,8 @@ static void node_turn(struct node *n)
         if (n->phase >= PHASE_CLOSE) {
             return;
         }
-    } else if (may_route(n)) {
-        route_held(n);
-        proposer_turn(n->proposer, fli_clock_ms());
+    } else {
+        relay(n);
     }
     snapshot_turn(n);
     flush(n);
@@ -302,7 +250,6 @@ void node_arrived(void *ctx)
 static void tick_cb(uv_timer_t *timer)
 {
     struct node *n = timer->data;
-    expire(n);
     if (!n->failed) {
         membership_tick(n->membership, node_running(n));
     }
@@ -333,28 +280,12 @@ int node_submit(struct node *n, struct node_ticket *t, const void *command, size
                 node_ticket_cb cb)
 {
     FLI_ASSERT(cb != NULL && len >= 4 && len <= MACHINE_COMMAND_LARGEST);
-    if (!node_running(n)) {
-        return FL_ENOLEADER;
-    }
-    fli_list_init(&t->link);
     t->cb = cb;
-    t->needs_entry = false;
-    t->deadline_ms = fli_clock_ms() + n->hold_ms;
-    t->number = ++n->submitted;
-    if (n->held.count == 0 && node_can_propose(n)) {
-        int rv = proposer_add(n->proposer, t, command, len, cb);
-        if (rv != FL_ENOLEADER) {
-            node_wake(n);
-            return rv;
-        }
-    }
-    int rv = held_add(&n->held, t, command, len);
-    if (rv != 0) {
-        return rv;
-    }
-    n->held.ever++;
+    t->via = 0;
+    int rv = commands_add(&n->commands, t, command, len, fli_clock_ns());
+    n->commands.waited += rv == 0 && !proposer_is_open(n->proposer);
     node_wake(n);
-    return 0;
+    return rv;
 }
 
 int node_change(struct node *n, const struct node_change *wanted, void (*cb)(void *ctx, int status),
@@ -413,16 +344,14 @@ void node_get_status(struct node *n, struct node_status *ret)
         .queries = p.queries,
         .bytes_proposed = p.bytes,
         .relayed = relay_client_relayed(n->relay),
-        .held = n->held.ever,
-        .uncertain = n->held.uncertain + p.uncertain,
+        .held = n->commands.waited,
+        .uncertain = n->commands.uncertain,
         .leader_changes = n->leader_changes,
         .heartbeats_missed = n->heartbeats_missed,
         .silence_ms_max = n->silence_ms_max,
-        .pending_bytes = p.pending_bytes + n->held.bytes,
-        .held_bytes = n->held.bytes,
-        .held_limit = n->held.bytes_max,
-        .pending_limit = PROPOSER_PENDING_DEFAULT,
-        .pending_commands = p.pending_commands + n->held.count,
+        .pending_bytes = n->commands.bytes,
+        .pending_limit = n->commands.bytes_max,
+        .pending_commands = n->commands.count,
         .in_flight = p.in_flight,
         .snapshots = n->snapshots,
         .snapshot_failures = node_snapshot_failures(n),

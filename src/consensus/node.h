@@ -96,7 +96,8 @@ struct node_status {
     uint64_t heartbeats_missed; /* of leaders, while each led; those that came within two heartbeats
                                    do not count */
     uint64_t silence_ms_max;    /* the longest between two messages of one leader's */
-    uint64_t pending_bytes, pending_commands, in_flight;
+    uint64_t pending_bytes, pending_commands;                  /* commands without an answer */
+    uint64_t in_flight;                                        /* entries */
     uint64_t snapshots, snapshot_last_ms, snapshot_last_bytes; /* taken by this node */
     struct backup_counts backups;
     uint64_t clock_ms;          /* the cluster clock; on a follower as of the last entry */
@@ -105,12 +106,10 @@ struct node_status {
     uint64_t restores;          /* snapshots loaded at the start or received from a leader */
     const char *log_engine;     /* how the log is written: "io_uring", or "thread: " and why */
     uint64_t log_writes, log_write_ns_sum, log_write_ns_max, log_segments, log_bytes;
-    uint64_t held_bytes, held_limit; /* commands that wait for a leader, or that a relay has
-                                        sent */
-    uint64_t pending_limit;          /* limit on commands that wait to be proposed */
-    uint64_t log_memory;             /* entries kept, and those not durable yet */
-    uint64_t log_recycled;           /* segments that were reused */
-    uint64_t starts;                 /* starts of the data directory, including this one */
+    uint64_t pending_limit; /* limit on their bytes */
+    uint64_t log_memory;    /* entries kept, and those not durable yet */
+    uint64_t log_recycled;  /* segments that were reused */
+    uint64_t starts;        /* starts of the data directory, including this one */
     bool has_witness;
     uint64_t witness_index; /* the index that it has; 0: it is being written */
     bool log_waits;         /* no segment is ready: the disk is full, or slow */

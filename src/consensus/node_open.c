@@ -94,26 +94,12 @@ static void push_cb(void *ctx, const struct machine_event *event)
     }
 }
 
-static void returned_cb(void *ctx, struct node_ticket *t, const void *command, size_t len)
-{
-    struct node *n = ctx;
-    if (!membership_returned(n->membership, t) && !relay_server_returned(n->followers, t)) {
-        held_return(&n->held, t, command, len);
-        node_wake(n);
-    }
-}
-
 static void opened_cb(void *ctx, uint64_t term)
 {
     struct node *n = ctx;
     host_log(&n->host, 3, "this node leads and takes commands term=%" PRIu64, term);
     relay_server_opened(n->followers);
     node_wake(n);
-}
-
-static bool can_propose_cb(void *ctx)
-{
-    return node_can_propose(ctx);
 }
 
 static void peer_back_cb(void *ctx, uint64_t id)
@@ -457,16 +443,13 @@ static int make_transport(struct node *n, const struct node_config *c, char *err
 
 static int make_relays(struct node *n)
 {
-    struct relay_server_config sc = {.host = n->host,
-                                     .proposer = n->proposer,
-                                     .ctx = n,
-                                     .can_propose = can_propose_cb,
-                                     .hash_seed = n->hash_seed};
+    struct relay_server_config sc = {
+        .host = n->host, .queue = &n->commands, .proposer = n->proposer, .hash_seed = n->hash_seed};
     struct relay_client_config cc = {.host = n->host,
                                      .transport = n->transport,
                                      .peers = &n->peers,
                                      .election_ms = n->election_ms,
-                                     .queue = &n->held,
+                                     .queue = &n->commands,
                                      .ctx = n,
                                      .push = push_cb};
     int rv = relay_server_create(&sc, &n->followers);
@@ -481,6 +464,7 @@ static int make_membership(struct node *n, const struct node_config *c)
                                    .limits = &n->limits,
                                    .peers = &n->peers,
                                    .fsm = n->fsm,
+                                   .queue = &n->commands,
                                    .proposer = n->proposer,
                                    .followers = n->followers,
                                    .starts = &n->record.own.now.starts,
@@ -510,9 +494,9 @@ static int make_membership(struct node *n, const struct node_config *c)
 static int make_parts(struct node *n, const struct node_config *c, char *errmsg, size_t errmsg_size)
 {
     struct snapshot_meta meta = {0};
-    struct proposer_config pc = {.turn = n->host.turn,
+    struct proposer_config pc = {.queue = &n->commands,
+                                 .turn = n->host.turn,
                                  .ctx = n,
-                                 .returned = returned_cb,
                                  .opened = opened_cb,
                                  .log = host_log_cb};
     int rv = open_state(n, c, &meta, errmsg, errmsg_size);
@@ -561,7 +545,8 @@ static void set_config(struct node *n, const struct node_config *c)
     n->log_segment_bytes = c->log_segment_bytes;
     n->log_cache_bytes = c->log_cache_bytes != 0 ? c->log_cache_bytes : NODE_LOG_CACHE_BYTES;
     n->limits = c->limits;
-    held_init(&n->held, c->pending_max != 0 ? c->pending_max : NODE_PENDING_MAX);
+    commands_init(&n->commands, c->pending_max != 0 ? c->pending_max : NODE_PENDING_MAX,
+                  n->hold_ms);
 }
 
 static int check_config(const struct node_config *c, char *errmsg, size_t errmsg_size)
@@ -706,7 +691,7 @@ static void drop(struct node *n)
         (void)log_device_wait(n->device, WRITE_WAIT_MS);
     }
     node_free_parts(n);
-    held_fini(&n->held);
+    commands_fini(&n->commands);
     free(n);
 }
 

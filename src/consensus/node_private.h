@@ -13,9 +13,8 @@
  *   node_stop.c      the graceful end
  *   node_watch.c     lines of the program's log about leaders, members and the disk
  *
- * A command is in one of three places: in the proposer (this node leads), in the held queue, or on
- * a stream of the relay client. It moves between these until it is answered; each move keeps its
- * bytes. */
+ * A command stands in one queue until it is answered (commands.h). The proposer takes it out while
+ * this node leads, the relay client while another node does. */
 #ifndef CONSENSUS_NODE_PRIVATE_H
 #define CONSENSUS_NODE_PRIVATE_H
 
@@ -147,8 +146,7 @@ struct node {
     struct fsm *fsm;
     struct proposer *proposer;
     struct relay_server *followers;
-    struct held_queue held;
-    uint64_t submitted; /* commands, ever */
+    struct commands commands;
     struct relay_client *relay;
     struct membership *membership;
     struct election election;
@@ -167,7 +165,6 @@ struct node {
     uv_poll_t disk[LOG_DEVICE_FDS]; /* the log's completions */
     unsigned disk_handles;
     bool woken;                   /* node_wake() was called in this turn */
-    bool expiring;                /* commands that are due are left for this turn */
     unsigned open;                /* things that must close before the node's end */
     uint64_t turned_ms;           /* when the last turn of the loop was */
     bool paused;                  /* the last turn came late: timers waited for this one */
@@ -226,7 +223,7 @@ void node_drop_inbounds(struct node *n);
 void node_hang_up(void *ctx, uint64_t id); /* closes the streams on which this node sends */
 
 /* node.c */
-bool node_can_propose(struct node *n);
+bool node_can_propose(const struct node *n);
 void node_turn_start(struct node *n); /* from here on the handles run */
 void node_durable(void *ctx);         /* for log_config */
 void node_arrived(void *ctx);

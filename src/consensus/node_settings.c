@@ -96,6 +96,7 @@ void node_settings_turn(struct node *n)
     }
     if (times || now.hold_ms != n->hold_ms) {
         n->hold_ms = now.hold_ms;
+        n->commands.hold_ms = now.hold_ms;
         host_log(&n->host, 3,
                  "CLUSTER CONFIG: the times of this node are election_ms=%u heartbeat_ms=%u "
                  "hold_ms=%u",

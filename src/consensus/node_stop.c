@@ -2,9 +2,9 @@
  *
  *   run --node_stop()--> drain --(quiet, or drain_ms over)--> close --> closed, cb
  *
- * While draining, new commands are refused, held ones are answered ENOLEADER, and followers'
- * commands are returned to them. What was proposed is answered. Then leadership is handed over, so
- * that the others need no election. Then what was relayed is answered. Closing answers the rest,
+ * While draining, new commands are refused, and followers' new commands are returned to them. A
+ * leader does what waits; a node that cannot answers it ENOLEADER. Then leadership is handed over,
+ * so that the others need no election. Then what was relayed is answered. Closing answers the rest,
  * with UNCERTAIN where the outcome is unknown, and closes the log, the streams and all handles. The
  * tick timer's handle is closed last, so that the end comes from its callback and not from within
  * another. */
@@ -94,12 +94,14 @@ void node_close(struct node *n)
 {
     FLI_ASSERT(n->phase < PHASE_CLOSE);
     n->phase = PHASE_CLOSE;
+    n->commands.closed = true;
     node_record_end(n);
-    membership_close(n->membership);
     proposer_close(n->proposer); /* first, so that followers get answers to their commands */
+    commands_end_bound(&n->commands);
+    membership_close(n->membership);
     relay_server_close(n->followers, "this node stops");
     relay_client_close(n->relay, "this node stops");
-    held_refuse_all(&n->held, FL_ENOLEADER);
+    commands_end_waiting(&n->commands);
     node_drop_inbounds(n);
     uv_timer_stop(&n->tick);
     uv_close((uv_handle_t *)&n->check, handle_closed);
@@ -121,7 +123,7 @@ static bool handed_over(struct node *n)
         return !membership_transferring(n->membership);
     }
     proposer_get_stats(n->proposer, &s);
-    if (s.in_flight > 0 || s.pending_commands > 0) {
+    if (s.in_flight > 0 || n->commands.count > 0) {
         return false;
     }
     n->transfer_tried = true;
@@ -131,7 +133,9 @@ static bool handed_over(struct node *n)
 void node_stop_turn(struct node *n)
 {
     bool late = fli_clock_ms() >= n->drain_until_ms;
-    held_refuse_all(&n->held, FL_ENOLEADER);
+    if (!node_can_propose(n)) {
+        commands_end_waiting(&n->commands);
+    }
     relay_server_flush(n->followers);
     relay_client_flush(n->relay);
     bool quiet = handed_over(n) && relay_client_quiet(n->relay) && relay_server_quiet(n->followers);
@@ -147,6 +151,7 @@ void node_stop(struct node *n, unsigned drain_ms, void (*cb)(void *ctx), void *c
     n->stop_ctx = ctx;
     n->drain_until_ms = fli_clock_ms() + drain_ms;
     n->phase = PHASE_DRAIN;
+    n->commands.closed = true;
     node_wake(n);
 }
 
@@ -156,6 +161,6 @@ void node_destroy(struct node *n)
         return;
     }
     FLI_ASSERT(n->phase == PHASE_CLOSED);
-    held_fini(&n->held);
+    commands_fini(&n->commands);
     free(n);
 }

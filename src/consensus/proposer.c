@@ -2,27 +2,22 @@
  *
  * A batch is in one of two places:
  *
- *   open       grows or is full; one at most
- *   proposed   an entry of the log, with tickets that wait for it to be applied
+ *   open       is filled from the queue when another batch can be sent; one at most
+ *   proposed   an entry of the log, with commands that wait for it to be applied
  *
- * A batch that has nothing but queries is no entry: it stands among the proposed, waits for a round
+ * A batch that has nothing but reads is no entry: it stands among the proposed, waits for a round
  * (replica_round()), and is answered once that is confirmed and it is the first. Whatever had been
  * committed before is applied then: it was proposed in this term, and stood in front, or it was in
  * front of the barrier. When an entry behind it is applied first, that has confirmed as much. One
- * such batch waits at most; meanwhile the next one grows.
- *
- * Commands that do not fit into the open batch wait in `line`. When another batch can be sent, it
- * is filled from there. Sources take turns (backlog.h), so a client with a thousand commands delays
- * another client's one command by a batch at most.
+ * such batch waits at most; meanwhile the next one is open.
  *
  * If the replica refuses a batch, it was surely not appended: the batch stays and is tried again.
  * When leadership is lost, a batch in flight may still be applied, by any leader. Its commands are
- * uncertain, and from then on this node treats it as another node's batch. The open batch goes back
- * at once, and the line in the turns that follow, HELD_MOVED_MAX in each; before it has gone, no
- * other term begins. */
+ * uncertain, and from then on this node treats it as another node's batch. */
 #include "consensus/proposer_private.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "machine/batch.h"
@@ -65,53 +60,29 @@ void proposer_free_batch(struct batch *b)
     free(b);
 }
 
-/* Returning batches and giving them up. */
+/* Giving batches up. */
 
-static void return_command(struct proposer *p, struct node_ticket *t, struct fli_slice command)
+static void put_back_batch(struct proposer *p, struct batch *b)
 {
-    p->stats.returned++;
-    p->config.returned(p->config.ctx, t, command.data, command.len);
-}
-
-static void return_queries(struct proposer *p, struct batch *b, uint32_t position)
-{
-    struct fli_slice command;
-    struct node_ticket *t;
-    while ((t = batch_take_query(b, position, &command)) != NULL) {
-        return_command(p, t, command);
+    struct command *c;
+    while ((c = batch_pop(b)) != NULL) {
+        commands_put_back(p->config.queue, c);
     }
+    proposer_free_batch(b);
 }
 
-/* The log never got this batch: its commands are returned, in the order in which they came. */
-static void return_batch(struct proposer *p, struct batch *b)
-{
-    size_t at = MACHINE_BATCH_HEADER_SIZE;
-    for (uint32_t i = 0; i < b->count; i++) {
-        return_queries(p, b, i);
-        struct fli_slice command = {b->data + at, fli_get_u16(b->data + at + 2)};
-        at += command.len;
-        FLI_ASSERT(at <= b->len);
-        struct node_ticket *t = batch_take_ticket(b, i);
-        if (t != NULL) {
-            return_command(p, t, command);
-        }
-    }
-    return_queries(p, b, b->count);
-}
-
-/* The batch is in the log: its commands are answered UNCERTAIN, its queries are returned. */
+/* The batch is in the log: what only reads is put back, the rest is answered UNCERTAIN. */
 static void give_up_batch(struct proposer *p, struct batch *b)
 {
-    const struct fli_slice nothing = {NULL, 0};
-    for (uint32_t i = 0; i < b->count; i++) {
-        return_queries(p, b, i);
-        struct node_ticket *t = batch_take_ticket(b, i);
-        if (t != NULL) {
-            p->stats.uncertain++;
-            t->cb(t, FL_EUNCERTAIN, NULL, nothing);
+    struct command *c;
+    while ((c = batch_pop(b)) != NULL) {
+        if (c->reads) {
+            commands_put_back(p->config.queue, c);
+        } else {
+            commands_fail(p->config.queue, c, FL_EUNCERTAIN);
         }
     }
-    return_queries(p, b, b->count);
+    proposer_free_batch(b);
 }
 
 void proposer_end_in_flight(struct proposer *p, struct batch *b)
@@ -127,41 +98,16 @@ void proposer_end_in_flight(struct proposer *p, struct batch *b)
     p->in_flight_cost -= b->cost;
 }
 
-static void give_up_in_flight(struct proposer *p)
-{
-    struct batch *b;
-    while ((b = proposer_first_batch(p)) != NULL) {
-        proposer_end_in_flight(p, b);
-        give_up_batch(p, b);
-        proposer_free_batch(b);
-    }
-}
-
-/* The batch that was being filled goes back whole: it is no longer than an entry of the log. */
-static void return_open(struct proposer *p)
+static void give_up_all(struct proposer *p)
 {
     struct batch *b = p->open;
     p->open = NULL;
-    p->stats.pending_bytes = p->line.bytes;
-    p->stats.pending_commands = p->line.count;
     if (b != NULL) {
-        return_batch(p, b);
-        proposer_free_batch(b);
+        put_back_batch(p, b);
     }
-}
-
-/* The line goes back in turns of the loop: it may have a hundred thousand commands. */
-static void return_line(struct proposer *p, uint64_t most)
-{
-    struct held *h;
-    while (most-- > 0 && (h = held_first(&p->line)) != NULL) {
-        held_take(&p->line, h);
-        p->stats.pending_bytes -= h->len;
-        p->stats.pending_commands--;
-        if (h->t != NULL) {
-            return_command(p, h->t, (struct fli_slice){h->data, h->len});
-        }
-        held_destroy(&p->line, h);
+    while ((b = proposer_first_batch(p)) != NULL) {
+        proposer_end_in_flight(p, b);
+        give_up_batch(p, b);
     }
 }
 
@@ -169,14 +115,14 @@ static void return_line(struct proposer *p, uint64_t most)
 
 static void lose(struct proposer *p)
 {
-    log_message(p, 3, "leadership lost: commands that were not proposed go back");
+    log_message(p, 3, "leadership lost: commands that were not proposed wait for the next leader");
     p->state = STATE_CLOSED;
     p->barrier_sent = false;
     p->barrier_done = false;
     p->mark_due = false;
     p->marked = false;
-    give_up_in_flight(p);
-    return_open(p);
+    give_up_all(p);
+    commands_end_bound(p->config.queue);
     machine_leases_take_back(fsm_machine(p->config.fsm));
 }
 
@@ -196,7 +142,7 @@ static void send_barrier(struct proposer *p, uint64_t now_ms)
 
 static void open_term(struct proposer *p, uint64_t now_ms)
 {
-    FLI_ASSERT(p->open == NULL && held_first(&p->line) == NULL);
+    FLI_ASSERT(p->open == NULL);
     p->state = STATE_OPEN;
     p->sequence = 0;
     p->mark_due = true;
@@ -213,10 +159,7 @@ static void follow_leadership(struct proposer *p, uint64_t now_ms)
     if (p->state != STATE_CLOSED && (!leads(p) || term != p->term)) {
         lose(p);
     }
-    if (p->state == STATE_CLOSED) {
-        return_line(p, HELD_MOVED_MAX);
-    }
-    if (p->state == STATE_CLOSED && leads(p) && held_first(&p->line) == NULL) {
+    if (p->state == STATE_CLOSED && leads(p)) {
         p->state = STATE_BARRIER;
         p->term = term;
         p->retry_at_ms = 0;
@@ -235,13 +178,6 @@ static void follow_leadership(struct proposer *p, uint64_t now_ms)
 static void note_proposed(struct proposer *p)
 {
     struct batch *b = p->open;
-    uint64_t expiries = (uint64_t)b->expiries * EXPIRE_SIZE;
-    uint64_t pending = b->len - MACHINE_BATCH_HEADER_SIZE - expiries + b->query_bytes.len;
-    uint64_t commands = (uint64_t)b->count - b->expiries + b->queries_count;
-    FLI_ASSERT(p->stats.pending_bytes >= pending);
-    FLI_ASSERT(p->stats.pending_commands >= commands);
-    p->stats.pending_bytes -= pending;
-    p->stats.pending_commands -= commands;
     p->open = NULL;
     fli_list_push(&p->proposed, &b->link);
 }
@@ -262,7 +198,7 @@ static void give_up_leases(struct proposer *p, struct batch *b)
         struct fli_buf out;
         fli_buf_init(&out, EXPIRE_SIZE);
         int rv = machine_command_encode(&c, &out);
-        rv = rv != 0 ? rv : batch_add(b, NULL, out.data, out.len, false);
+        rv = rv != 0 ? rv : batch_append(b, out.data, out.len);
         fli_buf_fini(&out);
         if (rv != 0) {
             fli_fatal("out of memory for the end of a lease");
@@ -305,69 +241,49 @@ static bool propose(struct proposer *p, uint64_t now_ms)
     return true;
 }
 
-/* A part of each batch is reserved for urgent commands, which renew or release: they enter
- * the open batch although others have filled it. And while the entries in flight cost more than one
- * full batch, no further one is sent: it would not be applied any earlier, and later commands would
- * wait for it. */
-#define URGENT_COST (MACHINE_BATCH_COST_MAX / 10)
-#define URGENT_BYTES 512u
-#define EXPIRE_BYTES (50 * EXPIRE_SIZE) /* likewise reserved, for leases that end */
+/* Reserved in each batch, for leases that end. */
+#define EXPIRE_BYTES (50 * EXPIRE_SIZE)
+/* While the entries in flight cost more than one full batch, no further one is sent: it would not
+ * be applied any earlier, and later commands would wait for it. */
 #define IN_FLIGHT_COST_MAX MACHINE_BATCH_COST_MAX
 
 /* A command on its way into a batch. */
 struct item {
-    struct node_ticket *t;
-    const uint8_t *data;
-    size_t len;
+    struct command *c;
     uint32_t cost;
     bool reads; /* needs no entry: a query, or a renewal (machine_renew()) */
-    bool urgent;
 };
 
 /* Whether a command still fits. A batch is full by its bytes, or by the cost of applying it. An
  * empty one takes any command. */
 static bool fits(const struct batch *b, const struct item *i)
 {
-    bool empty = b->count + b->queries_count == 0;
-    uint32_t most = MACHINE_BATCH_COST_MAX - (i->urgent ? 0 : URGENT_COST);
-    size_t kept = i->reads || empty ? 0 : EXPIRE_BYTES + (i->urgent ? 0 : URGENT_BYTES);
-    return batch_has_room(b, i->len + kept, i->reads) && (empty || b->cost + i->cost <= most);
-}
-
-static int put(struct batch *b, const struct item *i)
-{
-    int rv = batch_add(b, i->t, i->data, i->len, i->reads);
-    b->cost += rv == 0 ? i->cost : 0;
-    return rv;
+    bool empty = b->count + b->reads == 0;
+    size_t kept = i->reads || empty ? 0 : EXPIRE_BYTES;
+    return batch_has_room(b, i->c->len + kept, i->reads) &&
+           (empty || b->cost + i->cost <= MACHINE_BATCH_COST_MAX);
 }
 
 /* A renewal that changes nothing but the end of a lease is answered like a query. */
-static bool needs_no_entry(const struct proposer *p, const struct node_ticket *t,
-                           const struct machine_command *c)
+static bool needs_no_entry(const struct proposer *p, const struct command *c,
+                           const struct machine_command *decoded)
 {
-    return MACHINE_OP_IS_QUERY(c->op) || (MACHINE_IS_RENEWAL(c) && t != NULL && !t->needs_entry &&
-                                          machine_renew(fsm_machine(p->config.fsm), c, 0, NULL));
+    return MACHINE_OP_IS_QUERY(decoded->op) ||
+           (MACHINE_IS_RENEWAL(decoded) && !c->needs_entry &&
+            machine_renew(fsm_machine(p->config.fsm), decoded, 0, NULL));
 }
 
-static struct item item_of(const struct proposer *p, struct node_ticket *t, const void *command,
-                           size_t len, const struct machine_command *decoded)
-{
-    return (struct item){.t = t,
-                         .data = command,
-                         .len = len,
-                         .cost = machine_command_cost_now(fsm_machine(p->config.fsm), decoded),
-                         .reads = needs_no_entry(p, t, decoded),
-                         .urgent = backlog_is_urgent(t, decoded->op)};
-}
-
-/* Reads one whole command into *ret. */
-static int read_item(struct proposer *p, struct node_ticket *t, const void *command, size_t len,
-                     struct item *ret)
+/* Reads one whole command, and fills in what only the leader knows. One malformed command would
+ * stop every replica, and it may have come from another node. */
+static int read_item(struct proposer *p, struct command *c, struct item *ret)
 {
     struct machine_command decoded;
     size_t size;
-    if (machine_command_decode(command, len, &decoded, &size) != 0 || size != len) {
+    if (machine_command_decode(c->data, c->len, &decoded, &size) != 0 || size != c->len) {
         return FL_EINVAL;
+    }
+    if (c->len > p->config.batch_max - MACHINE_BATCH_HEADER_SIZE) {
+        return FL_ELIMIT; /* only with small segments, or the one command that may be large */
     }
     if (machine_fill_in(fsm_machine(p->config.fsm), &decoded, p->clock.value_ms)) {
         fli_buf_clear(&p->filled);
@@ -375,41 +291,49 @@ static int read_item(struct proposer *p, struct node_ticket *t, const void *comm
         if (rv != 0) {
             return rv;
         }
-        command = p->filled.data;
-        FLI_ASSERT(p->filled.len == len);
+        FLI_ASSERT(p->filled.len == c->len);
+        memcpy(c->data, p->filled.data, c->len);
     }
-    *ret = item_of(p, t, command, len, &decoded);
-    return ret->reads && t == NULL ? FL_EINVAL : 0;
+    *ret = (struct item){.c = c,
+                         .cost = machine_command_cost_now(fsm_machine(p->config.fsm), &decoded),
+                         .reads = needs_no_entry(p, c, &decoded)};
+    return 0;
 }
 
-/* Moves commands from the line into the open batch, while there is room. False: out of memory. */
-static bool fill_with(struct proposer *p, struct held *(*first)(const struct held_queue *q))
+/* Takes a command out of the queue into the open batch. 0 or FL_ENOMEM. */
+static int put(struct proposer *p, const struct item *i)
 {
-    struct held *h;
-    while ((h = first(&p->line)) != NULL) {
-        struct machine_command c;
-        (void)machine_command_redecode(h->data, h->len, &c); /* proposer_add() has checked it */
-        struct item i = item_of(p, h->t, h->data, h->len, &c);
-        if (!fits(p->open, &i)) {
-            return true;
-        }
-        if (put(p->open, &i) != 0) {
-            return false;
-        }
-        held_take(&p->line, h);
-        held_destroy(&p->line, h);
+    bool first = fli_list_empty(&p->open->commands);
+    commands_take(p->config.queue, i->c);
+    int rv = batch_add(p->open, i->c, i->reads);
+    if (rv != 0) {
+        commands_put_back(p->config.queue, i->c);
+        return rv;
     }
-    return true;
+    p->open->cost += i->cost;
+    p->open->began_ns = first ? i->c->came_ns : p->open->began_ns;
+    return 0;
 }
 
-/* Opens a batch if there is none, and moves as many commands from the line into it as it has room
- * for. False: out of memory. */
+/* Takes as many commands out of the queue as the open batch has room for. When there is none for
+ * the next one of a class, there may be for one of another class. False: out of memory. */
 static bool fill(struct proposer *p)
 {
-    if (p->open == NULL) {
-        p->open = batch_create(p);
+    struct command *c;
+    struct item i;
+    unsigned classes = p->classes;
+    p->open = p->open != NULL ? p->open : batch_create(p);
+    while (p->open != NULL && (c = commands_first(p->config.queue, classes)) != NULL) {
+        int rv = read_item(p, c, &i);
+        if (rv == FL_EINVAL || rv == FL_ELIMIT) {
+            commands_fail(p->config.queue, c, rv);
+        } else if (rv == 0 && !fits(p->open, &i)) {
+            classes &= ~COMMANDS_OF(c->class);
+        } else if (rv != 0 || put(p, &i) != 0) {
+            return false;
+        }
     }
-    return p->open != NULL && fill_with(p, held_first) && fill_with(p, held_first_urgent);
+    return p->open != NULL;
 }
 
 /* The deadline on the cluster clock at which an empty batch must be sent; UINT64_MAX for none. */
@@ -450,11 +374,16 @@ static bool is_pulse_due(const struct proposer *p)
     return pulse_deadline(p) <= p->clock.value_ms;
 }
 
+static bool has_waiting(const struct proposer *p)
+{
+    return commands_first(p->config.queue, p->classes) != NULL;
+}
+
 /* Whether the open batch needs no entry. */
 static bool only_reads(const struct proposer *p)
 {
     const struct batch *b = p->open;
-    return b != NULL && b->count == 0 && b->queries_count > 0 && !p->mark_due && !is_pulse_due(p);
+    return b != NULL && b->count == 0 && b->reads > 0 && !p->mark_due && !is_pulse_due(p);
 }
 
 /* The batch is answered from the state, without an entry. False: it has to wait for the
@@ -475,7 +404,7 @@ static bool begin_round(struct proposer *p, uint64_t now_ms)
  * apart would stay small: each brings back as few clients as it had. */
 static bool is_worth_an_entry(const struct proposer *p)
 {
-    uint64_t waiting = p->line.count + (p->open != NULL ? p->open->count : 0);
+    uint64_t waiting = commands_waiting(p->config.queue) + (p->open != NULL ? p->open->count : 0);
     return p->in_flight == 0 || waiting >= p->in_flight_commands;
 }
 
@@ -485,7 +414,7 @@ static void propose_all(struct proposer *p, uint64_t now_ms)
         return;
     }
     while (may_propose(p)) {
-        if (p->open == NULL && held_first(&p->line) == NULL) {
+        if (p->open == NULL && !has_waiting(p)) {
             bool pulse = is_pulse_due(p);
             if (!pulse && !p->mark_due) {
                 return;
@@ -521,7 +450,7 @@ uint64_t proposer_next_turn_ms(const struct proposer *p, uint64_t now_ms)
         return 0;
     }
     if (p->state == STATE_CLOSED) {
-        return proposer_hands_back(p) ? 0 : UINT64_MAX;
+        return UINT64_MAX;
     }
     if (p->state == STATE_BARRIER) {
         if (p->barrier_done) {
@@ -535,7 +464,7 @@ uint64_t proposer_next_turn_ms(const struct proposer *p, uint64_t now_ms)
     }
     uint64_t work_ms = cluster_clock_wait(&p->clock, pulse_deadline(p), now_ms);
     bool waits = p->reads != NULL && only_reads(p); /* for a round */
-    if (!waits && (p->open != NULL || held_first(&p->line) != NULL || p->mark_due)) {
+    if (!waits && (p->open != NULL || has_waiting(p) || p->mark_due)) {
         work_ms = 0;
     }
     uint64_t retry_ms = time_until(p->retry_at_ms, now_ms);
@@ -547,11 +476,12 @@ uint64_t proposer_next_turn_ms(const struct proposer *p, uint64_t now_ms)
 
 /* Functions of proposer.h. */
 
-void proposer_turn(struct proposer *p, uint64_t now_ms)
+void proposer_turn(struct proposer *p, unsigned classes, uint64_t now_ms)
 {
     if (p->state == STATE_ENDED) {
         return;
     }
+    p->classes = classes;
     follow_leadership(p, now_ms);
     if (p->state == STATE_OPEN) {
         cluster_clock_tick(&p->clock, now_ms);
@@ -566,7 +496,7 @@ void proposer_turn(struct proposer *p, uint64_t now_ms)
 int proposer_create(const struct proposer_config *config, struct proposer **ret)
 {
     FLI_ASSERT(config->fsm != NULL);
-    FLI_ASSERT(config->returned != NULL);
+    FLI_ASSERT(config->queue != NULL);
     struct proposer *p = calloc(1, sizeof *p);
     if (p == NULL) {
         return FL_ENOMEM;
@@ -576,7 +506,6 @@ int proposer_create(const struct proposer_config *config, struct proposer **ret)
     struct proposer_config *c = &p->config;
     c->in_flight_max = c->in_flight_max == 0 ? PROPOSER_IN_FLIGHT_DEFAULT : c->in_flight_max;
     c->batch_max = c->batch_max == 0 ? PROPOSER_BATCH_DEFAULT : c->batch_max;
-    c->pending_max = c->pending_max == 0 ? PROPOSER_PENDING_DEFAULT : c->pending_max;
     if (c->batch_max > MACHINE_BATCH_MAX) {
         c->batch_max = MACHINE_BATCH_MAX;
     }
@@ -584,7 +513,6 @@ int proposer_create(const struct proposer_config *config, struct proposer **ret)
         c->batch_max = MACHINE_BATCH_HEADER_SIZE + MACHINE_COMMAND_MAX + EXPIRE_BYTES;
     }
     c->batch_max -= c->batch_max % 8;
-    held_init(&p->line, c->pending_max);
     fli_list_init(&p->proposed);
     fli_buf_init(&p->payload, QUERY_PAYLOAD_MAX);
     fli_buf_init(&p->filled, MACHINE_COMMAND_LARGEST);
@@ -610,7 +538,6 @@ void proposer_destroy(struct proposer *p)
     fsm_set_observer(p->config.fsm, NULL);
     fli_buf_fini(&p->payload);
     fli_buf_fini(&p->filled);
-    held_fini(&p->line);
     free(p);
 }
 
@@ -626,73 +553,11 @@ bool proposer_is_open(const struct proposer *p)
     return p->state == STATE_OPEN;
 }
 
-bool proposer_hands_back(const struct proposer *p)
-{
-    return p->state == STATE_CLOSED && held_first(&p->line) != NULL;
-}
-
-/* Puts a command into the open batch; or into the line, if that is not empty or the batch is full.
- * An urgent command goes ahead of the line while the reserved part of the batch has room for it. */
-static int take(struct proposer *p, const struct item *i)
-{
-    bool alone = held_first(&p->line) == NULL;
-    if (alone || (i->urgent && i->t != NULL && !held_has(&p->line, i->t))) {
-        if (p->open == NULL) {
-            p->open = batch_create(p);
-        }
-        if (p->open == NULL) {
-            return FL_ENOMEM;
-        }
-        if (fits(p->open, i) && (alone || p->open->passed_cost + i->cost <= URGENT_COST)) {
-            p->open->passed_cost += alone ? 0 : i->cost;
-            return put(p->open, i);
-        }
-    }
-    return held_add(&p->line, i->t, i->data, i->len);
-}
-
-static bool has_room(const struct proposer *p, const struct item *i)
-{
-    uint64_t room = p->config.pending_max - p->stats.pending_bytes;
-    uint64_t kept = i->urgent ? 0 : BACKLOG_URGENT(p->config.pending_max);
-    return room >= kept && i->len <= room - kept;
-}
-
-int proposer_add(struct proposer *p, struct node_ticket *t, const void *command, size_t len,
-                 node_ticket_cb cb)
-{
-    if (p->state != STATE_OPEN) {
-        return FL_ENOLEADER;
-    }
-    if (len > p->config.batch_max - MACHINE_BATCH_HEADER_SIZE) {
-        return FL_ELIMIT; /* only with small segments, or the one command that may be large */
-    }
-    /* One malformed command would stop every replica, so each is decoded before it enters a
-     * batch. */
-    struct item i;
-    int rv = read_item(p, t, command, len, &i);
-    if (rv != 0) {
-        return rv;
-    }
-    rv = has_room(p, &i) ? take(p, &i) : FL_EBUSY;
-    if (rv != 0) {
-        return rv;
-    }
-    if (t != NULL) {
-        t->cb = cb;
-    }
-    p->stats.pending_bytes += len;
-    p->stats.pending_commands++;
-    return 0;
-}
-
 void proposer_close(struct proposer *p)
 {
     p->state = STATE_ENDED;
     p->applying = NULL;
-    give_up_in_flight(p);
-    return_open(p);
-    return_line(p, UINT64_MAX);
+    give_up_all(p);
 }
 
 void proposer_get_stats(const struct proposer *p, struct proposer_stats *ret)

@@ -1,43 +1,40 @@
 /* proposer.h: group commit on the leader: commands become batches, batches become log entries, and
- * every ticket gets exactly one answer.
+ * every command gets exactly one answer.
  *
- * No libuv here: time comes in as an argument. The proposer owns the cluster clock of a term
- * (clock.h) and takes results directly from the apply (fsm.h). A ticket is answered right after its
- * command is applied, before the next one is, so that an event never precedes the answer that
- * announces it.
+ * No libuv here: time comes in as an argument. The proposer takes commands out of the queue
+ * (commands.h) when it can send a batch. It owns the cluster clock of a term (clock.h) and takes
+ * results directly from the apply (fsm.h). A command is answered right after it is applied, before
+ * the next one is, so that an event never precedes the answer that announces it.
  *
  *   closed --(raft leads)--> barrier --(barrier of the term applied)--> open
  *      ^------------------------(leadership lost)------------------------/
  *
- * What waited when leadership was lost is handed back before the next term begins.
+ * When leadership is lost, what was proposed is answered FL_EUNCERTAIN. What only reads, or was not
+ * proposed, is put back.
  *
  * The replica is called from proposer_turn() only, never from within one of its callbacks.
- * Callbacks of tickets may call proposer_add() and proposer_close(), nothing else here. One
+ * Callbacks of tickets may call commands_add() and proposer_close(), nothing else here. One
  * thread. */
 #ifndef CONSENSUS_PROPOSER_H
 #define CONSENSUS_PROPOSER_H
 
+#include "consensus/commands.h"
 #include "consensus/fsm.h"
 #include "consensus/replica.h"
-#include "consensus/ticket.h"
 
 #define PROPOSER_IN_FLIGHT_DEFAULT 4u
 #define PROPOSER_BATCH_DEFAULT ((size_t)256 << 10)
-#define PROPOSER_PENDING_DEFAULT ((size_t)16 << 20)
 #define PROPOSER_RETRY_MS 20u /* after the replica refused a batch */
 
 struct proposer;
 
 struct proposer_config {
-    struct fsm *fsm;        /* the proposer becomes its observer */
+    struct fsm *fsm; /* the proposer becomes its observer */
+    struct commands *queue;
     unsigned in_flight_max; /* entries in flight; 0: default */
     size_t batch_max;       /* bytes of one batch; 0: default; at most MACHINE_BATCH_MAX */
-    size_t pending_max;     /* bytes not yet proposed; 0: default */
     struct fli_turn *turn;  /* may be NULL */
     void *ctx;
-    /* A command that was surely not proposed (or a query that was not answered) when leadership was
-     * lost: the node holds or relays it. `command` is valid during the call only. */
-    void (*returned)(void *ctx, struct node_ticket *t, const void *command, size_t len);
     /* The first batch of the term may be written now: the node adds the commands of a new leader
      * (INIT, JOIN). */
     void (*opened)(void *ctx, uint64_t term);
@@ -51,33 +48,22 @@ void proposer_set_replica(struct proposer *p, struct replica *r);
 /* The barrier that it sent in this term was applied (replica_config.barrier_applied). */
 void proposer_barrier_applied(struct proposer *p, uint64_t term);
 
-/* Everything must have been answered or returned before. NULL is fine. */
+/* It is closed. NULL is fine. */
 void proposer_destroy(struct proposer *p);
 
-/* Whether commands are accepted: the barrier of this term was applied. */
+/* Whether commands are proposed: the barrier of this term was applied. */
 bool proposer_is_open(const struct proposer *p);
 
-/* Whether leadership was lost and commands that were not proposed are still to be returned, in the
- * turns that follow. Until then no later command of the same sources may go another way. */
-bool proposer_hands_back(const struct proposer *p);
-
-/* Queues a command or query. 0; FL_ENOLEADER (not open); FL_EBUSY (pending_max); FL_ELIMIT (larger
- * than an entry of this log may be); FL_EINVAL (not one whole command; it may have come from
- * another node); FL_ENOMEM. The bytes are copied. t->cb comes later, once. t may be NULL for the
- * node's own commands whose answer is not needed. */
-int proposer_add(struct proposer *p, struct node_ticket *t, const void *command, size_t len,
-                 node_ticket_cb cb) FLI_MUST_USE;
-
 /* Runs once per turn of the loop, after the sockets were read: notices changes of leadership,
- * advances the cluster clock, seals and proposes. */
-void proposer_turn(struct proposer *p, uint64_t now_ms);
+ * advances the cluster clock, and proposes commands of these classes. */
+void proposer_turn(struct proposer *p, unsigned classes, uint64_t now_ms);
 
 /* Milliseconds until proposer_turn() must run even if nothing else happens (an expiry, a clock
  * tick, a batch to propose); UINT64_MAX for never. */
 uint64_t proposer_next_turn_ms(const struct proposer *p, uint64_t now_ms);
 
-/* Returns everything or answers it FL_EUNCERTAIN, at once; for stopping. Afterwards nothing is
- * accepted. */
+/* Puts everything back, or answers it FL_EUNCERTAIN, at once; for stopping. Afterwards nothing is
+ * proposed. */
 void proposer_close(struct proposer *p);
 
 /* The cluster clock of the moment, if this node leads; else as its machine knows it. */
@@ -86,9 +72,8 @@ uint64_t proposer_clock_ms(const struct proposer *p);
 struct proposer_stats {
     uint64_t batches, commands, queries, bytes; /* proposed since start; queries: answered */
     uint64_t renewals;                          /* answered without an entry */
-    uint64_t uncertain, returned;               /* tickets */
     uint64_t pulses;                            /* empty batches, sent only for expiry */
-    uint64_t pending_bytes, pending_commands, in_flight; /* now */
+    uint64_t in_flight;                         /* now */
 };
 void proposer_get_stats(const struct proposer *p, struct proposer_stats *ret);
 

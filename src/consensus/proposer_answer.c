@@ -1,4 +1,4 @@
-/* proposer_answer.c: answers to tickets: from within the apply, and of what needs no entry. See
+/* proposer_answer.c: answers: from within the apply, and of what needs no entry. See
  * proposer.c. */
 #include "base/clock.h"
 #include "consensus/proposer_private.h"
@@ -6,32 +6,27 @@
 
 /* When the lease has changed meanwhile, or is on its way out, the renewal goes behind that, with an
  * entry. */
-static void answer_renewal(struct proposer *p, struct node_ticket *t,
-                           const struct machine_command *c, struct fli_slice bytes)
+static void answer_renewal(struct proposer *p, struct command *c,
+                           const struct machine_command *renewal)
 {
-    const struct fli_slice nothing = {NULL, 0};
     struct machine_result result;
-    if (machine_renew(fsm_machine(p->config.fsm), c, p->clock.value_ms, &result)) {
+    if (machine_renew(fsm_machine(p->config.fsm), renewal, p->clock.value_ms, &result)) {
         p->stats.renewals++;
-        fsm_report(p->config.fsm, c, &result);
-        t->cb(t, 0, &result, nothing);
-        return;
-    }
-    t->needs_entry = true;
-    int rv = proposer_add(p, t, bytes.data, bytes.len, t->cb);
-    if (rv != 0) {
-        t->cb(t, rv, NULL, nothing);
+        fsm_report(p->config.fsm, renewal, &result);
+        commands_end(p->config.queue, c, 0, &result, (struct fli_slice){NULL, 0});
+    } else {
+        c->needs_entry = true;
+        commands_put_back(p->config.queue, c);
     }
 }
 
-static void answer_query(struct proposer *p, struct node_ticket *t, struct fli_slice bytes)
+static void answer_query(struct proposer *p, struct command *c)
 {
     struct machine_command query;
     struct machine_result result;
-    struct fli_slice payload = {NULL, 0};
-    (void)machine_command_redecode(bytes.data, bytes.len, &query);
+    (void)machine_command_redecode(c->data, c->len, &query);
     if (MACHINE_IS_RENEWAL(&query)) {
-        answer_renewal(p, t, &query, bytes);
+        answer_renewal(p, c, &query);
         return;
     }
     enum fli_turn_part part = fli_turn_enter(p->config.turn, FLI_TURN_QUERIES);
@@ -40,21 +35,19 @@ static void answer_query(struct proposer *p, struct node_ticket *t, struct fli_s
         machine_query(fsm_machine(p->config.fsm), &query, p->clock.value_ms, &result, &p->payload);
     p->stats.queries++;
     if (rv != 0) {
-        t->cb(t, FL_EBUSY, NULL, payload);
+        commands_fail(p->config.queue, c, FL_EBUSY);
     } else {
-        payload.data = p->payload.data;
-        payload.len = p->payload.len;
-        t->cb(t, 0, &result, payload);
+        commands_end(p->config.queue, c, 0, &result,
+                     (struct fli_slice){p->payload.data, p->payload.len});
     }
     fli_turn_leave(p->config.turn, part);
 }
 
 static void answer_queries(struct proposer *p, uint32_t position)
 {
-    struct fli_slice bytes;
-    struct node_ticket *t;
-    while (p->applying != NULL && (t = batch_take_query(p->applying, position, &bytes)) != NULL) {
-        answer_query(p, t, bytes);
+    struct command *c;
+    while (p->applying != NULL && (c = batch_take(p->applying, position, true)) != NULL) {
+        answer_query(p, c);
     }
 }
 
@@ -67,8 +60,7 @@ static void batch_end(void *ctx)
     }
     p->applying = NULL;
     p->marked = p->marked || (b->term == p->term && b->sequence == 1);
-    FLI_ASSERT(fli_list_empty(&b->tickets));
-    FLI_ASSERT(fli_list_empty(&b->queries));
+    FLI_ASSERT(fli_list_empty(&b->commands));
     proposer_end_in_flight(p, b);
     proposer_free_batch(b);
 }
@@ -132,13 +124,12 @@ static bool batch_begin(void *ctx, const struct machine_batch_header *h)
 static void command_done(void *ctx, uint32_t index, const struct machine_result *result)
 {
     struct proposer *p = ctx;
-    const struct fli_slice nothing = {NULL, 0};
     if (p->applying == NULL) {
         return; /* closed by a callback */
     }
-    struct node_ticket *t = batch_take_ticket(p->applying, index);
-    if (t != NULL) {
-        t->cb(t, 0, result, nothing);
+    struct command *c = batch_take(p->applying, index, false);
+    if (c != NULL) {
+        commands_end(p->config.queue, c, 0, result, (struct fli_slice){NULL, 0});
     }
     answer_queries(p, index + 1);
 }

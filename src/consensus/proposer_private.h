@@ -5,7 +5,6 @@
 
 #include "consensus/batch_build.h"
 #include "consensus/clock.h"
-#include "consensus/held.h"
 #include "consensus/proposer.h"
 
 enum proposer_state { STATE_CLOSED, STATE_BARRIER, STATE_OPEN, STATE_ENDED };
@@ -22,8 +21,8 @@ struct proposer {
     uint64_t sequence; /* of the last batch proposed in the term */
     uint64_t retry_at_ms;
     struct cluster_clock clock;
-    struct batch *open; /* NULL: none */
-    struct held_queue line;
+    unsigned classes;   /* of commands that may be proposed */
+    struct batch *open; /* is filled, or was not taken by the log; NULL: none */
     struct fli_list proposed;
     struct batch *applying; /* a batch of `proposed`; NULL unless one is being applied */
     struct metrics_histogram commit_times;

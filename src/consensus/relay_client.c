@@ -8,14 +8,13 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "consensus/relay_codec.h"
+#include "machine/batch.h"
 
-/* Commands sent and not answered; further ones wait in the held queue. No turn has more answers
- * than these. It is more than the leader's entries in flight have room for (proposer.c). */
-#define WINDOW 1536u
-#define WINDOW_URGENT 512u           /* of these, for urgent commands (backlog.h) */
-#define QUERIES_MAX 256u             /* queries among these: each answer may have 64 KiB */
-#define BYTES_MAX ((size_t)4 << 20)  /* bytes of these commands */
-#define BYTES_URGENT (BYTES_MAX / 4) /* of these, for urgent commands */
+/* Of commands sent and not answered, of queries among these, and of their bytes; the rest waits in
+ * the queue. No turn has more answers than these. It is more than the leader's entries in flight
+ * have room for (proposer.c). Each answer to a query may have 64 KiB. */
+#define QUERIES_MAX 256u
+#define BYTES_MAX ((size_t)4 << 20)
 #define PING_MS 500u
 #define PING_WAITING_MS 100u /* between pings while commands are unanswered */
 #define REDIAL_MS 100u
@@ -34,7 +33,7 @@ struct relay_stream {
     uint64_t pinged_ms;
     uint64_t probe_ms; /* not 0: the leader returned a command. Then it gets one command at a time,
                           from this time on, until it answers one */
-    struct held *slots[WINDOW];
+    struct command *slots[RELAY_WINDOW];
 };
 
 struct relay_client {
@@ -59,108 +58,100 @@ static struct relay_stream *stream_to(const struct relay_client *c, uint64_t id)
 
 /* ---- commands that were sent ---- */
 
-static struct held **slot(struct relay_stream *o, uint64_t sequence)
+static struct command **slot(struct relay_stream *o, uint64_t sequence)
 {
-    return &o->slots[sequence % WINDOW];
+    return &o->slots[sequence % RELAY_WINDOW];
+}
+
+static unsigned is_query(const struct command *m)
+{
+    return MACHINE_OP_IS_QUERY(m->data[0]) ? 1 : 0;
 }
 
 /* Takes the command that was sent as `sequence`; NULL when none is unanswered under that number. */
-static struct held *take(struct relay_stream *o, uint64_t sequence)
+static struct command *take(struct relay_stream *o, uint64_t sequence)
 {
     if (sequence < o->first || sequence >= o->next || *slot(o, sequence) == NULL) {
         return NULL;
     }
-    struct held *h = *slot(o, sequence);
+    struct command *m = *slot(o, sequence);
     *slot(o, sequence) = NULL;
-    FLI_ASSERT(o->count > 0 && o->bytes >= h->len && o->queries >= (h->query ? 1u : 0u));
+    FLI_ASSERT(o->count > 0 && o->bytes >= m->len && o->queries >= is_query(m));
     o->count--;
-    o->bytes -= h->len;
-    o->queries -= h->query ? 1 : 0;
+    o->bytes -= m->len;
+    o->queries -= is_query(m);
     while (o->first < o->next && *slot(o, o->first) == NULL) {
         o->first++;
     }
-    return h;
+    return m;
 }
 
-static bool has_room(const struct relay_stream *o, const struct held *h)
+static bool has_room(const struct relay_stream *o, const struct command *m)
 {
     if (o->probe_ms != 0 && (o->count > 0 || fli_clock_ms() < o->probe_ms)) {
         return false;
     }
-    bool urgent = backlog_is_urgent(h->t, h->data[0]);
-    uint64_t most = WINDOW - (urgent ? 0 : WINDOW_URGENT);
-    size_t bytes_most = BYTES_MAX - (urgent ? 0 : BYTES_URGENT);
-    return o->next - o->first < most && o->bytes + h->len <= bytes_most &&
-           (!h->query || o->queries < QUERIES_MAX);
+    bool urgent = m->class == COMMAND_URGENT;
+    uint64_t most = RELAY_WINDOW - (urgent ? 0 : COMMANDS_URGENT(RELAY_WINDOW));
+    size_t bytes_most = BYTES_MAX - (urgent ? 0 : COMMANDS_URGENT(BYTES_MAX));
+    return o->next - o->first < most && o->bytes + m->len <= bytes_most &&
+           (!is_query(m) || o->queries < QUERIES_MAX);
 }
 
-bool relay_client_asks_enough(const struct relay_client *c)
-{
-    const struct relay_stream *o = stream_to(c, c->leader_id);
-    return o != NULL && o->queries >= QUERIES_MAX;
-}
-
-bool relay_client_send(struct relay_client *c, struct held *h)
+bool relay_client_send(struct relay_client *c, struct command *m)
 {
     struct relay_stream *o = stream_to(c, c->leader_id);
     uint8_t head[RELAY_COMMAND_HEAD_SIZE];
-    if (o == NULL || !has_room(o, h)) {
+    if (o == NULL || !has_room(o, m)) {
         return false;
     }
     o->next +=
         o->probe_ms != 0; /* the leader learns that this one is sent again (relay_server.c) */
     fli_put_u64(head, o->next);
-    fli_put_u64(head + 8, h->t->source);
-    struct fli_slice parts[2] = {slice(head, sizeof head), slice(h->data, h->len)};
+    fli_put_u64(head + 8, m->t->source);
+    struct fli_slice parts[2] = {slice(head, sizeof head), slice(m->data, m->len)};
     uint64_t start = stream_appended(o->stream);
     if (stream_send(o->stream, RELAY_COMMAND, parts, 2) != 0) {
         return false;
     }
-    h->start = start;
-    h->sent_ns = fli_clock_ns();
-    *slot(o, o->next) = h;
+    commands_take(c->config.queue, m);
+    m->start = start;
+    m->sent_ns = fli_clock_ns();
+    *slot(o, o->next) = m;
     o->next++;
     o->count++;
-    o->bytes += h->len;
-    o->queries += h->query ? 1 : 0;
+    o->bytes += m->len;
+    o->queries += is_query(m);
     c->relayed++;
     return true;
 }
 
-/* Ends all commands that are unanswered: each goes back to the queue, or is answered UNCERTAIN. */
+/* Ends the stream. Of the commands that are unanswered, those that can have had no effect are put
+ * back, and the others are answered UNCERTAIN. */
 static void give_up(struct relay_stream *o, const char *why)
 {
     struct peer *leader = o->leader;
     struct relay_client *c = o->client;
-    struct held_queue *q = c->config.queue;
-    struct fli_list uncertain;
-    struct fli_list refused; /* no memory to keep them: surely not done either */
     uint64_t handed = stream_handed(o->stream);
-    fli_list_init(&uncertain);
-    fli_list_init(&refused);
     if (o->count > 0) {
         host_log(&c->config.host, 2,
                  "the stream to node %" PRIu64
                  " is given up while %u of its commands had no answer: %s",
                  leader->id, o->count, why);
     }
-    for (uint64_t s = o->first; s < o->next; s++) {
-        struct held *h = take(o, s);
-        if (h == NULL) {
-            continue;
-        }
-        bool safe = h->query || h->start >= handed;
-        if (!safe || held_put_back(q, h) != 0) {
-            fli_list_push(safe ? &refused : &uncertain, &h->link);
-        }
-    }
-    FLI_ASSERT(o->count == 0 && o->bytes == 0 && o->queries == 0);
     leader->relay = NULL;
     leader->redial_ms = fli_clock_ms() + REDIAL_MS;
     stream_close(o->stream);
+    for (uint64_t s = o->first; s < o->next; s++) {
+        struct command *m = take(o, s);
+        if (m != NULL && (is_query(m) || m->start >= handed)) {
+            commands_put_back(c->config.queue, m);
+        } else if (m != NULL) {
+            commands_fail(c->config.queue, m, FL_EUNCERTAIN);
+        }
+    }
+    FLI_ASSERT(o->count == 0 && o->bytes == 0 && o->queries == 0);
     free(o);
-    held_answer_all(q, &uncertain, FL_EUNCERTAIN);
-    held_answer_all(q, &refused, FL_EBUSY);
     c->config.host.wake(c->config.host.ctx);
 }
 
@@ -168,26 +159,20 @@ static void give_up(struct relay_stream *o, const char *why)
 
 static void on_result(struct relay_stream *o, struct fli_slice body)
 {
-    struct held_queue *q = o->client->config.queue;
+    struct relay_client *c = o->client;
     struct relay_answer a;
     if (relay_result_decode(body, &a) != 0) {
         give_up(o, "an answer that is not understood");
         return;
     }
-    struct held *h = take(o, a.sequence);
-    if (h == NULL) {
+    struct command *m = take(o, a.sequence);
+    if (m == NULL) {
         give_up(o, "an answer to nothing that was asked");
         return;
     }
-    struct node_ticket *t = h->t;
     o->probe_ms = 0;
-    metrics_observe_ns(&o->client->times, fli_clock_ns() - h->sent_ns);
-    if (a.status != 0) {
-        held_answer(q, h, a.status);
-        return;
-    }
-    held_destroy(q, h);
-    t->cb(t, 0, &a.result, a.payload);
+    metrics_observe_ns(&c->times, fli_clock_ns() - m->sent_ns);
+    commands_end(c->config.queue, m, a.status, a.status == 0 ? &a.result : NULL, a.payload);
 }
 
 static void on_returned(struct relay_stream *o, struct fli_slice body)
@@ -195,18 +180,16 @@ static void on_returned(struct relay_stream *o, struct fli_slice body)
     struct relay_client *c = o->client;
     uint64_t sequence;
     struct fli_slice rest;
-    struct held *h = NULL;
+    struct command *m = NULL;
     if (relay_sequence_decode(body, &sequence, &rest) == 0 && rest.len == 0) {
-        h = take(o, sequence);
+        m = take(o, sequence);
     }
-    if (h == NULL) {
+    if (m == NULL) {
         give_up(o, "a command was given back that was not sent");
         return;
     }
     o->probe_ms = fli_clock_ms() + PROBE_MS;
-    if (held_put_back(c->config.queue, h) != 0) {
-        held_answer(c->config.queue, h, FL_EBUSY);
-    }
+    commands_put_back(c->config.queue, m);
     c->config.host.wake(c->config.host.ctx);
 }
 

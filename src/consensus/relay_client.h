@@ -1,20 +1,20 @@
 /* relay_client.h: sends commands of this node's clients to the leader, and brings back the answers.
  *
  *   follower                                leader (relay_server.h)
- *   COMMAND: sequence, command     ---->    proposed with a ticket of the relay's
- *   keeps the bytes                <----    RESULT, when the ticket is answered
- *                                  <----    RETURNED: surely not done, it is held again
+ *   COMMAND: sequence, command     ---->    stands in the leader's queue
+ *   it stays in the queue          <----    RESULT: it ends
+ *                                  <----    RETURNED: surely not done, it is put back
  *                                  <----    PUSH, behind the RESULT that said QUEUED
  *
- * When a stream breaks, commands that were never handed to the kernel, and all queries, are held
- * again; commands that may have left are uncertain. When another node becomes leader, the old
+ * When a stream breaks, commands that were never handed to the kernel, and all queries, are put
+ * back; commands that may have left are uncertain. When another node becomes leader, the old
  * stream stays open until it is empty, since a leader that stepped down in order still answers; a
  * dead one is noticed by its silence. Until then the node holds what comes later. One thread, the
  * loop's. */
 #ifndef CONSENSUS_RELAY_CLIENT_H
 #define CONSENSUS_RELAY_CLIENT_H
 
-#include "consensus/held.h"
+#include "consensus/commands.h"
 #include "consensus/peers.h"
 #include "peer/host.h"
 #include "metrics/histogram.h"
@@ -25,9 +25,9 @@ struct relay_client;
 struct relay_client_config {
     struct host host;
     struct transport *transport;
-    struct peers *peers;      /* the node's */
-    unsigned election_ms;     /* changed by relay_client_set_election_ms() */
-    struct held_queue *queue; /* where commands come from, and go back to */
+    struct peers *peers;  /* the node's */
+    unsigned election_ms; /* changed by relay_client_set_election_ms() */
+    struct commands *queue;
     void *ctx;
     machine_event_cb push; /* an event of a wait, sent ahead of the log; may be NULL */
 };
@@ -43,12 +43,9 @@ void relay_client_destroy(struct relay_client *c); /* closed; NULL is fine */
  * silent. */
 void relay_client_follow(struct relay_client *c, uint64_t leader_id);
 
-/* Sends one command to the leader, and takes over `h`, which is on no list. False: there is no
- * stream, or it has no room now. */
-bool relay_client_send(struct relay_client *c, struct held *h) FLI_MUST_USE;
-
-/* Whether so many queries are unanswered that no more are sent: other commands may still go. */
-bool relay_client_asks_enough(const struct relay_client *c);
+/* Takes a command out of the queue and sends it to the leader. False: there is no stream, or it has
+ * no room now for one of this class. */
+bool relay_client_send(struct relay_client *c, struct command *m) FLI_MUST_USE;
 
 /* The time until relay_client_send() may succeed after a failure; UINT64_MAX: only an event can
  * change that. */

@@ -29,6 +29,7 @@ enum relay_frame {
     RELAY_PONG = 7      /* from the leader */
 };
 
+#define RELAY_WINDOW 1536u /* a follower has no more commands unanswered than these */
 #define RELAY_RESULT_SIZE 68u
 #define RELAY_EVENT_SIZE 40u
 

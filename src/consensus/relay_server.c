@@ -11,7 +11,6 @@
 #include "consensus/relay_codec.h"
 #include "machine/batch.h"
 
-#define SPARE_TICKETS_MAX 4096u
 /* A follower pings twice a second. One that is silent for so long is not counted on, since its
  * power may have gone; it may also have been stopped, so its commands are given up later. */
 #define UNHEARD_MS 3000u
@@ -23,7 +22,7 @@ struct follower {
     struct relay_server *server;
     uint64_t id;
     struct stream *stream; /* NULL once closed */
-    uint32_t count;        /* tickets in the proposer */
+    uint32_t count;        /* its commands that have no answer */
     bool returns;          /* what it sends goes back, until it has heard that one did */
     uint64_t next;         /* sequence that says that it has not heard of that */
 };
@@ -32,7 +31,6 @@ struct relay_ticket {
     struct node_ticket t;
     struct follower *follower;
     uint64_t sequence;
-    struct relay_ticket *next_spare;
 };
 
 /* A wait that a follower relayed. The event that ends it is pushed to that follower, over whatever
@@ -48,9 +46,7 @@ struct pushed_wait {
 struct relay_server {
     struct relay_server_config config;
     struct fli_list followers; /* the newest record of a node has its `stream` and stands last */
-    struct relay_ticket *spare_tickets;
-    unsigned spare_count;
-    struct fli_map waits; /* wait id -> struct pushed_wait */
+    struct fli_map waits;      /* wait id -> struct pushed_wait */
     struct fli_list all_waits;
     uint64_t last_wait; /* the highest wait id in the log; UINT64_MAX: unknown */
     uint64_t old_waits; /* waits up to this id were queued in an earlier term */
@@ -228,44 +224,7 @@ static struct follower *find_follower(const struct relay_server *s, uint64_t id)
     return NULL;
 }
 
-/* ---- tickets ---- */
-
-static struct relay_ticket *get_ticket(struct follower *f, uint64_t sequence, uint64_t source)
-{
-    struct relay_server *s = f->server;
-    struct relay_ticket *rt = s->spare_tickets;
-    if (rt != NULL) {
-        s->spare_tickets = rt->next_spare;
-        s->spare_count--;
-    } else {
-        rt = malloc(sizeof *rt);
-        if (rt == NULL) {
-            return NULL;
-        }
-    }
-    memset(rt, 0, sizeof *rt);
-    fli_list_init(&rt->t.link);
-    rt->t.via = f->id;
-    rt->t.source = source;
-    rt->follower = f;
-    rt->sequence = sequence;
-    f->count++;
-    return rt;
-}
-
-static void put_ticket(struct relay_ticket *rt)
-{
-    struct relay_server *s = rt->follower->server;
-    FLI_ASSERT(rt->follower->count > 0);
-    rt->follower->count--;
-    if (s->spare_count >= SPARE_TICKETS_MAX) {
-        free(rt);
-        return;
-    }
-    rt->next_spare = s->spare_tickets;
-    s->spare_tickets = rt;
-    s->spare_count++;
-}
+/* ---- answers ---- */
 
 static void send_result(struct follower *f, uint64_t sequence, int status,
                         const struct machine_result *result, struct fli_slice payload)
@@ -298,31 +257,22 @@ static void send_returned(struct follower *f, uint64_t sequence)
     }
 }
 
-/* Sends the proposer's answer to a command that came over a stream. The follower's record stays
- * until its ticket is put back, whatever happens to the send. */
+/* Answers a command that came over a stream. One that is surely not done, since this node leads no
+ * more, goes back. The follower's record stays until here, whatever happens to the send. */
 static void answered_cb(struct node_ticket *t, int status, const struct machine_result *result,
                         struct fli_slice payload)
 {
     struct relay_ticket *rt = FLI_CONTAINER_OF(t, struct relay_ticket, t);
     struct follower *f = rt->follower;
-    send_result(f, rt->sequence, status, result, payload);
-    put_ticket(rt);
-    maybe_free(f);
-}
-
-bool relay_server_returned(struct relay_server *s, struct node_ticket *t)
-{
-    if (t->cb != answered_cb) {
-        return false;
+    if (status == FL_ENOLEADER) {
+        f->returns = true;
+        send_returned(f, rt->sequence);
+    } else {
+        send_result(f, rt->sequence, status, result, payload);
     }
-    struct relay_ticket *rt = FLI_CONTAINER_OF(t, struct relay_ticket, t);
-    struct follower *f = rt->follower;
-    FLI_ASSERT(f->server == s);
-    f->returns = true;
-    send_returned(f, rt->sequence);
-    put_ticket(rt);
+    free(rt);
+    f->count--;
     maybe_free(f);
-    return true;
 }
 
 /* ---- frames ---- */
@@ -354,13 +304,34 @@ static bool may_be_relayed(uint8_t op)
     }
 }
 
+/* Puts a command into the queue. 0, or why not. */
+static int take(struct follower *f, uint64_t sequence, uint64_t source, struct fli_slice command)
+{
+    struct relay_ticket *rt = malloc(sizeof *rt);
+    if (rt == NULL) {
+        return FL_ENOMEM;
+    }
+    *rt = (struct relay_ticket){.t = {.cb = answered_cb, .via = f->id, .source = source},
+                                .follower = f,
+                                .sequence = sequence};
+    int rv =
+        commands_add(f->server->config.queue, &rt->t, command.data, command.len, fli_clock_ns());
+    if (rv != 0) {
+        free(rt);
+        return rv;
+    }
+    f->count++;
+    return 0;
+}
+
 static void on_command(struct follower *f, struct fli_slice body)
 {
     struct relay_server *s = f->server;
     uint64_t sequence, source;
     struct fli_slice command;
     if (relay_command_decode(body, &sequence, &source, &command) != 0 || command.len == 0 ||
-        command.len > MACHINE_COMMAND_LARGEST || !may_be_relayed(command.data[0])) {
+        command.len > MACHINE_COMMAND_LARGEST || !may_be_relayed(command.data[0]) ||
+        f->count >= RELAY_WINDOW) {
         close_follower(f, "a command that no follower relays");
         return;
     }
@@ -369,25 +340,12 @@ static void on_command(struct follower *f, struct fli_slice body)
      * so one that goes back first overtakes none of its own client. */
     f->returns = f->returns && sequence == f->next;
     f->next = sequence + 1;
-    if (f->returns || !s->config.can_propose(s->config.ctx)) {
-        f->returns = true;
-        send_returned(f, sequence);
-        return;
-    }
-    struct relay_ticket *rt = get_ticket(f, sequence, source);
-    if (rt == NULL) {
-        send_result(f, sequence, FL_ENOMEM, NULL, slice(NULL, 0));
-        return;
-    }
-    int rv = proposer_add(s->config.proposer, &rt->t, command.data, command.len, answered_cb);
-    if (rv == 0) {
-        return;
-    }
-    put_ticket(rt);
+    bool leads = !f->returns && proposer_is_open(s->config.proposer);
+    int rv = leads ? take(f, sequence, source, command) : FL_ENOLEADER;
     if (rv == FL_ENOLEADER) {
         f->returns = true;
         send_returned(f, sequence);
-    } else {
+    } else if (rv != 0) {
         send_result(f, sequence, rv, NULL, slice(NULL, 0));
     }
 }
@@ -527,11 +485,6 @@ void relay_server_destroy(struct relay_server *s)
     }
     FLI_ASSERT(fli_list_empty(&s->followers));
     drop_all_waits(s);
-    while (s->spare_tickets != NULL) {
-        struct relay_ticket *rt = s->spare_tickets;
-        s->spare_tickets = rt->next_spare;
-        free(rt);
-    }
     fli_map_fini(&s->waits);
     free(s);
 }

@@ -19,10 +19,9 @@ struct relay_server;
 
 struct relay_server_config {
     struct host host;
-    struct proposer *proposer;
-    void *ctx;
-    bool (*can_propose)(void *ctx); /* when false, a command goes back to its follower */
-    const uint64_t *hash_seed;      /* two words */
+    struct commands *queue;
+    const struct proposer *proposer; /* unless it is open, a command goes back to its follower */
+    const uint64_t *hash_seed;       /* two words */
 };
 
 int relay_server_create(const struct relay_server_config *config,
@@ -33,10 +32,6 @@ void relay_server_destroy(struct relay_server *s); /* it is closed and all is an
 /* Takes over a stream of kind STREAM_RELAY. */
 void relay_server_accept(struct relay_server *s, const struct peer_identity *peer,
                          struct stream *stream);
-
-/* Takes a ticket that the proposer gave back. True: it belongs to the relay, and its command is
- * returned to the follower. */
-bool relay_server_returned(struct relay_server *s, struct node_ticket *t);
 
 void relay_server_event(struct relay_server *s, const struct machine_event *e);
 void relay_server_opened(struct relay_server *s);   /* this node leads from now on */

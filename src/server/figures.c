@@ -139,8 +139,7 @@ static void put_log(const struct figures *f, struct metrics_text *t)
         {"fencelock_log_segments", "Files of the log.", s->log_segments},
         {"fencelock_log_waits_for_room",
          "1 when the log has no segment to write to: the disk is full, or slow.", s->log_waits},
-        {"fencelock_pending_commands", "Commands that wait to be proposed, or for a leader.",
-         s->pending_commands},
+        {"fencelock_pending_commands", "Commands that have no answer yet.", s->pending_commands},
         {"fencelock_pending_bytes", "Bytes of these.", s->pending_bytes},
         {"fencelock_entries_in_flight", "Entries proposed and not applied.", s->in_flight},
         {NULL, NULL, 0}};

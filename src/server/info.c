@@ -286,10 +286,8 @@ static int memory_parts(struct fli_buf *b, const struct info *i)
 {
     const struct node_status *s = &i->status;
     const struct line lines[] = {{"events_memory", i->server_facts.events_memory},
-                                 {"pending_memory", s->pending_bytes - s->held_bytes},
+                                 {"pending_memory", s->pending_bytes},
                                  {"pending_memory_limit", s->pending_limit},
-                                 {"held_memory", s->held_bytes},
-                                 {"held_memory_limit", s->held_limit},
                                  {"log_memory", s->log_memory},
                                  {NULL, 0}};
     int rc = net_memory_info(b, &i->server_facts.memory);

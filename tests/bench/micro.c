@@ -124,10 +124,8 @@ static int submit(void *ctx, struct node_ticket *t, const void *command, size_t 
                   node_ticket_cb cb)
 {
     struct bench *b = ctx;
-    fli_list_init(&t->link);
-    t->cb = cb;
     b->sent[b->n_sent++] = (struct sent){t, cb};
-    return b->keeps ? batch_add(&b->batch, t, command, len, false) : 0;
+    return b->keeps ? batch_append(&b->batch, command, len) : 0;
 }
 
 static void status(void *ctx, struct node_status *ret)
@@ -296,8 +294,7 @@ static void apply(struct bench *b, size_t size, bool answers)
     must(machine_begin(b->machine, b->batch.data, size, &cur));
     for (uint32_t i = 0; machine_next(b->machine, &cur, &result); i++) {
         if (answers) {
-            struct node_ticket *t = batch_take_ticket(&b->batch, i);
-            t->cb(t, 0, &result, nothing);
+            b->sent[i].cb(b->sent[i].ticket, 0, &result, nothing);
         }
     }
 }
@@ -342,7 +339,7 @@ static void add_commands(struct bench *b, uint8_t op, uint64_t first_token)
         }
         encoded.len = 0;
         must(machine_command_encode(&c, &encoded));
-        must(batch_add(&b->batch, NULL, encoded.data, encoded.len, false));
+        must(batch_append(&b->batch, encoded.data, encoded.len));
     }
 }
 

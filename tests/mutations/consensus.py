@@ -2,8 +2,8 @@
 `sim_cluster`, or by `sim_cluster --members-heavy`. Each was planted, and seen to be noticed by what is named."""
 
 CHANGE = 'src/consensus/membership_change.c'
+COMMANDS = 'src/consensus/commands.c'
 EDGE = 'src/consensus/raft_edge.c'
-HELD = 'src/consensus/held.c'
 KNOWN = 'src/consensus/membership_callers.c'
 MEMBERS = 'src/consensus/membership_members.c'
 NODE_RECORD = 'src/consensus/node_record.c'
@@ -23,10 +23,6 @@ MUTANTS = [
     ('simulation', 'what is truncated stays stored', REPLICA,
      '        r->stored = r->stored < index ? r->stored : index - 1;\n',
      '',
-     'not everybody is answered'),
-    ('simulation', 'only urgent commands of the line go back', PROPOSER,
-     '    while (most-- > 0 && (h = held_first(&p->line)) != NULL) {',
-     '    while (most-- > 0 && (h = held_first_urgent(&p->line)) != NULL) {',
      'not everybody is answered'),
     ('members', 'a snapshot that is installed has its configuration at its own index', REPLICA,
      'meta->configuration_index = r->installing.conf_index;',
@@ -56,18 +52,18 @@ MUTANTS = [
      '        return give_up_leadership(m);',
      '        return give_up_leadership != NULL;',
      'not everybody is answered'),
-    ('simulation', 'what comes back stands behind all others', HELD,
-     '    return backlog_return(&q->waiting, h);',
-     '    return backlog_push(&q->waiting, h);',
-     'sending \\d+, of kind \\d+, is carried out after sending \\d+ of the same con'),
+    ('simulation', 'what comes back is passed over', COMMANDS,
+     'if (s->next == NULL || c->number < s->next->number) {',
+     'if (s->next == NULL) {',
+     'not everybody is answered|sending \\d+, of kind \\d+, is carried out after sending \\d+ of the same con'),
     ('simulation', 'one command a round trip for ever after one that came back', RELAY_C,
-     '    struct node_ticket *t = h->t;\n    o->probe_ms = 0;\n',
-     '    struct node_ticket *t = h->t;\n',
+     '    o->probe_ms = 0;\n',
+     '',
      'node \\d+ does not carry \\d+ requests of one connection within \\d+ ms'),
-    ('simulation', 'new commands overtake the line', PROPOSER,
-     'bool alone = held_first(&p->line) == NULL;',
-     'bool alone = true;',
-     'sending \\d+, of kind \\d+, is carried out after sending \\d+ of the same c'),
+    ('simulation', 'new commands overtake those that wait', COMMANDS,
+     '    if (s->next == NULL) {\n        s->next = c;',
+     '    if (s != NULL) {\n        s->next = c;',
+     'not everybody is answered|sending \\d+, of kind \\d+, is carried out after sending \\d+ of the same c'),
     ('simulation', 'a term opens when its barrier is sent', PROPOSER,
      'if (p->state == STATE_BARRIER && p->barrier_done) {',
      'if (p->state == STATE_BARRIER && p->barrier_sent) {',

@@ -102,10 +102,10 @@ MUTANTS = [
     ('the storage keeps what a transaction had read that was rolled back', 'src/store/store.c', '    memset(s->recent, 0, STORE_RECENT * sizeof(*s->recent));\n', '',
      'store/test_store', NO_SHELL),
     ('CHECK is answered before its entry is committed', 'src/consensus/proposer.c', '    batch_drop_bytes(b);\n    p->in_flight++;',
-     '    batch_drop_bytes(b);\n    p->in_flight++;\n    struct machine_command q;\n    struct machine_result r;\n    struct fli_slice bytes;\n    struct node_ticket *t;\n'
-     '    for (uint32_t i = 0; i <= b->count; i++) {\n        while ((t = batch_take_query(b, i, &bytes)) != NULL) {\n            fli_buf_clear(&p->payload);\n'
-     '            int rc = machine_command_decode(bytes.data, bytes.len, &q, &size);\n            rc = rc != 0 ? rc : machine_query(fsm_machine(p->config.fsm), &q, 0, &r, &p->payload);\n'
-     '            t->cb(t, rc == 0 ? 0 : FL_EBUSY, &r, (struct fli_slice){p->payload.data, p->payload.len});\n        }\n    }',
+     '    batch_drop_bytes(b);\n    p->in_flight++;\n    FLI_LIST_FOREACH_SAFE(pos, next, &b->commands)\n    {\n        struct command *c = FLI_CONTAINER_OF(pos, struct command, at_batch);\n'
+     '        struct machine_command q;\n        struct machine_result r;\n        if (!c->reads) {\n            continue;\n        }\n        fli_list_remove(pos);\n        fli_buf_clear(&p->payload);\n'
+     '        (void)machine_command_redecode(c->data, c->len, &q);\n        int rc = machine_query(fsm_machine(p->config.fsm), &q, 0, &r, &p->payload);\n'
+     '        commands_end(p->config.queue, c, rc == 0 ? 0 : FL_EBUSY, &r, (struct fli_slice){p->payload.data, p->payload.len});\n    }',
      'consensus/test_consensus_proposer', 'a leader that is replaced steps down as the other is elected: of 370 questions in 1000 seeds none was of a token that had ended by then'),
     ('bytes that nobody acknowledges are waited for as long as TCP likes', 'src/peer/channel.c', 'TCP_USER_TIMEOUT, &c->shared->unacked_ms,',
      'TCP_USER_TIMEOUT, &(unsigned){0},', 'peer/test_peer_transport', 'the streams of the simulation are not TCP'),
@@ -151,8 +151,8 @@ MUTANTS = [
      'auth/test_auth', 'passwords are not guessed in the simulation'),
     ('the password that does not wait is told for ever', 'src/auth/throttle.c', 'if (e->judged == THROTTLE_JUDGED_MAX) {', 'if (e->judged == UINT32_MAX) {',
      'auth/test_auth', 'passwords are not guessed in the simulation'),
-    ('what is cleaned up after clients goes before what others ask', 'src/consensus/backlog.c', '        return &b->last;\n    }\n    return backlog_is', '        return &b->urgent;\n    }\n    return backlog_is',
-     'consensus/test_consensus_backlog', TIME_ONLY),
+    ('what is cleaned up after clients goes before what others ask', 'src/consensus/commands.c', '        return COMMAND_CLEANUP;', '        return COMMAND_URGENT;',
+     'consensus/test_consensus_commands', TIME_ONLY),
     ('the loop closes a snapshot that was sent', 'src/snapshot/source.c', '        s->last = true;\n        start_work(s);\n        return;\n',
      '        snapshot_reader_close(s->reader);\n', 'consensus/test_consensus_snapshot_transfer', NO_TIME),
     ('a check of waits costs nothing', 'src/machine/users.c', 'machine_charge(m, steps < m->steps ? (uint32_t)steps : m->steps);', '(void)m, (void)steps;',

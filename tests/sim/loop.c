@@ -687,7 +687,7 @@ bool sim_converged(struct sim *s)
         uint64_t applied = replica_applied_index(n->node->replica);
         if (applied < s->oracle.max_index ||
             applied != replica_last_index(s->nodes[0].node->replica) || stats.in_flight > 0 ||
-            stats.pending_commands > 0 || n->tickets > 0) {
+            n->node->commands.count > 0) {
             return false;
         }
     }
@@ -713,7 +713,7 @@ void sim_nodes_describe(struct sim *s, FILE *out)
         s->current = NULL;
         fprintf(out,
                 "  node %u: %s%s, %s%s, term %llu, last %llu, commit %llu, applied %llu, in flight "
-                "%llu, pending %llu, held %llu\n",
+                "%llu, pending %llu\n",
                 i + 1, n->paused ? "paused" : "up", away(n),
                 st.role == NODE_LEADER      ? "leader"
                 : st.role == NODE_CANDIDATE ? "candidate"
@@ -721,6 +721,6 @@ void sim_nodes_describe(struct sim *s, FILE *out)
                 proposer_is_open(n->node->proposer) ? " (open)" : "", (unsigned long long)st.term,
                 (unsigned long long)st.last_index, (unsigned long long)st.commit_index,
                 (unsigned long long)st.applied_index, (unsigned long long)st.in_flight,
-                (unsigned long long)st.pending_commands, (unsigned long long)n->node->held.count);
+                (unsigned long long)st.pending_commands);
     }
 }

@@ -236,17 +236,17 @@ static void check_end(const struct sim_node *n, const struct machine_command *c)
               (unsigned long long)c->number);
 }
 
-int __real_proposer_add(struct proposer *p, struct node_ticket *t, const void *command, size_t len,
-                        node_ticket_cb cb);
-int __wrap_proposer_add(struct proposer *p, struct node_ticket *t, const void *command, size_t len,
-                        node_ticket_cb cb);
+int __real_commands_add(struct commands *q, struct node_ticket *t, const void *command, size_t len,
+                        uint64_t now_ns);
+int __wrap_commands_add(struct commands *q, struct node_ticket *t, const void *command, size_t len,
+                        uint64_t now_ns);
 
-int __wrap_proposer_add(struct proposer *p, struct node_ticket *t, const void *command, size_t len,
-                        node_ticket_cb cb)
+int __wrap_commands_add(struct commands *q, struct node_ticket *t, const void *command, size_t len,
+                        uint64_t now_ns)
 {
     struct machine_command c;
     size_t size;
-    int rv = __real_proposer_add(p, t, command, len, cb);
+    int rv = __real_commands_add(q, t, command, len, now_ns);
     if (rv != 0 || machine_command_decode(command, len, &c, &size) != 0) {
         return rv;
     }

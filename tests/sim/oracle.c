@@ -758,9 +758,9 @@ void sim_oracle_node(struct sim_node *n)
     SIM_CHECK(s,
               c.locks <= l->locks_max && c.sessions <= l->sessions_max && c.waits <= l->waits_max,
               "node %u is beyond its limits", n->index + 1);
-    SIM_CHECK(s, n->node->held.bytes <= s->options.pending_max,
+    SIM_CHECK(s, n->node->commands.bytes <= s->options.pending_max + MACHINE_COMMAND_MAX,
               "node %u keeps %zu bytes of commands, %zu are allowed", n->index + 1,
-              n->node->held.bytes, s->options.pending_max);
+              n->node->commands.bytes, s->options.pending_max);
     unsigned open = 0;
     for (unsigned i = 0; i < s->n; i++) {
         struct sim_node *other = &s->nodes[i];

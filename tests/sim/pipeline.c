@@ -1,5 +1,6 @@
 /* pipeline.c: connections that send many requests at once, to any node, and end. What they ask for
- * changes nothing: two requests about a lock that nobody takes, one of which is urgent (backlog.h).
+ * changes nothing: two requests about a lock that nobody takes, one of which is urgent
+ * (commands.h).
  *
  * The requests of one connection are carried out in the order in which they came, across all
  * changes of leader. One whose client was told UNCERTAIN is left out: it may be on its way to a
@@ -19,7 +20,7 @@
 #define LONG 1000u
 #define TRIES 6u
 #define QUERIES 300u
-#define FULL_EACH 4u /* in one of so many runs a leader has little room for commands */
+#define FULL_EACH 4u /* in one of so many runs there is little room for commands */
 #define FULL_BYTES 16384u
 #define SHOWN 3u /* times that some of them were answered */
 
@@ -46,20 +47,7 @@ void sim_pipeline_choose(struct sim *s)
         o->weight[k] = wanted[k];
     }
     o->fault_every_ms = o->fault_every_ms > 150 ? 150 : o->fault_every_ms;
-    o->pending_max = NODE_PENDING_MAX;
-}
-
-int __real_proposer_create(const struct proposer_config *config, struct proposer **ret);
-int __wrap_proposer_create(const struct proposer_config *config, struct proposer **ret);
-
-int __wrap_proposer_create(const struct proposer_config *config, struct proposer **ret)
-{
-    const struct sim_orders *orders = &sim_running->orders;
-    struct proposer_config c = *config;
-    if (orders->relay_heavy && orders->seed % FULL_EACH == 0) {
-        c.pending_max = FULL_BYTES;
-    }
-    return __real_proposer_create(&c, ret);
+    o->pending_max = s->orders.seed % FULL_EACH == 0 ? FULL_BYTES : NODE_PENDING_MAX;
 }
 
 /* Clients number their connections from 1 (server.c). */

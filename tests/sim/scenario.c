@@ -17,6 +17,7 @@
  *   deposed    a leader hands over, hears of nothing, and is asked to renew what its successor has
  *              ended */
 
+#include <stdlib.h>
 #include <errno.h>
 #include <string.h>
 
@@ -123,7 +124,7 @@ int scenario_send(struct sim_node *n, const struct machine_command *c, struct no
     int rv = machine_command_encode(c, &buf);
     FLI_ASSERT(rv == 0);
     n->sim->current = n;
-    rv = proposer_add(n->node->proposer, t, buf.data, buf.len, cb);
+    rv = node_submit(n->node, t, buf.data, buf.len, cb);
     n->sim->current = NULL;
     fli_buf_fini(&buf);
     return rv;
@@ -134,6 +135,12 @@ void scenario_filler(unsigned i, uint8_t name[SIM_FILLER_LEN])
     memset(name, '.', SIM_FILLER_LEN);
     name += snprintf((char *)name, SIM_FILLER_LEN, "F%05u", i);
     *name = '.';
+}
+
+static void forget(struct node_ticket *t, int status, const struct machine_result *result,
+                   struct fli_slice payload)
+{
+    free(t);
 }
 
 static void add(struct sim_node *leader, uint8_t op, unsigned i)
@@ -148,18 +155,15 @@ static void add(struct sim_node *leader, uint8_t op, unsigned i)
     } else {
         c.owner.len = 0;
     }
-    (void)scenario_send(leader, &c, NULL, NULL);
+    struct node_ticket *t = fli_xcalloc(1, sizeof *t);
+    int rv = scenario_send(leader, &c, t, forget);
+    FLI_ASSERT(rv == 0);
 }
 
 static bool has_done(const struct sim_node *n)
 {
     const struct sim_node *leader = sim_leader(n->sim);
-    struct proposer_stats stats;
-    if (leader == NULL) {
-        return false;
-    }
-    proposer_get_stats(leader->node->proposer, &stats);
-    return stats.pending_commands == 0 && stats.in_flight == 0;
+    return leader != NULL && leader->node->commands.count == 0;
 }
 
 void scenario_add_many(struct sim *s, uint8_t op, unsigned from, unsigned n)

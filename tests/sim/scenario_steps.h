@@ -28,7 +28,7 @@ void scenario_transferred(void *ctx, int status); /* ctx: the sim */
 
 void scenario_filler(unsigned i, uint8_t name[SIM_FILLER_LEN]); /* a lock, or its owner */
 
-/* As proposer_add(), at this node. */
+/* As node_submit(), at this node. */
 int scenario_send(struct sim_node *n, const struct machine_command *c, struct node_ticket *t,
                   node_ticket_cb cb);
 

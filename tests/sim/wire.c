@@ -187,15 +187,15 @@ static struct asked *asked_as(struct sim_wire *w, uint64_t number)
     return a == NULL || a->number != number ? NULL : a;
 }
 
-bool __real_relay_client_send(struct relay_client *c, struct held *h);
-bool __wrap_relay_client_send(struct relay_client *c, struct held *h);
+bool __real_relay_client_send(struct relay_client *c, struct command *m);
+bool __wrap_relay_client_send(struct relay_client *c, struct command *m);
 
 static const struct node_ticket *sending; /* NULL: none is being given to a stream */
 
-bool __wrap_relay_client_send(struct relay_client *c, struct held *h)
+bool __wrap_relay_client_send(struct relay_client *c, struct command *m)
 {
-    sending = h->t;
-    bool sent = __real_relay_client_send(c, h);
+    sending = m->t;
+    bool sent = __real_relay_client_send(c, m);
     sending = NULL;
     return sent;
 }

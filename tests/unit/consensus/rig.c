@@ -3,16 +3,6 @@
 
 #include "../../lib/unit.h"
 
-static void on_returned(void *ctx, struct node_ticket *t, const void *command, size_t len)
-{
-    struct rig_node *node = ctx;
-    struct rig_call *c = FLI_CONTAINER_OF(t, struct rig_call, ticket);
-    assert_int_equal(len, c->bytes.len);
-    assert_memory_equal(command, c->bytes.data, len);
-    c->returns++;
-    c->order = ++node->rig->order;
-}
-
 static void on_opened(void *ctx, uint64_t term)
 {
     struct rig_node *node = ctx;
@@ -36,9 +26,10 @@ static void node_start(struct rig *r, unsigned i, const struct proposer_config *
     node->server->on_barrier = on_barrier;
     node->server->ctx = node;
     group_up(&r->g, i);
+    commands_init(&node->queue, RIG_ROOM, 0);
     pc.fsm = node->server->fsm;
+    pc.queue = &node->queue;
     pc.ctx = node;
-    pc.returned = on_returned;
     pc.opened = on_opened;
     assert_int_equal(proposer_create(&pc, &node->proposer), 0);
     proposer_set_replica(node->proposer, node->server->replica);
@@ -58,6 +49,8 @@ void rig_stop(struct rig *r)
     for (unsigned i = 0; i < r->g.n; i++) {
         proposer_close(r->nodes[i].proposer);
         proposer_destroy(r->nodes[i].proposer);
+        commands_end_waiting(&r->nodes[i].queue);
+        commands_fini(&r->nodes[i].queue);
         assert_int_equal(r->nodes[i].server->fatals, 0);
     }
     group_fini(&r->g);
@@ -69,7 +62,7 @@ void rig_stop(struct rig *r)
 void rig_turn(struct rig *r, unsigned i)
 {
     struct rig_node *node = &r->nodes[i];
-    proposer_turn(node->proposer, r->g.now_ms + node->ahead_ms);
+    proposer_turn(node->proposer, COMMANDS_ALL, r->g.now_ms + node->ahead_ms);
 }
 
 void rig_step(struct rig *r)
@@ -117,8 +110,9 @@ static void on_answer(struct node_ticket *t, int status, const struct machine_re
     }
     if (c->next != NULL) {
         c->order = ++c->again->rig->order;
-        assert_int_equal(proposer_add(c->again->proposer, &c->next->ticket, c->next->bytes.data,
-                                      c->next->bytes.len, on_answer),
+        c->next->ticket.cb = on_answer;
+        assert_int_equal(commands_add(&c->again->queue, &c->next->ticket, c->next->bytes.data,
+                                      c->next->bytes.len, 0),
                          0);
     }
 }
@@ -162,7 +156,20 @@ struct rig_call *rig_check(struct rig *r, const char *name, uint64_t token)
 
 int rig_add(struct rig *r, unsigned i, struct rig_call *c)
 {
-    return proposer_add(r->nodes[i].proposer, &c->ticket, c->bytes.data, c->bytes.len, on_answer);
+    c->ticket.cb = on_answer;
+    return commands_add(&r->nodes[i].queue, &c->ticket, c->bytes.data, c->bytes.len, 0);
+}
+
+bool rig_waits(const struct rig *r, unsigned i, const struct rig_call *c)
+{
+    FLI_LIST_FOREACH(pos, &r->nodes[i].queue.own)
+    {
+        const struct command *m = FLI_CONTAINER_OF(pos, struct command, age);
+        if (m->t == &c->ticket) {
+            return !m->out && c->answers == 0;
+        }
+    }
+    return false;
 }
 
 void rig_await(struct rig *r, struct rig_call *c)

@@ -1,5 +1,5 @@
-/* rig.h: servers of a group (group.h) with a proposer each. Time is the group's, plus what a test
- * adds. */
+/* rig.h: servers of a group (group.h) with a queue and a proposer each. Time is the group's, plus
+ * what a test adds. */
 #ifndef TEST_CONSENSUS_RIG_H
 #define TEST_CONSENSUS_RIG_H
 
@@ -17,8 +17,7 @@ struct rig_call {
     int status;
     struct machine_result result;
     size_t payload_len;
-    unsigned order; /* of the answer, or of the return */
-    unsigned returns;
+    unsigned order;         /* of the answer */
     struct rig_node *again; /* from the callback: add `next` here */
     struct rig_call *next;
 };
@@ -26,6 +25,7 @@ struct rig_call {
 struct rig_node {
     struct rig *rig;
     struct group_server *server;
+    struct commands queue;
     struct proposer *proposer;
     uint64_t ahead_ms; /* of the group's time */
     bool asleep;       /* the proposer does not turn */
@@ -41,6 +41,8 @@ struct rig {
     unsigned order;
 };
 
+#define RIG_ROOM ((size_t)16 << 20) /* of a queue */
+
 /* Starts n nodes; config gives limits only and may be NULL. */
 void rig_start(struct rig *r, unsigned n, const struct proposer_config *config);
 void rig_stop(struct rig *r);
@@ -54,6 +56,8 @@ struct rig_call *rig_acquire(struct rig *r, const char *name, const char *owner,
 struct rig_call *rig_release(struct rig *r, const char *name, uint64_t token);
 struct rig_call *rig_check(struct rig *r, const char *name, uint64_t token);
 int rig_add(struct rig *r, unsigned i, struct rig_call *c);
+/* Whether it has no answer, and nobody has taken it out of the queue. */
+bool rig_waits(const struct rig *r, unsigned i, const struct rig_call *c);
 void rig_await(struct rig *r, struct rig_call *c); /* steps until it is answered */
 uint64_t rig_batches(struct rig *r, unsigned i);
 

@@ -1,27 +1,19 @@
-/* test_hand_back.c: whole nodes, one of which still gives back what waited at it when it led. What
- * comes meanwhile does not overtake that. The tests say when a proposer gives back, when a former
- * leader has not answered all, and when the log takes nothing. */
+/* test_hand_back.c: whole nodes, one of which gives back what waited at it. What comes meanwhile
+ * does not overtake that. The tests say when a former leader has not answered all, and when the log
+ * takes nothing. */
 #include "../../lib/unit.h"
 
 #include "cluster.h"
 #include "consensus/membership_private.h"
 #include "consensus/node_private.h"
 
-static const struct proposer *gives_back;       /* NULL: each as it is */
 static const struct relay_client *asked_before; /* of this one, a former leader has commands */
 static const struct replica *full;              /* the log of this one takes no entries */
 
-bool __real_proposer_hands_back(const struct proposer *p);
-bool __wrap_proposer_hands_back(const struct proposer *p);
 bool __real_relay_client_settled(const struct relay_client *c);
 bool __wrap_relay_client_settled(const struct relay_client *c);
 int __real_replica_submit(struct replica *r, uint64_t now_ms, const void *data, size_t len);
 int __wrap_replica_submit(struct replica *r, uint64_t now_ms, const void *data, size_t len);
-
-bool __wrap_proposer_hands_back(const struct proposer *p)
-{
-    return p == gives_back || __real_proposer_hands_back(p);
-}
 
 bool __wrap_relay_client_settled(const struct relay_client *c)
 {
@@ -44,54 +36,50 @@ static void submit(struct cluster *c, unsigned i, const char *name, struct op *o
     assert_int_equal(op_submit(c, i, &cmd, op), 0);
 }
 
-static bool has(const struct node *n, unsigned commands)
-{
-    struct proposer_stats s;
-    proposer_get_stats(n->proposer, &s);
-    return s.pending_bytes >= commands * FL_VALUE_MAX;
-}
-
 static bool has_one(void *ctx)
 {
-    return has(ctx, 1);
+    const struct node *n = ctx;
+    return n->commands.bytes >= FL_VALUE_MAX;
 }
 
+/* How many commands of that client the node has without an answer, taken out or not. */
+static unsigned count(const struct node *n, uint64_t source, bool out)
+{
+    unsigned found = 0;
+    FLI_LIST_FOREACH(pos, &n->commands.own)
+    {
+        const struct command *c = FLI_CONTAINER_OF(pos, struct command, age);
+        found += c->t->source == source && c->out == out;
+    }
+    return found;
+}
+
+static uint64_t sent; /* commands that the follower has sent before */
+
+/* Both were sent, and one is back. */
 static bool has_been_returned(void *ctx)
 {
-    struct node *n = ctx;
-    return n->held.waiting.back.len == 1;
+    const struct node *n = ctx;
+    return relay_client_relayed(n->relay) == sent + 2 && count(n, 1, false) == 1;
 }
 
-/* Clients of a node are behind commands that are still to be held: the node's own, from when it
- * led, or those of a former leader. */
-static void held_commands_wait(struct cluster *c, bool led)
+/* Clients of a node are behind commands that a former leader has and may give back. */
+TEST_WITH(held_commands_wait_for_a_former_leader, cluster_set_up, cluster_tear_down)
 {
+    struct cluster *c = cluster_up(state, 3);
     unsigned follower = cluster_other_than(c, cluster_wait_leader(c));
     struct node *n = c->nodes[follower].node;
     struct op op;
     cluster_acquire(c, follower, "a", "owner-1"); /* there is a stream to the leader */
-    gives_back = led ? n->proposer : NULL;
-    asked_before = led ? NULL : n->relay;
+    asked_before = n->relay;
     submit(c, follower, "b", &op);
     for (unsigned i = 0; i < 10; i++) {
         uv_run(&c->loop, UV_RUN_NOWAIT);
-        assert_non_null(held_first(&n->held));
-        assert_ptr_equal(held_first(&n->held)->t, &op.ticket);
+        assert_int_equal(count(n, 1, false), 1);
     }
-    gives_back = NULL;
     asked_before = NULL;
     op_wait(c, &op);
     assert_int_equal(op.status, 0);
-}
-
-TEST_WITH(held_commands_wait_for_it, cluster_set_up, cluster_tear_down)
-{
-    held_commands_wait(cluster_up(state, 3), true);
-}
-
-TEST_WITH(held_commands_wait_for_a_former_leader, cluster_set_up, cluster_tear_down)
-{
-    held_commands_wait(cluster_up(state, 3), false);
 }
 
 /* A later command of a client of another node comes back at once, and the leader still has an
@@ -104,13 +92,14 @@ TEST_WITH(a_relayed_command_that_comes_back_first_overtakes_none, cluster_set_up
     struct node *n = c->nodes[leader].node;
     struct op ops[2];
     cluster_acquire(c, follower, "a", "owner-1");
+    sent = relay_client_relayed(c->nodes[follower].node->relay);
     full = n->replica;
     submit(c, follower, "b", &ops[0]);
     cluster_until(c, has_one, n, "the leader has the first command");
-    n->unverified_until_ms = UINT64_MAX;
+    n->commands.closed = true;
     submit(c, follower, "c", &ops[1]);
     cluster_until(c, has_been_returned, c->nodes[follower].node, "the second one is back");
-    n->unverified_until_ms = 0;
+    n->commands.closed = false;
     for (unsigned i = 0; i < 10; i++) {
         uv_run(&c->loop, UV_RUN_NOWAIT);
         assert_true(has_been_returned(c->nodes[follower].node));
@@ -171,8 +160,8 @@ TEST_WITH(a_change_that_was_not_proposed, cluster_set_up, cluster_tear_down)
     change_behind(cluster_up(state, 3), 1);
 }
 
-/* The operator does not wait until his change comes back, either. */
+/* Nor does the operator wait for what stands before his change. */
 TEST_WITH(a_change_in_a_long_line, cluster_set_up, cluster_tear_down)
 {
-    change_behind(cluster_up(state, 3), 3 * HELD_MOVED_MAX);
+    change_behind(cluster_up(state, 3), 3 * COMMANDS_EXPIRED_MAX);
 }

@@ -408,10 +408,9 @@ static void relay_unsent(struct cluster *c, unsigned i, const struct machine_com
     assert_int_equal(machine_command_encode(cmd, &buf), 0);
     /* As node_submit() would, but for the wake. */
     assert_int_equal(op_submit(c, i, cmd, op), 0);
-    struct held *h = held_first(&n->held);
-    assert_ptr_equal(h->t, &op->ticket);
-    held_take(&n->held, h);
-    assert_true(relay_client_send(n->relay, h));
+    struct command *m = commands_first(&n->commands, COMMANDS_ALL);
+    assert_ptr_equal(m->t, &op->ticket);
+    assert_true(relay_client_send(n->relay, m));
     fli_buf_fini(&buf);
 }
 
@@ -500,50 +499,37 @@ TEST_WITH(test_many_through_a_follower, cluster_set_up, cluster_tear_down)
     test_free(ops);
 }
 
-/* A node held n commands while it could not propose: how many are left after a turn. */
-static unsigned left_after_a_turn(struct cluster *c, unsigned n)
+/* What came while a node did not know whether it still leads goes on when it does. */
+TEST_WITH(test_commands_wait_until_leadership_is_verified, cluster_set_up, cluster_tear_down)
 {
+    enum { COUNT = 10000 };
+    struct cluster *c = cluster_up(state, 1);
     struct node *node = c->nodes[0].node;
-    struct op *ops = test_calloc(n, sizeof *ops);
+    struct op *ops = test_calloc(COUNT, sizeof *ops);
     struct machine_command cmd = cmd_token("t");
+    cluster_wait_caught_up(c);
     node->unverified_until_ms = UINT64_MAX;
-    for (unsigned i = 0; i < n; i++) {
+    for (unsigned i = 0; i < COUNT; i++) {
         assert_int_equal(op_submit(c, 0, &cmd, &ops[i]), 0);
     }
     uv_run(&c->loop, UV_RUN_NOWAIT);
-    assert_int_equal(node->held.count, n);
+    assert_int_equal(node->commands.count, COUNT);
     node->unverified_until_ms = 0;
     node_wake(node);
-    uv_run(&c->loop, UV_RUN_NOWAIT);
-    unsigned left = (unsigned)node->held.count;
-    if (left > 0) {
-        assert_true(uv_is_active((uv_handle_t *)&node->idle));
-    } else {
-        come_to_rest(c, node);
-    }
-    for (unsigned i = 0; i < n; i++) {
+    for (unsigned i = 0; i < COUNT; i++) {
         op_wait(c, &ops[i]);
         assert_int_equal(ops[i].status, 0);
         assert_true(i == 0 || ops[i].result.token > ops[i - 1].result.token);
     }
-    assert_int_equal(node->held.count, 0);
+    assert_int_equal(node->commands.count, 0);
     test_free(ops);
-    return left;
-}
-
-TEST_WITH(test_a_turn_takes_a_part_of_what_is_held, cluster_set_up, cluster_tear_down)
-{
-    struct cluster *c = cluster_up(state, 1);
-    cluster_wait_caught_up(c);
-    assert_int_equal(left_after_a_turn(c, HELD_MOVED_MAX - 1), 0);
-    assert_int_equal(left_after_a_turn(c, HELD_MOVED_MAX + 1), 1);
 }
 
 /* A leader with a long line is deposed: all of it comes back, and is done by the next leader, each
  * client's commands in their order. What was in the log of the old one is uncertain. */
 TEST_WITH(test_a_long_line_at_a_former_leader, cluster_set_up, cluster_tear_down)
 {
-    enum { COUNT = 3 * HELD_MOVED_MAX, SOURCES = 5 };
+    enum { COUNT = 3 * COMMANDS_EXPIRED_MAX, SOURCES = 5 };
     struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
     struct op *ops = test_calloc(COUNT, sizeof *ops);
@@ -572,7 +558,7 @@ TEST_WITH(test_a_long_line_at_a_former_leader, cluster_set_up, cluster_tear_down
         assert_true(ops[i].result.token > last[i % SOURCES]);
         last[i % SOURCES] = ops[i].result.token;
     }
-    assert_true(uncertain < COUNT - 2 * HELD_MOVED_MAX);
+    assert_true(uncertain < COUNT - 2 * COMMANDS_EXPIRED_MAX);
     test_free(ops);
 }
 

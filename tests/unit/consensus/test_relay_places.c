@@ -32,7 +32,7 @@ static void follow(struct rig *r, struct relay_client *c, uint64_t id, const cha
 TEST(test_a_leader_that_finds_no_place)
 {
     struct transport_stats stats;
-    struct held_queue queue;
+    struct commands queue;
     struct relay_client *c;
     uint16_t port;
     int fds[LEADERS];
@@ -45,7 +45,7 @@ TEST(test_a_leader_that_finds_no_place)
                                                .peers = &peers,
                                                .election_ms = RIG_PATIENCE_MS,
                                                .queue = &queue};
-    held_init(&queue, 1 << 20);
+    commands_init(&queue, 1 << 20, 0);
     assert_int_equal(relay_client_create(&config, &c), 0);
     for (unsigned i = 0; i < LEADERS; i++) {
         follow(r, c, 100 + i, silent);
@@ -66,6 +66,6 @@ TEST(test_a_leader_that_finds_no_place)
     close(listener);
     RUN_UNTIL(r, (transport_stats(r->a.t, &stats), stats.dialing == 0));
     relay_client_destroy(c);
-    held_fini(&queue);
+    commands_fini(&queue);
     rig_close(r);
 }

@@ -4,14 +4,15 @@
 #include "../../lib/unit.h"
 
 #include "cluster.h"
+#include "consensus/commands.h"
+#include "consensus/relay_codec.h"
 #include "machine/batch.h"
 
 /* As relay_client.c has them. */
 enum {
-    COMMANDS_MAX = 1536,
-    COMMANDS_URGENT = 512,
     BYTES_MAX = 4 << 20,
-    BYTES_URGENT = BYTES_MAX / 4,
+    BYTES_FOR_ALL = BYTES_MAX - COMMANDS_URGENT(BYTES_MAX),
+    FOR_ALL = RELAY_WINDOW - COMMANDS_URGENT(RELAY_WINDOW),
     QUERIES_MAX = 256,
 };
 
@@ -94,9 +95,9 @@ TEST_WITH(a_part_of_the_commands, cluster_set_up, cluster_tear_down)
 {
     struct load w;
     struct machine_command cmd = cmd_token("t");
-    load_up(&w, state, COMMANDS_MAX + 100);
+    load_up(&w, state, RELAY_WINDOW + 100);
     load_comes(&w, &cmd);
-    assert_int_equal(relayed(&w), COMMANDS_MAX - COMMANDS_URGENT);
+    assert_int_equal(relayed(&w), FOR_ALL);
     only_urgent_ones_are_sent(&w);
 }
 
@@ -120,10 +121,10 @@ TEST_WITH(a_part_of_the_bytes, cluster_set_up, cluster_tear_down)
     cmd.value = (struct fli_slice){value, sizeof value};
     size_t each = encoded_size(&cmd);
     /* Bytes are the narrower bound, not commands. */
-    assert_true((BYTES_MAX - BYTES_URGENT) / each < COMMANDS_MAX - COMMANDS_URGENT);
+    assert_true(BYTES_FOR_ALL / each < FOR_ALL);
     load_up(&w, state, BYTES_MAX / (unsigned)each + 100);
     load_comes(&w, &cmd);
-    assert_int_equal(relayed(&w), (BYTES_MAX - BYTES_URGENT) / each);
+    assert_int_equal(relayed(&w), BYTES_FOR_ALL / each);
     only_urgent_ones_are_sent(&w);
 }
 
