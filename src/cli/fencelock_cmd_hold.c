@@ -161,50 +161,25 @@ int cli_run_acquire(const struct cli_args *a, fl_client *c)
 
 /* ---- renew, release, check, break, token ----------------------------------------------------- */
 
-/* Carries out a call about a lock and its token; prints its yes or no, with the same word. */
-static int run_yes_or_no(const struct cli_args *a, fl_client *c, const char *word,
-                         int (*call)(fl_client *c, const struct cli_args *a, fl_token token))
+/* `renew`, `release` and `check`. */
+int cli_run_by_token(const struct cli_args *a, fl_client *c)
 {
+    struct fl_bytes name = cli_name_of(a);
     fl_token token = FL_TOKEN_NONE;
     int code = cli_token_of(a, a->arg[1], &token);
     if (code != 0) {
         return code;
     }
-    int rc = call(c, a, token);
+    bool renews = strcmp(a->command->name, "renew") == 0;
+    bool releases = strcmp(a->command->name, "release") == 0;
+    const char *word = renews ? "renewed" : releases ? "released" : "held";
+    int rc = renews     ? fl_renew(c, name, token, a->number[CLI_OPT_TTL], 0, NULL)
+             : releases ? fl_release(c, name, token, 0)
+                        : fl_check(c, name, token, 0);
     if (rc == 0 || rc == FL_ENOTHELD) {
         return print_yes_or_no(a, word, rc == 0, rc == 0 ? word : fl_client_error(c), token);
     }
     return cli_fail(a, rc, fl_client_error(c));
-}
-
-static int call_renew(fl_client *c, const struct cli_args *a, fl_token token)
-{
-    return fl_renew(c, cli_name_of(a), token, a->number[CLI_OPT_TTL], 0, NULL);
-}
-
-int cli_run_renew(const struct cli_args *a, fl_client *c)
-{
-    return run_yes_or_no(a, c, "renewed", call_renew);
-}
-
-static int call_release(fl_client *c, const struct cli_args *a, fl_token token)
-{
-    return fl_release(c, cli_name_of(a), token, 0);
-}
-
-int cli_run_release(const struct cli_args *a, fl_client *c)
-{
-    return run_yes_or_no(a, c, "released", call_release);
-}
-
-static int call_check(fl_client *c, const struct cli_args *a, fl_token token)
-{
-    return fl_check(c, cli_name_of(a), token, 0);
-}
-
-int cli_run_check(const struct cli_args *a, fl_client *c)
-{
-    return run_yes_or_no(a, c, "held", call_check);
 }
 
 /* Claims at the storage with the burnt token. If the mark is newer, the broken holders are fenced

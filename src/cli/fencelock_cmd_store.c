@@ -93,17 +93,16 @@ static bool is_foreign(fl_store *s, int *rc)
     return true;
 }
 
-int cli_run_store_get(const struct cli_args *a)
+int cli_run_store_get(const struct cli_args *a, fl_store *s)
 {
     struct fl_fencing fencing;
-    int code = fencing_of(a, &fencing);
-    fl_store *s = code == 0 ? cli_store_create(a, CLI_OPT_STORE, &code) : NULL;
-    if (s == NULL) {
-        return code;
-    }
     struct fl_bytes value;
     char *text = NULL;
     fl_token mark = FL_TOKEN_NONE;
+    int code = fencing_of(a, &fencing);
+    if (code != 0) {
+        return code;
+    }
     int rc = fl_store_get(s, fl_str(a->arg[0]), fencing, 0, &mark, &text, &value.len);
     if (rc == 0) {
         value.data = text;
@@ -116,75 +115,47 @@ int cli_run_store_get(const struct cli_args *a)
         code = fail(a, rc, s, fencing.token, mark);
     }
     free(text);
-    fl_store_destroy(s);
     return code;
 }
 
-/* What is written has one shape: under which token, and of what. */
-static int write_with(const struct cli_args *a, struct fl_fencing fencing, const char *verb,
-                      const char *kind, const char *what)
+/* `set`, `del` and `claim`. */
+int cli_run_store_write(const struct cli_args *a, fl_store *s)
 {
-    int code;
+    struct fl_fencing fencing;
     fl_token mark = FL_TOKEN_NONE;
-    fl_store *s = cli_store_create(a, CLI_OPT_STORE, &code);
-    if (s == NULL) {
-        return code;
-    }
     bool sets = a->n_args == 2;
     bool claims = a->n_args == 0;
+    int code = fencing_of(a, &fencing);
+    if (code == 0 && claims && fencing.token == FL_TOKEN_NONE) {
+        code = cli_fail(a, FL_EINVAL, "a claim needs --lock NAME and --token N");
+    }
+    if (code != 0) {
+        return code;
+    }
+    const char *what = claims ? a->text[CLI_OPT_LOCK] : a->arg[0];
     int rc = claims ? fl_store_claim(s, fencing.lock, fencing.token, 0, &mark)
              : sets ? fl_store_set(s, fl_str(what), fl_str(a->arg[1]), fencing, 0, &mark)
                     : fl_store_del(s, fl_str(what), fencing, 0, &mark);
-    code = rc == 0 ? done(a, verb, kind, what, fencing.token) : fail(a, rc, s, fencing.token, mark);
-    fl_store_destroy(s);
-    return code;
+    const char *verb = claims ? "claimed" : sets ? "written" : "deleted";
+    return rc == 0 ? done(a, verb, claims ? "lock" : "key", what, fencing.token)
+                   : fail(a, rc, s, fencing.token, mark);
 }
 
-int cli_run_store_set(const struct cli_args *a)
+int cli_run_store_mark(const struct cli_args *a, fl_store *s)
 {
-    struct fl_fencing fencing;
-    int code = fencing_of(a, &fencing);
-    return code != 0 ? code : write_with(a, fencing, "written", "key", a->arg[0]);
-}
-
-int cli_run_store_del(const struct cli_args *a)
-{
-    struct fl_fencing fencing;
-    int code = fencing_of(a, &fencing);
-    return code != 0 ? code : write_with(a, fencing, "deleted", "key", a->arg[0]);
-}
-
-int cli_run_store_claim(const struct cli_args *a)
-{
-    struct fl_fencing fencing;
-    int code = fencing_of(a, &fencing);
-    if (code == 0 && fencing.token == FL_TOKEN_NONE) {
-        code = cli_fail(a, FL_EINVAL, "a claim needs --lock NAME and --token N");
-    }
-    return code != 0 ? code : write_with(a, fencing, "claimed", "lock", a->text[CLI_OPT_LOCK]);
-}
-
-int cli_run_store_mark(const struct cli_args *a)
-{
-    int code = 0;
+    struct fl_bytes lock = fl_str(a->text[CLI_OPT_LOCK]);
+    fl_token mark = FL_TOKEN_NONE;
     if (!cli_has(a, CLI_OPT_LOCK)) {
         return cli_fail(a, FL_EINVAL, "which lock? Write --lock NAME");
     }
-    fl_store *s = cli_store_create(a, CLI_OPT_STORE, &code);
-    if (s == NULL) {
-        return code;
-    }
-    fl_token mark = FL_TOKEN_NONE;
-    int rc = fl_store_mark(s, fl_str(a->text[CLI_OPT_LOCK]), 0, &mark);
+    int rc = fl_store_mark(s, lock, 0, &mark);
     if (rc != 0) {
-        code = fail(a, rc, s, FL_TOKEN_NONE, FL_TOKEN_NONE);
-    } else {
-        struct cli_out o = cli_result(a);
-        fli_json_bytes(&o.j, "lock", fl_str(a->text[CLI_OPT_LOCK]));
-        fli_json_u64(&o.j, "mark", mark);
-        cli_text(&o, "%" PRIu64 "\n", mark);
-        cli_out_end(&o);
+        return fail(a, rc, s, FL_TOKEN_NONE, FL_TOKEN_NONE);
     }
-    fl_store_destroy(s);
-    return code;
+    struct cli_out o = cli_result(a);
+    fli_json_bytes(&o.j, "lock", lock);
+    fli_json_u64(&o.j, "mark", mark);
+    cli_text(&o, "%" PRIu64 "\n", mark);
+    cli_out_end(&o);
+    return CLI_EXIT_DONE;
 }

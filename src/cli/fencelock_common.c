@@ -223,29 +223,30 @@ fl_client *cli_client_create(const struct cli_args *a, int *ret_exit)
     return cli_client_create_for(a, cli_nodes_of(a), 0, ret_exit);
 }
 
-/* rc, errmsg: how the address was parsed. 0, or the exit code after a sentence. */
-static int read_settings(const struct cli_args *a, int rc, const char *what, const char *errmsg,
-                         struct cli_access *ret)
+/* 0, or the exit code after a sentence. */
+static int read_access(const struct cli_args *a, const char *addresses, bool is_store,
+                       struct cli_access *ret)
 {
+    struct fli_node nodes[FL_NODES_MAX];
+    uint32_t unused;
+    char errmsg[256] = "";
+    char message[320];
+    int rc = is_store ? fli_node_parse(addresses, strlen(addresses), nodes, errmsg, sizeof errmsg)
+                      : fli_nodes_parse(addresses, nodes, &unused, errmsg, sizeof errmsg);
     if (rc != 0) {
-        char message[320];
-        snprintf(message, sizeof message, "%s is wrong: %s", what, errmsg);
+        snprintf(message, sizeof message, "%s is wrong: %s",
+                 is_store ? "the storage's address"
+                          : "the list of nodes (--nodes or FENCELOCK_NODES)",
+                 errmsg);
         return cli_fail(a, rc, message);
     }
     int code = cli_tls_of(a, CLI_OPT_TLS, &ret->tls);
     return code != 0 ? code : cli_login_of(a, &ret->login);
 }
 
-static int read_access(const struct cli_args *a, const char *addresses, struct cli_access *ret)
-{
-    char errmsg[256] = "";
-    int rc = fli_nodes_parse(addresses, ret->nodes, &ret->n, errmsg, sizeof errmsg);
-    return read_settings(a, rc, "the list of nodes (--nodes or FENCELOCK_NODES)", errmsg, ret);
-}
-
 int cli_access_of(const struct cli_args *a, struct cli_access *ret)
 {
-    return read_access(a, cli_nodes_of(a), ret);
+    return read_access(a, cli_nodes_of(a), false, ret);
 }
 
 struct fl_client_options cli_client_options(const struct cli_args *a, const struct cli_access *with)
@@ -254,11 +255,6 @@ struct fl_client_options cli_client_options(const struct cli_args *a, const stru
                                       .tls = with->tls.use,
                                       .user = with->login.user,
                                       .password = with->login.password};
-}
-
-static int not_created(const struct cli_args *a, int rc)
-{
-    return cli_fail(a, rc, fl_strerror(rc));
 }
 
 static bool trouble_said;
@@ -277,7 +273,7 @@ fl_client *cli_client_create_for(const struct cli_args *a, const char *addresses
                                  uint64_t attempt_ms, int *ret_exit)
 {
     struct cli_access with;
-    *ret_exit = read_access(a, addresses, &with);
+    *ret_exit = read_access(a, addresses, false, &with);
     if (*ret_exit != 0) {
         return NULL;
     }
@@ -285,7 +281,7 @@ fl_client *cli_client_create_for(const struct cli_args *a, const char *addresses
     options.attempt_ms = attempt_ms;
     fl_client *c = NULL;
     int rc = fl_open(addresses, &options, &c);
-    *ret_exit = rc == 0 ? 0 : not_created(a, rc);
+    *ret_exit = rc == 0 ? 0 : cli_fail(a, rc, fl_strerror(rc));
     if (rc == 0 && isatty(STDERR_FILENO) == 1) {
         fli_client_on_trouble(c, on_trouble, &trouble_said);
     }
@@ -295,11 +291,8 @@ fl_client *cli_client_create_for(const struct cli_args *a, const char *addresses
 fl_store *cli_store_create(const struct cli_args *a, enum cli_option option, int *ret_exit)
 {
     const char *address = cli_has(a, option) ? a->text[option] : "127.0.0.1:7411";
-    struct fli_node node;
-    char errmsg[256];
     struct cli_access with;
-    int rc = fli_node_parse(address, strlen(address), &node, errmsg, sizeof errmsg);
-    *ret_exit = read_settings(a, rc, "the storage's address", errmsg, &with);
+    *ret_exit = read_access(a, address, true, &with);
     if (*ret_exit != 0) {
         return NULL;
     }
@@ -308,8 +301,8 @@ fl_store *cli_store_create(const struct cli_args *a, enum cli_option option, int
                                              .user = with.login.user,
                                              .password = with.login.password};
     fl_store *s = NULL;
-    rc = fl_store_create_with(address, &options, &s);
-    *ret_exit = rc == 0 ? 0 : not_created(a, rc);
+    int rc = fl_store_create_with(address, &options, &s);
+    *ret_exit = rc == 0 ? 0 : cli_fail(a, rc, fl_strerror(rc));
     if (rc == 0 && isatty(STDERR_FILENO) == 1) {
         fli_store_on_trouble(s, on_trouble, &trouble_said);
     }

@@ -39,8 +39,6 @@ int cli_tls_of(const struct cli_args *a, enum cli_option flag, struct cli_tls *r
 /* The nodes that were named, and how to get in there. The struct must stay where it is. Returns 0,
  * or an exit code after a sentence. */
 struct cli_access {
-    struct fli_node nodes[FL_NODES_MAX];
-    uint32_t n;
     struct cli_tls tls;
     struct cli_login login;
 };
@@ -103,8 +101,7 @@ int cli_ask_cluster(const struct cli_args *a, const char *const *words, unsigned
                     struct redisReply **ret, bool *ret_uncertain);
 
 /* The functions of the commands (fencelock.c). */
-cli_ask cli_run_acquire, cli_run_renew, cli_run_release, cli_run_check, cli_run_token,
-    cli_run_break;
+cli_ask cli_run_acquire, cli_run_by_token, cli_run_token, cli_run_break;
 cli_ask cli_run_queue, cli_run_sessions, cli_run_watch, cli_run_show, cli_run_locks,
     cli_run_locks_by; /* locks --by */
 cli_ask cli_run_top, cli_run_status, cli_run_health, cli_run_guard_adopt;
@@ -112,8 +109,7 @@ cli_run cli_run_run, cli_run_cluster, cli_run_backup, cli_run_frontdoor_check;
 cli_run cli_run_user_add, cli_run_user_list, cli_run_user_remove;
 cli_run cli_run_redlock_acquire, cli_run_redlock_extend, cli_run_redlock_release,
     cli_run_redlock_run, cli_run_redlock_check;
-cli_run cli_run_store_get, cli_run_store_set, cli_run_store_del, cli_run_store_claim,
-    cli_run_store_mark;
+cli_ask_store cli_run_store_get, cli_run_store_write, cli_run_store_mark;
 cli_run cli_run_guard, cli_run_demo_redlock;
 
 #endif

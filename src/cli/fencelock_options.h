@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "fencelock/client.h"
+#include "fencelock/store_client.h"
 
 /* Exit codes; also in --help. */
 enum cli_exit {
@@ -148,9 +148,10 @@ _Static_assert(CLI_OPTIONS <= 64, "CLI_BIT() has 64 of them");
 #define CLI_ARGS_REST 0xffu /* args_max: everything after the first argument is a command line */
 
 struct cli_args;
-/* Both return an enum cli_exit. cli_ask gets a client of the nodes. */
+/* They return an enum cli_exit. Two get a client of the nodes, or of the storage. */
 typedef int cli_run(const struct cli_args *a);
 typedef int cli_ask(const struct cli_args *a, fl_client *c);
+typedef int cli_ask_store(const struct cli_args *a, fl_store *s);
 
 struct cli_command {
     const char *name;
@@ -163,6 +164,7 @@ struct cli_command {
     const char *uncertain; /* what to do when the outcome is unknown */
     cli_run *run;          /* one of these */
     cli_ask *ask;
+    cli_ask_store *ask_store;
 };
 
 /* The parsed command line. */

@@ -27,23 +27,18 @@
 #define ERRMSG_SIZE 512u
 
 struct options {
-    const char *listen;
+    struct store_server_config server; /* as the server gets it; listen may be "off" */
+    struct fli_tls_config tls;
+    struct fl_tls_options strict_tls; /* the same files, for the lock service */
     const char *data;
     uint64_t size_max;
-    bool protected_mode;
-    const char *aclfile; /* NULL: everybody has all rights */
-    enum fli_tls_user cert_users;
+    bool protected_mode, has_strict_tls;
     enum log_severity log_level;
     enum log_style log_style;
-    const char *strict; /* NULL: off */
-    unsigned strict_timeout_ms;
-    bool strict_tls;
-    const char *strict_user, *strict_password_file; /* NULL: no login there */
+    const char *strict_password_file; /* NULL: no login there */
     char strict_password[AUTH_PASSWORD_MAX + 1];
     const char *tls_port;
     char tls_listen[NET_ADDRESS_MAX]; /* tls_port with a host; "" for none */
-    const char *tls_cert, *tls_key, *tls_ca, *tls_protocols;
-    enum fli_tls_auth tls_auth;
     struct store_offline offline;
 };
 
@@ -61,7 +56,7 @@ static int set_strict(struct fli_options *from, const struct fli_given *g)
     struct fli_node parsed[FL_NODES_MAX];
     char errmsg[ERRMSG_SIZE];
     uint32_t n = 0;
-    o->strict = g->text;
+    o->server.strict.nodes = g->text;
     return fli_nodes_parse(g->text, parsed, &n, errmsg, sizeof(errmsg)) == 0
                ? 0
                : fli_options_wrong(from, "%s: %s", g->where, errmsg);
@@ -71,26 +66,27 @@ static int set_strict(struct fli_options *from, const struct fli_given *g)
 #define OFFLINE(name, f) ONCE(name, FLI_OPTION_POINTER, offline.f, 0, 0)
 
 static const struct fli_option rows[] = {
-    POINTER("listen", listen),
+    POINTER("listen", server.listen),
     POINTER("data", data),
     {"size-max", FLI_OPTION_SIZE, FIELD(size_max), .min = STORE_SIZE_MIN, .max = SIZE_MAX / 4},
     {"strict", FLI_OPTION_OWN, .set = set_strict},
-    NUMBER("strict-timeout", strict_timeout_ms, STRICT_TIMEOUT_MIN_MS, STRICT_TIMEOUT_MAX_MS),
+    NUMBER("strict-timeout", server.strict.timeout_ms, STRICT_TIMEOUT_MIN_MS,
+           STRICT_TIMEOUT_MAX_MS),
     {"allow-remote", FLI_OPTION_GONE, .words = fli_instead_of_allow_remote},
     YES_NO("protected-mode", protected_mode),
-    POINTER("strict-user", strict_user),
+    POINTER("strict-user", server.strict.user),
     POINTER("strict-password-file", strict_password_file),
-    POINTER("aclfile", aclfile),
-    WORD("tls-auth-clients-user", cert_users, fli_words_cert_users, 0),
+    POINTER("aclfile", server.aclfile),
+    WORD("tls-auth-clients-user", server.cert_users, fli_words_cert_users, 0),
     WORD("log-level", log_level, fli_words_log_level, LOG_SEVERITY_ERROR),
     WORD("log-format", log_style, fli_words_log_format, LOG_TEXT),
     POINTER("tls-port", tls_port),
-    POINTER("tls-cert-file", tls_cert),
-    POINTER("tls-key-file", tls_key),
-    POINTER("tls-ca-cert-file", tls_ca),
-    WORD("tls-auth-clients", tls_auth, fli_words_tls_auth, 0),
-    POINTER("tls-protocols", tls_protocols),
-    {"strict-tls", FLI_OPTION_FLAG, FIELD(strict_tls)},
+    POINTER("tls-cert-file", tls.cert_file),
+    POINTER("tls-key-file", tls.key_file),
+    POINTER("tls-ca-cert-file", tls.ca_file),
+    WORD("tls-auth-clients", tls.auth, fli_words_tls_auth, 0),
+    POINTER("tls-protocols", tls.protocols),
+    {"strict-tls", FLI_OPTION_FLAG, FIELD(has_strict_tls)},
     OFFLINE("backup", backup),
     OFFLINE("verify", verify),
     OFFLINE("restore", restore),
@@ -99,13 +95,13 @@ static const struct fli_option rows[] = {
 
 _Static_assert(sizeof rows / sizeof rows[0] <= FLI_OPTIONS_MAX, "they have room");
 
-static struct options options = {.listen = STORE_LISTEN_DEFAULT,
-                                 .data = STORE_DATA_DEFAULT,
-                                 .size_max = STORE_SIZE_DEFAULT,
-                                 .protected_mode = true,
-                                 .log_level = LOG_SEVERITY_INFO,
-                                 .strict_timeout_ms = STRICT_TIMEOUT_DEFAULT_MS,
-                                 .tls_auth = FLI_TLS_AUTH_REQUIRED};
+static struct options options = {
+    .server = {.listen = STORE_LISTEN_DEFAULT, .strict.timeout_ms = STRICT_TIMEOUT_DEFAULT_MS},
+    .tls = {.server = true, .auth = FLI_TLS_AUTH_REQUIRED},
+    .data = STORE_DATA_DEFAULT,
+    .size_max = STORE_SIZE_DEFAULT,
+    .protected_mode = true,
+    .log_level = LOG_SEVERITY_INFO};
 static char option_error[1024];
 static struct fli_options reader = {.table = rows,
                                     .n = sizeof rows / sizeof rows[0],
@@ -141,7 +137,7 @@ static int read_options(int argc, char **argv)
 
 static bool listens_plainly(const struct options *o)
 {
-    return strcmp(o->listen, "off") != 0;
+    return strcmp(o->server.listen, "off") != 0;
 }
 
 /* Each of these returns 0, or FL_EINVAL with a sentence in option_error. */
@@ -153,7 +149,7 @@ static int check_reach(const struct options *o, const char *option, const char *
         return fli_options_wrong(&reader, "--%s: '%s' is not HOST:PORT, such as %s or [::1]:7411",
                                  option, address, STORE_LISTEN_DEFAULT);
     }
-    bool is_safe = !o->protected_mode || o->aclfile != NULL || net_host_is_loopback(host);
+    bool is_safe = !o->protected_mode || o->server.aclfile != NULL || net_host_is_loopback(host);
     return is_safe ? 0
                    : fli_options_wrong(
                          &reader,
@@ -172,7 +168,7 @@ static int check_no_port(const struct options *o)
     if (!listens_plainly(o)) {
         return fli_options_wrong(&reader, "--listen off leaves clients no port: add --tls-port");
     }
-    for (size_t i = 0; i < sizeof names / sizeof names[0] && !o->strict_tls; i++) {
+    for (size_t i = 0; i < sizeof names / sizeof names[0] && !o->has_strict_tls; i++) {
         if (is_given(names[i])) {
             return fli_options_wrong(&reader, "--%s has no effect without --tls-port: add it",
                                      names[i]);
@@ -185,42 +181,43 @@ static int check_tls(struct options *o)
 {
     char host[NET_HOST_MAX];
     uint16_t port;
-    if (o->strict_tls && o->strict == NULL) {
+    if (o->has_strict_tls && o->server.strict.nodes == NULL) {
         return fli_options_wrong(&reader,
                                  "--strict-tls: there is no --strict that it could be about");
     }
     if (o->tls_port == NULL) {
         return check_no_port(o);
     }
-    if (o->tls_cert == NULL || o->tls_key == NULL) {
+    if (o->tls.cert_file == NULL || o->tls.key_file == NULL) {
         return fli_options_wrong(&reader, "--tls-port needs --tls-cert-file and --tls-key-file");
     }
-    if (o->tls_auth != FLI_TLS_AUTH_NO && o->tls_ca == NULL) {
+    if (o->tls.auth != FLI_TLS_AUTH_NO && o->tls.ca_file == NULL) {
         return fli_options_wrong(&reader, "--tls-port needs --tls-ca-cert-file, which says whose "
                                           "clients are let in; or --tls-auth-clients no, which "
                                           "lets in everybody");
     }
-    if (!net_address_of_port(o->tls_port, o->listen, o->tls_listen, sizeof o->tls_listen) ||
+    if (!net_address_of_port(o->tls_port, o->server.listen, o->tls_listen, sizeof o->tls_listen) ||
         net_address_split(o->tls_listen, host, &port) != 0) {
         return fli_options_wrong(&reader, "--tls-port: '%s' is neither PORT nor HOST:PORT",
                                  o->tls_port);
     }
-    return o->tls_auth == FLI_TLS_AUTH_REQUIRED ? 0 : check_reach(o, "tls-port", o->tls_listen);
+    return o->tls.auth == FLI_TLS_AUTH_REQUIRED ? 0 : check_reach(o, "tls-port", o->tls_listen);
 }
 
 /* Reads the first line of the file, if a user is named. */
 static int read_strict_password(struct options *o)
 {
     char why[256];
-    if ((o->strict_user == NULL) != (o->strict_password_file == NULL)) {
+    if ((o->server.strict.user == NULL) != (o->strict_password_file == NULL)) {
         return fli_options_wrong(&reader, "--strict-user and --strict-password-file go together: "
                                           "add the other one");
     }
-    if (o->strict_user != NULL && fli_line_first(o->strict_password_file, o->strict_password,
-                                                 sizeof o->strict_password, why, sizeof why) != 0) {
+    if (o->server.strict.user != NULL &&
+        fli_line_first(o->strict_password_file, o->strict_password, sizeof o->strict_password, why,
+                       sizeof why) != 0) {
         return fli_options_wrong(&reader, "--strict-password-file: %s", why);
     }
-    return o->strict_user == NULL || strlen(o->strict_user) <= ACL_NAME_MAX
+    return o->server.strict.user == NULL || strlen(o->server.strict.user) <= ACL_NAME_MAX
                ? 0
                : fli_options_wrong(&reader, "--strict-user has at most %u bytes", ACL_NAME_MAX);
 }
@@ -233,7 +230,7 @@ static int check_options(struct options *o)
                                  "%s",
                                  STORE_DATA_DEFAULT);
     }
-    int rc = listens_plainly(o) ? check_reach(o, "listen", o->listen) : 0;
+    int rc = listens_plainly(o) ? check_reach(o, "listen", o->server.listen) : 0;
     rc = rc != 0 ? rc : check_tls(o);
     return rc != 0 ? rc : read_strict_password(o);
 }
@@ -302,10 +299,10 @@ static void announce(const struct options *o, struct app *a)
     daemon_log_printf(log, LOG_SEVERITY_INFO, "store",
                       "the database is open keys=%" PRIu64 " marks=%" PRIu64 " directory=%s",
                       a->store->committed.keys, a->store->db.committed.marks, o->data);
-    if (o->strict != NULL) {
+    if (o->server.strict.nodes != NULL) {
         daemon_log_printf(log, LOG_SEVERITY_INFO, "strict",
                           "operations with a token are checked with the lock service nodes=%s",
-                          o->strict);
+                          o->server.strict.nodes);
     }
     if (!FENCING) {
         daemon_log_write(log, LOG_SEVERITY_WARNING, "store",
@@ -320,42 +317,37 @@ static void serve_until_stopped(const struct options *o, struct app *a)
     char tls[NET_ADDRESS_MAX] = "";
     struct store_info info;
     store_server_get_info(a->server, &info);
-    bound_address(o->listen, info.port, plain);
+    bound_address(o->server.listen, info.port, plain);
     bound_address(o->tls_listen, info.tls_port, tls);
     announce(o, a);
     daemon_run(&a->daemon, "", plain, tls);
 }
 
-static int run(const struct options *o, struct app *a)
+/* What the server gets besides what was given. */
+static void complete(struct options *o, struct app *a)
+{
+    struct store_server_config *c = &o->server;
+    o->strict_tls = (struct fl_tls_options){
+        .ca_file = o->tls.ca_file, .cert_file = o->tls.cert_file, .key_file = o->tls.key_file};
+    c->listen = listens_plainly(o) ? c->listen : NULL;
+    c->tls_listen = o->tls_listen[0] != '\0' ? o->tls_listen : NULL;
+    c->tls = &o->tls;
+    c->strict.tls = o->has_strict_tls ? &o->strict_tls : NULL;
+    c->strict.password = o->strict_password;
+    c->ctx = a;
+    c->fatal = fatal_cb;
+    c->log = log_cb;
+}
+
+static int run(struct options *o, struct app *a)
 {
     char errmsg[ERRMSG_SIZE] = "out of memory";
     if (store_open(o->data, (size_t)o->size_max, FENCING, &a->store, errmsg, sizeof(errmsg)) != 0) {
         daemon_complain("--data: %s%s", errmsg, fli_files_remedy(errmsg));
         return DAEMON_FAILED;
     }
-    struct fli_tls_config tls = {.server = true,
-                                 .cert_file = o->tls_cert,
-                                 .key_file = o->tls_key,
-                                 .ca_file = o->tls_ca,
-                                 .protocols = o->tls_protocols,
-                                 .auth = o->tls_auth};
-    const struct fl_tls_options strict_tls = {
-        .ca_file = o->tls_ca, .cert_file = o->tls_cert, .key_file = o->tls_key};
-    struct store_server_config config = {.listen = listens_plainly(o) ? o->listen : NULL,
-                                         .tls_listen =
-                                             o->tls_listen[0] != '\0' ? o->tls_listen : NULL,
-                                         .tls = &tls,
-                                         .aclfile = o->aclfile,
-                                         .cert_users = o->cert_users,
-                                         .strict = {.nodes = o->strict,
-                                                    .tls = o->strict_tls ? &strict_tls : NULL,
-                                                    .user = o->strict_user,
-                                                    .password = o->strict_password,
-                                                    .timeout_ms = o->strict_timeout_ms},
-                                         .ctx = a,
-                                         .fatal = fatal_cb,
-                                         .log = log_cb};
-    if (store_server_create(&a->daemon.loop, a->store, &config, &a->server, errmsg,
+    complete(o, a);
+    if (store_server_create(&a->daemon.loop, a->store, &o->server, &a->server, errmsg,
                             sizeof(errmsg)) != 0) {
         daemon_complain("%s%s", errmsg, fli_files_remedy(errmsg));
         store_close(a->store);

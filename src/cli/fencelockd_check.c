@@ -35,19 +35,18 @@ static const char *state_of(const struct directory_summary *summary)
     return summary->is_empty ? "new" : "foreign";
 }
 
-static void describe_directory(const struct config *c, const struct directory_summary *summary,
-                               char out[SENTENCE_MAX])
+static void text_of_directory(const struct cli_out *o, const struct config *c,
+                              const struct directory_summary *summary)
 {
+    cli_text(o, "data in %.400s, ", c->data);
     if (!summary->has_identity) {
-        (void)snprintf(out, SENTENCE_MAX, "data in %.400s, which %s", c->data,
-                       summary->exists ? "is empty" : "does not exist yet");
+        cli_text(o, "which %s\n", summary->exists ? "is empty" : "does not exist yet");
     } else if (summary->identity.cluster_id == 0) {
-        (void)snprintf(out, SENTENCE_MAX,
-                       "data in %.400s, of node %" PRIu64 " in a cluster that is not formed yet",
-                       c->data, summary->identity.id);
+        cli_text(o, "of node %" PRIu64 " in a cluster that is not formed yet\n",
+                 summary->identity.id);
     } else {
-        (void)snprintf(out, SENTENCE_MAX, "data in %.400s, of node %" PRIu64 " in cluster %" PRIu64,
-                       c->data, summary->identity.id, summary->identity.cluster_id);
+        cli_text(o, "of node %" PRIu64 " in cluster %" PRIu64 "\n", summary->identity.id,
+                 summary->identity.cluster_id);
     }
 }
 
@@ -56,7 +55,6 @@ static void report(int argc, const char *const *argv, const char *const *env,
                    const struct config *c, const struct directory_summary *summary,
                    const char *errmsg)
 {
-    char directory[SENTENCE_MAX];
     struct cli_list l;
     bool works = errmsg[0] == '\0';
     struct cli_out o = cli_out_begin(stdout, c->json, false);
@@ -79,13 +77,13 @@ static void report(int argc, const char *const *argv, const char *const *env,
     FLI_ASSERT(outcome == CONFIG_RUN || !works);
     cli_list_end(&l);
     if (works) {
-        describe_directory(c, summary, directory);
         cli_text(&o, "\n");
         cli_paint(&o, CLI_GREEN, "ok");
-        cli_text(&o, ": would run node %" PRIu64 " of %u, clients at %s%s%s%s, %s\n", c->id,
+        cli_text(&o, ": would run node %" PRIu64 " of %u, clients at %s%s%s%s, ", c->id,
                  c->members.n, config_listens_plainly(c) ? c->listen : "",
                  config_listens_plainly(c) && c->tls_port[0] != '\0' ? " and " : "", c->tls_port,
-                 c->tls_port[0] != '\0' ? " (TLS)" : "", directory);
+                 c->tls_port[0] != '\0' ? " (TLS)" : "");
+        text_of_directory(&o, c, summary);
     }
     cli_out_end(&o);
 }

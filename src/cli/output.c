@@ -172,7 +172,7 @@ void cli_paint_safe(const struct cli_out *o, enum cli_colour colour, struct fl_b
 
 void cli_list_begin(struct cli_list *l, struct cli_out *out, const char *key)
 {
-    *l = (struct cli_list){.out = out};
+    *l = (struct cli_list){.out = out, .cells = {.max = SIZE_MAX / 2}};
     fli_json_array(&out->j, key);
 }
 
@@ -182,6 +182,13 @@ void cli_list_row(struct cli_list *l)
         fli_json_end_object(&l->out->j);
     }
     fli_json_object(&l->out->j, NULL);
+}
+
+static void append(struct fli_buf *b, const void *data, size_t len)
+{
+    if (fli_buf_append(b, data, len) != 0) {
+        fli_fatal("fencelock: out of memory");
+    }
 }
 
 static void add_cell(struct cli_list *l, const char *title, bool right, enum cli_colour colour,
@@ -196,21 +203,13 @@ static void add_cell(struct cli_list *l, const char *title, bool right, enum cli
         l->columns[l->n_columns].title = title;
         l->columns[l->n_columns++].right = right;
     }
-    if (l->n_cells == l->cap) {
-        l->cap = l->cap == 0 ? 64 : l->cap * 2;
-        struct cli_cell *cells = realloc(l->cells, l->cap * sizeof *cells);
-        if (cells == NULL) {
-            fli_fatal("fencelock: out of memory");
-        }
-        l->cells = cells;
-    }
     struct fli_buf text;
     fli_buf_init(&text, SIZE_MAX / 2);
     cli_put_safe(&text, v);
-    if (fli_buf_append(&text, "", 1) != 0) {
-        fli_fatal("fencelock: out of memory");
-    }
-    l->cells[l->n_cells++] = (struct cli_cell){.text = (char *)text.data, .colour = colour};
+    append(&text, "", 1);
+    const struct cli_cell cell = {.text = (char *)text.data, .colour = colour};
+    append(&l->cells, &cell, sizeof cell);
+    l->n_cells++;
 }
 
 void cli_list_bytes(struct cli_list *l, const char *key, const char *title, enum cli_colour colour,
@@ -266,6 +265,11 @@ void cli_list_none(struct cli_list *l, const char *key, const char *title, bool 
     add_cell(l, title, is_number, CLI_DIM, fl_str("-"));
 }
 
+static const struct cli_cell *cells_of(const struct cli_list *l)
+{
+    return (const void *)l->cells.data; /* memory of malloc() */
+}
+
 static void print_row(const struct cli_list *l, const struct cli_cell *row, const size_t *widths)
 {
     size_t n = l->n_columns; /* without empty ones at the end, so that no line ends in blanks */
@@ -287,23 +291,23 @@ static void print_row(const struct cli_list *l, const struct cli_cell *row, cons
 
 static void print_table(const struct cli_list *l)
 {
+    const struct cli_cell *cells = cells_of(l);
     size_t widths[CLI_COLUMNS_MAX];
     struct cli_cell titles[CLI_COLUMNS_MAX];
-    char texts[CLI_COLUMNS_MAX][32];
     FLI_ASSERT(l->n_cells == l->rows * l->n_columns);
     for (size_t c = 0; c < l->n_columns; c++) {
-        snprintf(texts[c], sizeof texts[c], "%s", l->columns[c].title);
-        titles[c] = (struct cli_cell){.text = texts[c], .colour = CLI_BOLD};
-        widths[c] = strlen(texts[c]);
+        /* nobody writes to it here */
+        titles[c] = (struct cli_cell){(char *)(uintptr_t)l->columns[c].title, CLI_BOLD};
+        widths[c] = strlen(titles[c].text);
     }
     for (size_t i = 0; i < l->n_cells; i++) {
-        size_t w = cli_width(l->cells[i].text, strlen(l->cells[i].text));
+        size_t w = cli_width(cells[i].text, strlen(cells[i].text));
         w = w < CLI_CELL_WIDTH_MAX ? w : CLI_CELL_WIDTH_MAX;
         widths[i % l->n_columns] = w > widths[i % l->n_columns] ? w : widths[i % l->n_columns];
     }
     print_row(l, titles, widths);
     for (size_t i = 0; i < l->n_cells; i += l->n_columns) {
-        print_row(l, l->cells + i, widths);
+        print_row(l, cells + i, widths);
     }
 }
 
@@ -321,9 +325,10 @@ void cli_list_end(struct cli_list *l)
 
 void cli_list_free(struct cli_list *l)
 {
+    const struct cli_cell *cells = cells_of(l);
     for (size_t i = 0; i < l->n_cells; i++) {
-        free(l->cells[i].text);
+        free(cells[i].text);
     }
-    free(l->cells);
-    *l = (struct cli_list){.out = NULL};
+    fli_buf_fini(&l->cells);
+    l->n_cells = 0;
 }

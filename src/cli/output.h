@@ -78,8 +78,8 @@ struct cli_list {
         bool right; /* aligned to the right: numbers */
     } columns[CLI_COLUMNS_MAX];
     size_t n_columns;
-    struct cli_cell *cells; /* row by row, from left to right */
-    size_t n_cells, cap;
+    struct fli_buf cells; /* of struct cli_cell, row by row, from left to right */
+    size_t n_cells;
 };
 
 /* key: of the array in the object. */

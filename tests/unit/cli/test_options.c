@@ -12,14 +12,14 @@ static int run_nothing(const struct cli_args *a)
 
 static const struct cli_command commands[] = {
     {"take", NULL, "NAME", 1, 1, NODES | CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_OWNER), "Takes.",
-     NULL, run_nothing, NULL},
-    {"list", NULL, "", 0, 0, NODES | CLI_BIT(CLI_OPT_LIMIT), "Lists.", NULL, run_nothing, NULL},
+     NULL, .run = run_nothing},
+    {"list", NULL, "", 0, 0, NODES | CLI_BIT(CLI_OPT_LIMIT), "Lists.", NULL, .run = run_nothing},
     {"box", "open", "A [B]", 1, 2, CLI_BIT(CLI_OPT_TOKEN) | CLI_BIT(CLI_OPT_LOCK), "Opens.", NULL,
-     run_nothing, NULL},
-    {"box", "shut", "", 0, 0, 0, "Shuts.", NULL, run_nothing, NULL},
+     .run = run_nothing},
+    {"box", "shut", "", 0, 0, 0, "Shuts.", NULL, .run = run_nothing},
     {"wrap", NULL, "NAME [--] COMMAND...", 1, CLI_ARGS_REST, CLI_BIT(CLI_OPT_TTL), "Wraps.", NULL,
-     run_nothing, NULL},
-    {NULL, NULL, NULL, 0, 0, 0, NULL, NULL, NULL, NULL},
+     .run = run_nothing},
+    {.name = NULL},
 };
 
 static const char *no_environment(const char *name)
