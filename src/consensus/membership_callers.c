@@ -17,10 +17,17 @@ static bool is_member(const struct membership *m, uint64_t incarnation)
            (c != NULL && configuration_server(c, incarnation) != NULL);
 }
 
-/* Whether somebody names a later configuration than this node has, in which it is a member. */
-static bool is_ahead(const struct membership *m, uint64_t told_index)
+/* A leader that takes commands has each configuration that was committed up to its term, and no
+ * other one of an earlier term ever will be. */
+static bool has_all(const struct membership *m, uint64_t told_term)
 {
-    return told_index > replica_configuration_index(m->replica);
+    return proposer_is_open(m->config.proposer) && told_term <= replica_term(m->replica);
+}
+
+/* Whether somebody names a later configuration than this node has, in which it is a member. */
+static bool is_ahead(const struct membership *m, uint64_t told_index, uint64_t told_term)
+{
+    return told_index > replica_configuration_index(m->replica) && !has_all(m, told_term);
 }
 
 bool membership_knows_as_much(const struct membership *m, uint64_t told_index)
@@ -56,7 +63,7 @@ static bool may_found(const struct membership *m, uint64_t id, uint64_t incarnat
 
 bool membership_is_let_in(const struct membership *m, const struct peer *p)
 {
-    return is_member(m, p->incarnation) || is_ahead(m, p->told_index) ||
+    return is_member(m, p->incarnation) || is_ahead(m, p->told_index, p->told_term) ||
            may_join(m, p->id, p->told_index) || may_found(m, p->id, p->incarnation);
 }
 
@@ -71,6 +78,13 @@ static enum handshake_verdict refuse(const struct membership *m, const struct pe
         snprintf(reason, HANDSHAKE_REASON_MAX,
                  "node %" PRIu64 " was %s: this data directory is of no more use", id,
                  there || is_expected(m, id) ? "replaced" : "removed from the cluster");
+        return HANDSHAKE_REMOVED;
+    }
+    if (peer->member_index != 0 && has_all(m, peer->term)) {
+        snprintf(reason, HANDSHAKE_REASON_MAX,
+                 "what made node %" PRIu64
+                 " a member was lost with a leader: this data directory is of no more use",
+                 id);
         return HANDSHAKE_REMOVED;
     }
     if (is_expected(m, id)) {
@@ -122,6 +136,7 @@ static void let_in(struct membership *m, struct peer *p, const struct peer_ident
 {
     p->version = peer->version;
     p->told_index = peer->member_index;
+    p->told_term = peer->term;
     p->cluster_id = peer->cluster_id;
     p->incarnation = peer->incarnation;
     m->config.peer_back(m->config.ctx, p->id);
@@ -136,8 +151,10 @@ enum handshake_verdict membership_check_peer(void *ctx, const struct peer_identi
 {
     struct membership *m = ctx;
     uint64_t id = peer->node_id;
-    const struct peer asked = {
-        .id = id, .incarnation = peer->incarnation, .told_index = peer->member_index};
+    const struct peer asked = {.id = id,
+                               .incarnation = peer->incarnation,
+                               .told_index = peer->member_index,
+                               .told_term = peer->term};
     if (peer->version < machine_version(membership_machine(m))) {
         snprintf(reason, HANDSHAKE_REASON_MAX,
                  "node %" PRIu64 " knows version %u, and the cluster is at %u: start a newer "

@@ -22,6 +22,7 @@ struct peer {
     uint64_t incarnation; /* that was let in; 0: none since start, or not any more */
     uint64_t cluster_id;  /* as told in that handshake */
     uint64_t told_index;  /* of the newest configuration in which it is a member, as it told */
+    uint64_t told_term;   /* the term that it then was in */
     uint16_t version;     /* the highest that it knows, likewise; 0: not told */
     struct start start;   /* likewise */
     bool has_answered;    /* since this node was started; or nobody listens at its address */

@@ -326,10 +326,9 @@ static uint64_t known_of(const struct node *n, uint64_t id)
 
 /* As the transport does: a handshake is undecided until its start is on disk. Incarnation 0: the
  * one that is a member. */
-static enum handshake_verdict call_as(struct node *n, uint64_t id, uint64_t incarnation,
-                                      uint64_t member_index, const char *address, bool waited)
+static struct peer_identity caller(struct node *n, uint64_t id, uint64_t incarnation,
+                                   uint64_t member_index, const char *address, bool waited)
 {
-    char reason[HANDSHAKE_REASON_MAX] = "";
     struct peer_identity peer = {.node_id = id,
                                  .incarnation = incarnation != 0 ? incarnation : known_of(n, id),
                                  .cluster_id = n->record.own.now.identity.cluster_id,
@@ -341,6 +340,14 @@ static enum handshake_verdict call_as(struct node *n, uint64_t id, uint64_t inca
                                  .last_index = UINT32_MAX,
                                  .waited = waited};
     (void)snprintf(peer.peer_address, sizeof peer.peer_address, "%s", address);
+    return peer;
+}
+
+static enum handshake_verdict call_as(struct node *n, uint64_t id, uint64_t incarnation,
+                                      uint64_t member_index, const char *address, bool waited)
+{
+    char reason[HANDSHAKE_REASON_MAX] = "";
+    struct peer_identity peer = caller(n, id, incarnation, member_index, address, waited);
     return membership_check_peer(n->membership, &peer, reason);
 }
 
@@ -499,6 +506,30 @@ TEST_WITH(test_forgotten_joins_at_the_leader_only, cluster_set_up, cluster_tear_
     assert_true(at_leader == HANDSHAKE_UNDECIDED || at_leader == HANDSHAKE_WELCOME);
 }
 
+/* The entry that made it a member was lost with its leader. A leader of a later term knows; one
+ * that may be overtaken does not. */
+TEST_WITH(test_joined_by_what_was_never_committed, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    unsigned lost = (leader + 1) % 3;
+    cluster_acquire(c, leader, "a", "owner-1");
+    cluster_stop(c, lost, 0);
+    replace(c, lost);
+    cluster_expect_same_hash(c);
+    struct node *n = c->nodes[leader].node;
+    uint64_t index = replica_configuration_index(n->replica) + 1;
+    char reason[HANDSHAKE_REASON_MAX] = "";
+    struct peer_identity peer =
+        caller(n, lost + 1, 77, index, c->members.list[lost].address, false);
+    peer.term = replica_term(n->replica);
+    assert_int_equal(membership_check_peer(n->membership, &peer, reason), HANDSHAKE_REMOVED);
+    assert_non_null(
+        strstr(reason, "was lost with a leader: this data directory is of no more use"));
+    peer.term++;
+    assert_int_equal(membership_check_peer(n->membership, &peer, reason), HANDSHAKE_UNDECIDED);
+}
+
 /* Who was let in and is no member, or is none any more, is hung up on; who names a later
  * configuration stays. */
 TEST_WITH(test_strangers, cluster_set_up, cluster_tear_down)
@@ -516,6 +547,7 @@ TEST_WITH(test_strangers, cluster_set_up, cluster_tear_down)
     assert_true(membership_is_let_in(m, p));
     p->incarnation = incarnation + 1;
     p->told_index = index + 1;
+    p->told_term = replica_term(m->replica) + 1;
     assert_true(membership_is_let_in(m, p));
     p->told_index = index;
     assert_false(membership_is_let_in(m, p));
