@@ -64,7 +64,6 @@ static void watch_leadership(struct node *n)
     }
     node_watch_leadership(n, role, leader);
     if (n->role == NODE_LEADER && role != NODE_LEADER) {
-        relay_server_deposed(n->followers);
         membership_deposed(n->membership);
         node_snapshot_deposed(n);
     }

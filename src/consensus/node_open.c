@@ -80,7 +80,6 @@ static void refused_cb(void *ctx, const struct machine_command *c, const struct 
 static void restored_cb(void *ctx)
 {
     struct node *n = ctx;
-    relay_server_restored(n->followers);
     if (n->cbs.restored != NULL) {
         n->cbs.restored(n->cbs.ctx);
     }
@@ -98,7 +97,6 @@ static void opened_cb(void *ctx, uint64_t term)
 {
     struct node *n = ctx;
     host_log(&n->host, 3, "this node leads and takes commands term=%" PRIu64, term);
-    relay_server_opened(n->followers);
     node_wake(n);
 }
 
@@ -444,7 +442,7 @@ static int make_transport(struct node *n, const struct node_config *c, char *err
 static int make_relays(struct node *n)
 {
     struct relay_server_config sc = {
-        .host = n->host, .queue = &n->commands, .proposer = n->proposer, .hash_seed = n->hash_seed};
+        .host = n->host, .queue = &n->commands, .proposer = n->proposer};
     struct relay_client_config cc = {.host = n->host,
                                      .transport = n->transport,
                                      .peers = &n->peers,

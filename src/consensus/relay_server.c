@@ -7,7 +7,6 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
-#include "base/map.h"
 #include "consensus/relay_codec.h"
 #include "machine/batch.h"
 
@@ -33,24 +32,9 @@ struct relay_ticket {
     uint64_t sequence;
 };
 
-/* A wait that a follower relayed. The event that ends it is pushed to that follower, over whatever
- * stream it has by then: one that does not have the wait any more ignores it. There may be hundreds
- * of thousands, so nothing walks over them when a stream ends, or a term. */
-struct pushed_wait {
-    struct fli_map_node node;
-    struct fli_list link; /* of all */
-    uint64_t wait;
-    uint64_t follower_id;
-};
-
 struct relay_server {
     struct relay_server_config config;
     struct fli_list followers; /* the newest record of a node has its `stream` and stands last */
-    struct fli_map waits;      /* wait id -> struct pushed_wait */
-    struct fli_list all_waits;
-    uint64_t last_wait; /* the highest wait id in the log; UINT64_MAX: unknown */
-    uint64_t old_waits; /* waits up to this id were queued in an earlier term */
-    bool leads;
 };
 
 static struct fli_slice slice(const void *data, size_t len)
@@ -58,135 +42,25 @@ static struct fli_slice slice(const void *data, size_t len)
     return (struct fli_slice){data, len};
 }
 
-static void close_follower(struct follower *f, const char *why);
-static struct follower *find_follower(const struct relay_server *s, uint64_t id);
-
 /* ---- pushed events ---- */
 
-static bool wait_eq(const struct fli_map_node *node, const void *key, size_t key_len)
+/* Which follower has relayed a wait, only its leader of that time knew. So its end is pushed to all
+ * of them, and those that do not have the wait ignore it. */
+void relay_server_event(struct relay_server *s, const struct machine_event *e)
 {
-    const struct pushed_wait *p = FLI_CONTAINER_OF(node, struct pushed_wait, node);
-    FLI_ASSERT(key_len == sizeof p->wait);
-    return memcmp(&p->wait, key, sizeof p->wait) == 0;
-}
-
-static struct pushed_wait *find_wait(struct relay_server *s, uint64_t wait)
-{
-    struct fli_map_node *node = fli_map_find(&s->waits, &wait, sizeof wait);
-    return node == NULL ? NULL : FLI_CONTAINER_OF(node, struct pushed_wait, node);
-}
-
-/* Without memory for this, the follower learns of the wait's end later, from its own log. */
-static void note_wait(struct follower *f, uint64_t wait)
-{
-    struct relay_server *s = f->server;
-    struct pushed_wait *p = find_wait(s, wait);
-    if (p == NULL) {
-        p = calloc(1, sizeof *p);
-        if (p == NULL) {
-            return;
-        }
-        p->wait = wait;
-        fli_list_init(&p->link);
-        uint64_t hash = fli_map_hash(&s->waits, &wait, sizeof wait);
-        if (fli_map_insert(&s->waits, &p->node, hash) != 0) {
-            free(p);
-            return;
-        }
-        fli_list_push(&s->all_waits, &p->link);
+    bool ends = e->type == MACHINE_EVENT_GRANTED || e->type == MACHINE_EVENT_WAIT_ENDED;
+    if (e->wait == 0 || e->index != 0 || !ends || !proposer_is_open(s->config.proposer)) {
+        return;
     }
-    p->follower_id = f->id;
-}
-
-static void drop_wait(struct relay_server *s, struct pushed_wait *p)
-{
-    fli_map_remove(&s->waits, &p->node);
-    fli_list_remove(&p->link);
-    free(p);
-}
-
-/* Forgets a wait that has ended. Returns the follower that relayed it; 0: none did. */
-static uint64_t take_wait(struct relay_server *s, uint64_t wait)
-{
-    struct pushed_wait *p = find_wait(s, wait);
-    uint64_t follower_id = p == NULL ? 0 : p->follower_id;
-    if (p != NULL) {
-        drop_wait(s, p);
-    }
-    return follower_id;
-}
-
-static void drop_all_waits(struct relay_server *s)
-{
-    struct fli_list *pos;
-    while ((pos = fli_list_first(&s->all_waits)) != NULL) {
-        drop_wait(s, FLI_CONTAINER_OF(pos, struct pushed_wait, link));
-    }
-}
-
-static void push_event(struct follower *f, const struct machine_event *e)
-{
     uint8_t head[RELAY_EVENT_SIZE];
     relay_event_encode(e, head);
     struct fli_slice parts[3] = {slice(head, sizeof head), e->name, e->owner};
-    if (stream_send(f->stream, RELAY_PUSH, parts, 3) != 0) {
-        close_follower(f, "too much is waiting to be sent");
-    }
-}
-
-/* Only the former leader knew which follower had relayed a wait of an earlier term. So the end of
- * such a wait is pushed to all followers, and those that do not have the wait ignore it. Otherwise
- * a queue that outlived its leader would advance by one waiter per heartbeat. */
-static void push_to_all(struct relay_server *s, const struct machine_event *e)
-{
-    FLI_LIST_FOREACH_SAFE(pos, next, &s->followers)
+    FLI_LIST_FOREACH(pos, &s->followers)
     {
-        struct follower *f = FLI_CONTAINER_OF(pos, struct follower, link);
-        if (f->stream != NULL) {
-            push_event(f, e);
-        }
+        const struct follower *f = FLI_CONTAINER_OF(pos, struct follower, link);
+        int rv = f->stream == NULL ? 0 : stream_send(f->stream, RELAY_PUSH, parts, 3);
+        (void)rv; /* whoever reads too slowly hears of it from its own log, later */
     }
-}
-
-void relay_server_event(struct relay_server *s, const struct machine_event *e)
-{
-    if (e->type == MACHINE_EVENT_QUEUED) {
-        s->last_wait = e->wait;
-        /* ids only grow, so all smaller ones are older, whatever was known before */
-        if (e->wait <= s->old_waits) {
-            s->old_waits = e->wait - 1;
-        }
-    }
-    if (e->wait == 0 || (e->type != MACHINE_EVENT_GRANTED && e->type != MACHINE_EVENT_WAIT_ENDED)) {
-        return;
-    }
-    struct follower *f = find_follower(s, take_wait(s, e->wait));
-    if (!proposer_is_open(s->config.proposer)) {
-        return;
-    }
-    if (e->wait <= s->old_waits) {
-        push_to_all(s, e);
-    } else if (f != NULL) {
-        push_event(f, e);
-    }
-}
-
-void relay_server_opened(struct relay_server *s)
-{
-    s->leads = true;
-    s->old_waits = s->last_wait;
-}
-
-void relay_server_deposed(struct relay_server *s)
-{
-    s->leads = false;
-}
-
-/* Which waits have ended meanwhile is not known. */
-void relay_server_restored(struct relay_server *s)
-{
-    drop_all_waits(s);
-    s->last_wait = UINT64_MAX;
 }
 
 /* ---- followers ---- */
@@ -237,10 +111,6 @@ static void send_result(struct follower *f, uint64_t sequence, int status,
     struct fli_slice parts[2] = {slice(head, sizeof head), payload};
     if (stream_send(f->stream, RELAY_RESULT, parts, status == 0 ? 2 : 1) != 0) {
         close_follower(f, "too much is waiting to be sent");
-        return;
-    }
-    if (status == 0 && result->code == MACHINE_QUEUED && f->server->leads) {
-        note_wait(f, result->wait);
     }
 }
 
@@ -471,9 +341,6 @@ int relay_server_create(const struct relay_server_config *config, struct relay_s
     }
     s->config = *config;
     fli_list_init(&s->followers);
-    fli_list_init(&s->all_waits);
-    fli_map_init(&s->waits, wait_eq, config->hash_seed);
-    relay_server_restored(s); /* the state at the start may be from a snapshot as well */
     *ret = s;
     return 0;
 }
@@ -484,7 +351,5 @@ void relay_server_destroy(struct relay_server *s)
         return;
     }
     FLI_ASSERT(fli_list_empty(&s->followers));
-    drop_all_waits(s);
-    fli_map_fini(&s->waits);
     free(s);
 }

@@ -5,9 +5,8 @@
  * client may send are taken. The proposer decodes each before it proposes it. A peer that breaks
  * the rules loses its stream.
  *
- * Pushed events. A wait that was queued over a stream ends some time later, in an entry that the
- * follower applies a heartbeat after the leader. So the leader tells the follower at once. One
- * thread, the loop's. */
+ * Pushed events. A wait ends in an entry that followers apply a heartbeat after the leader. So the
+ * leader tells them at once. One thread, the loop's. */
 #ifndef CONSENSUS_RELAY_SERVER_H
 #define CONSENSUS_RELAY_SERVER_H
 
@@ -21,7 +20,6 @@ struct relay_server_config {
     struct host host;
     struct commands *queue;
     const struct proposer *proposer; /* unless it is open, a command goes back to its follower */
-    const uint64_t *hash_seed;       /* two words */
 };
 
 int relay_server_create(const struct relay_server_config *config,
@@ -34,9 +32,6 @@ void relay_server_accept(struct relay_server *s, const struct peer_identity *pee
                          struct stream *stream);
 
 void relay_server_event(struct relay_server *s, const struct machine_event *e);
-void relay_server_opened(struct relay_server *s);   /* this node leads from now on */
-void relay_server_deposed(struct relay_server *s);  /* it leads no more */
-void relay_server_restored(struct relay_server *s); /* a snapshot came in place of events */
 
 /* Whether the peer has a stream to this node, and was heard on it within the last three seconds. */
 bool relay_server_connected(const struct relay_server *s, uint64_t peer_id);
