@@ -1,10 +1,11 @@
 /* device_files.c: a directory of a real file system.
  *
  * Writes of the log bypass the page cache (O_DIRECT) and complete when they are on stable storage
- * (RWF_DSYNC), through an io_uring or a thread that waits for them. Each lane has a thread; that of
- * WRITE also does what a ring cannot: to pause first, and to go on with a short write. The threads
- * are created with the device, since the process might get no more of them later. An eventfd tells
- * the loop that an operation is done. */
+ * (RWF_DSYNC), through an io_uring or a thread that waits for them. Each lane has a thread. That of
+ * WRITE also pauses first, which a ring cannot, and it does what the ring has not done wholly: the
+ * same bytes may be written to the same place again. It goes on until all is written, or learns the
+ * reason. The threads are created with the device, since the process might get no more of them
+ * later. An eventfd tells the loop that an operation is done. */
 #include "log/device.h"
 
 #include <errno.h>
@@ -59,6 +60,7 @@ struct files {
     bool direct; /* O_DIRECT is possible */
     uint8_t *zeros;
     struct log_uring *uring;
+    bool uring_broken; /* it has refused a write, and would begin that together with the next */
     struct log_io *uring_io;
     uint64_t uring_since_ns;
     pthread_mutex_t mutex;
@@ -446,18 +448,6 @@ static int start_thread(struct lane *lane)
     return -rv;
 }
 
-/* Completes an operation that could not begin, at the next poll. */
-static void complete_later(struct files *f, struct lane *lane, struct log_io *io, int result)
-{
-    pthread_mutex_lock(&f->mutex);
-    FLI_ASSERT(lane->todo == NULL && lane->done == NULL);
-    lane->done = io;
-    lane->result = result;
-    lane->took_ns = 0;
-    notify_poll(f);
-    pthread_mutex_unlock(&f->mutex);
-}
-
 static void start_in_thread(struct files *f, struct lane *lane, struct log_io *io)
 {
     pthread_mutex_lock(&f->mutex);
@@ -467,6 +457,18 @@ static void start_in_thread(struct files *f, struct lane *lane, struct log_io *i
     pthread_mutex_unlock(&f->mutex);
 }
 
+static bool start_in_ring(struct files *f, struct log_io *io)
+{
+    if (f->uring == NULL || f->uring_broken || io->delay_ms > 0) {
+        return false;
+    }
+    FLI_ASSERT(f->uring_io == NULL && io->type == LOG_IO_WRITE);
+    f->uring_since_ns = fli_clock_ns();
+    f->uring_broken = log_uring_write(f->uring, io->file->fd, io->data, io->len, io->offset) != 0;
+    f->uring_io = f->uring_broken ? NULL : io;
+    return !f->uring_broken;
+}
+
 static void files_start(struct log_device *d, enum log_lane lane, struct log_io *io)
 {
     struct files *f = files_of(d);
@@ -474,18 +476,8 @@ static void files_start(struct log_device *d, enum log_lane lane, struct log_io 
         f->cancelled = false;
         clear(f->cancel_fd);
     }
-    /* A ring has no pauses. */
-    if (io->delay_ms > 0 || lane != LOG_LANE_WRITE || f->uring == NULL) {
+    if (lane != LOG_LANE_WRITE || !start_in_ring(f, io)) {
         start_in_thread(f, &f->lanes[lane], io);
-        return;
-    }
-    FLI_ASSERT(f->uring_io == NULL && io->type == LOG_IO_WRITE);
-    f->uring_since_ns = fli_clock_ns();
-    int rv = log_uring_write(f->uring, io->file->fd, io->data, io->len, io->offset);
-    if (rv == 0) {
-        f->uring_io = io;
-    } else {
-        complete_later(f, &f->lanes[lane], io, rv);
     }
 }
 
@@ -513,12 +505,11 @@ static void poll_uring(struct files *f)
     }
     struct log_io *io = f->uring_io;
     f->uring_io = NULL;
-    if (result >= 0 && (size_t)result < io->len) {
-        /* Not all of it had room. The thread writes until all is written, or learns the reason. */
+    if (result < 0 || (size_t)result < io->len) {
         start_in_thread(f, &f->lanes[LOG_LANE_WRITE], io);
-        return;
+    } else {
+        io->done(io, 0, fli_clock_ns() - f->uring_since_ns);
     }
-    io->done(io, result < 0 ? result : 0, fli_clock_ns() - f->uring_since_ns);
 }
 
 static void poll_lane(struct files *f, struct lane *lane)

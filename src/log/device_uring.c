@@ -22,17 +22,6 @@ struct log_uring {
     bool busy;
 };
 
-static int check_operations(struct io_uring *ring)
-{
-    struct io_uring_probe *probe = io_uring_get_probe_ring(ring);
-    if (probe == NULL) {
-        return -EOPNOTSUPP;
-    }
-    int rv = io_uring_opcode_supported(probe, IORING_OP_WRITE) ? 0 : -EOPNOTSUPP;
-    io_uring_free_probe(probe);
-    return rv;
-}
-
 /* Kernels before 5.19 do not know the flag. */
 static int init_ring(struct io_uring *ring)
 {
@@ -51,10 +40,7 @@ int log_uring_create(struct log_uring **ret)
         free(u);
         return rv;
     }
-    rv = check_operations(&u->ring);
-    if (rv == 0) {
-        rv = io_uring_ring_dontfork(&u->ring);
-    }
+    rv = io_uring_ring_dontfork(&u->ring);
     if (rv != 0) {
         log_uring_destroy(u);
         return rv;

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "log/device_uring.h"
 #include "rig.h"
 
 struct real {
@@ -454,6 +455,64 @@ TEST(room_for_a_part_of_a_write)
     r.device->ops->close(r.device, f);
     log_files_destroy(r.device);
     assert_int_equal(umount2(r.dir, MNT_DETACH), 0);
+    remove_dir(&r);
+}
+
+/* ---- a ring that does not do what it is told ---- */
+
+static int rings_refuse, rings_interrupted; /* so many of the next writes */
+
+int __real_log_uring_write(struct log_uring *u, int fd, const void *data, size_t len,
+                           uint64_t offset);
+int __wrap_log_uring_write(struct log_uring *u, int fd, const void *data, size_t len,
+                           uint64_t offset);
+bool __real_log_uring_reap(struct log_uring *u, int *ret_result);
+bool __wrap_log_uring_reap(struct log_uring *u, int *ret_result);
+
+int __wrap_log_uring_write(struct log_uring *u, int fd, const void *data, size_t len,
+                           uint64_t offset)
+{
+    return rings_refuse-- > 0 ? -EBUSY : __real_log_uring_write(u, fd, data, len, offset);
+}
+
+bool __wrap_log_uring_reap(struct log_uring *u, int *ret_result)
+{
+    bool done = __real_log_uring_reap(u, ret_result);
+    if (done && rings_interrupted-- > 0) {
+        *ret_result = -EINTR;
+    }
+    return done;
+}
+
+/* What was interrupted, or not even begun, may be done by the thread. */
+TEST(what_a_ring_has_not_done)
+{
+    struct real r = {.device = NULL};
+    struct log_file *f = NULL;
+    char errmsg[256];
+    make_dir(&r);
+    if (log_files_create(r.dir, LOG_ENGINE_URING, &r.device, errmsg, sizeof errmsg) != 0) {
+        remove_dir(&r);
+        print_message("%s\n", errmsg);
+        skip();
+    }
+    uint8_t *data = aligned_alloc(LOG_BLOCK, LOG_BLOCK);
+    uint8_t back[LOG_BLOCK];
+    assert_non_null(data);
+    assert_int_equal(r.device->ops->open(r.device, "file", LOG_OPEN_WRITE | LOG_OPEN_CREATE, &f),
+                     0);
+    for (int i = 0; i < 4; i++) {
+        rings_interrupted = i == 1;
+        rings_refuse = i == 2;
+        rig_fill(data, 1, (uint64_t)i, LOG_BLOCK);
+        assert_int_equal(write_at(&r, f, data, LOG_BLOCK), 0);
+        assert_int_equal(r.device->ops->read(r.device, f, back, LOG_BLOCK, 0), LOG_BLOCK);
+        assert_memory_equal(back, data, LOG_BLOCK);
+    }
+    free(data);
+    r.device->ops->close(r.device, f);
+    assert_int_equal(r.device->ops->remove(r.device, "file"), 0);
+    log_files_destroy(r.device);
     remove_dir(&r);
 }
 
