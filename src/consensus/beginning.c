@@ -16,8 +16,6 @@
 #include "log/log.h"
 #include "snapshot/format.h"
 
-#define WAIT_MS 10
-
 struct maker {
     const struct beginning *b;
     const struct machine *old;
@@ -26,7 +24,6 @@ struct maker {
     uint32_t state_crc;
     struct data_dir dir;
     struct log_device *device;
-    bool failed; /* writing the log failed */
     char *errmsg;
     size_t errmsg_size;
 };
@@ -128,24 +125,7 @@ static int write_state(struct maker *k)
 static void log_failed(void *ctx, int error, const char *message)
 {
     struct maker *k = ctx;
-    k->failed = true;
     snprintf(k->errmsg, k->errmsg_size, "%s", message);
-}
-
-static void log_closed(void *ctx)
-{
-    bool *closed = ctx;
-    *closed = true;
-}
-
-static void log_durable_now(void *ctx)
-{
-    (void)ctx; /* log_durable() is polled instead */
-}
-
-static void log_message(void *ctx, enum log_level level, const char *message)
-{
-    (void)message; /* the log has nothing to report about a new log */
 }
 
 /* Writes an empty log that continues behind the state. */
@@ -153,28 +133,16 @@ static int write_log(struct maker *k)
 {
     struct log *log = NULL;
     struct log_hard_state hs = {.term = k->meta.term};
-    const struct log_config config = {.device = k->device,
-                                      .ctx = k,
-                                      .durable = log_durable_now,
-                                      .failed = log_failed,
-                                      .log = log_message};
-    bool closed = false;
+    const struct log_config config = {.device = k->device, .ctx = k, .failed = log_failed};
     int rv = log_open(&config, &log, k->errmsg, k->errmsg_size);
     if (rv != 0) {
         return rv;
     }
     bool good =
         log_set_hard_state(log, &hs) != 0 && log_reset(log, k->meta.index, k->meta.term) != 0;
-    log_flush(log);
-    while (good && !k->failed && log_durable(log) < log_position(log)) {
-        (void)log_device_wait(k->device, WAIT_MS);
-    }
-    log_close(log, log_closed, &closed);
-    while (!closed) {
-        (void)log_device_wait(k->device, WAIT_MS);
-    }
-    log_destroy(log);
-    return !good ? FL_ENOMEM : k->failed ? FL_EIO : 0;
+    rv = good ? log_write_out(log) : FL_ENOMEM;
+    log_end(log);
+    return rv;
 }
 
 /* Members that begin with different states must refuse each other before their cluster is formed.

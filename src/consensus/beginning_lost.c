@@ -14,7 +14,6 @@
 
 #include <raft.h>
 
-#define WAIT_MS 10
 #define READ_BYTES ((size_t)4 << 20)
 #define READ_ENTRIES 256u
 
@@ -28,27 +27,12 @@ struct remains {
     size_t errmsg_size;
 };
 
-static void nothing(void *ctx)
-{
-}
-
-static void log_failed(void *ctx, int error, const char *message)
-{
-    (void)message; /* nothing is written */
-}
-
 static void log_message(void *ctx, enum log_level level, const char *message)
 {
     struct remains *m = ctx;
     if (level == LOG_LEVEL_ERROR) {
         snprintf(m->errmsg, m->errmsg_size, "%s", message);
     }
-}
-
-static void log_closed(void *ctx)
-{
-    bool *closed = ctx;
-    *closed = true;
 }
 
 static int read_snapshot(struct remains *m)
@@ -113,15 +97,8 @@ static int read_log(struct remains *m)
 
 static void close_log(struct remains *m)
 {
-    bool closed = m->log == NULL;
     if (m->log != NULL) {
-        log_close(m->log, log_closed, &closed);
-    }
-    while (!closed) {
-        (void)log_device_wait(m->device, WAIT_MS);
-    }
-    if (m->log != NULL) {
-        log_destroy(m->log);
+        log_end(m->log);
     }
     if (m->device != NULL) {
         log_files_destroy(m->device);
@@ -130,8 +107,7 @@ static void close_log(struct remains *m)
 
 static int read_all(struct remains *m)
 {
-    struct log_config config = {
-        .ctx = m, .durable = nothing, .failed = log_failed, .log = log_message};
+    struct log_config config = {.ctx = m, .log = log_message};
     int rv =
         log_files_create(m->dir.log_path, LOG_ENGINE_BEST, &m->device, m->errmsg, m->errmsg_size);
     config.device = m->device;

@@ -16,13 +16,11 @@
 #include "consensus/node_private.h"
 #include "snapshot/decode.h"
 #include "machine/batch.h"
-#include "machine/snapshot.h"
 
 #define RAFT_FRAME_MAX MESSAGE_BODY_MAX
 #define RAFT_OUT_MAX ((size_t)32 << 20)
 #define RELAY_FRAME_MAX ((size_t)96 << 10)
 #define RELAY_OUT_MAX ((size_t)32 << 20)
-#define WRITE_WAIT_MS 10
 
 /* ---- what the parts call back ---- */
 
@@ -271,16 +269,6 @@ static int join_log_and_snapshot(struct node *n, const struct snapshot_meta *met
     return log_reset(n->log, meta->index, meta->term) == 0 ? FL_ENOMEM : 0;
 }
 
-/* Waits until everything appended is on disk. Only before the node runs. */
-static int write_out(struct node *n)
-{
-    log_flush(n->log);
-    while (!n->failed && log_durable(n->log) < log_position(n->log)) {
-        (void)log_device_wait(n->device, WRITE_WAIT_MS);
-    }
-    return n->failed ? FL_EIO : 0;
-}
-
 /* A node alone is all that its cluster begins with. */
 static int append_first_entry(struct node *n)
 {
@@ -292,7 +280,7 @@ static int append_first_entry(struct node *n)
     identity_configuration(&n->record.own.now.identity, &c);
     entry.len = (uint32_t)configuration_encode(&c, bytes);
     bool appended = log_set_hard_state(n->log, &hs) != 0 && log_append(n->log, &entry) != 0;
-    return appended ? write_out(n) : FL_ENOMEM;
+    return appended ? log_write_out(n->log) : FL_ENOMEM;
 }
 
 static int bootstrap(struct node *n, char *errmsg, size_t errmsg_size)
@@ -669,24 +657,14 @@ static struct node *make_node(uv_loop_t *loop, const struct node_config *config,
     return n;
 }
 
-/* Called at once when the log has no work under way. */
-static void closed_at_once(void *ctx)
-{
-    bool *closed = ctx;
-    *closed = true;
-}
-
 static void drop(struct node *n)
 {
-    bool closed = n->log == NULL;
     if (n->proposer != NULL) {
         proposer_close(n->proposer);
     }
     if (n->log != NULL) {
-        log_close(n->log, closed_at_once, &closed);
-    }
-    while (!closed) {
-        (void)log_device_wait(n->device, WRITE_WAIT_MS);
+        log_end(n->log);
+        n->log = NULL;
     }
     node_free_parts(n);
     commands_fini(&n->commands);

@@ -26,37 +26,32 @@ static bool edge_sends_snapshot(void *ctx, uint64_t peer_id)
     return r->config.sends_snapshot(r->config.ctx, replica_number_of(r, peer_id));
 }
 
-static int note_entry(struct replica *r, const struct log_entry *e, struct raft_entry *ret)
+static int load_change(struct replica *r, uint64_t index, struct raft_buffer *ret)
 {
+    struct log_entry e;
     struct configuration conf;
-    *ret = (struct raft_entry){.term = e->term, .type = (enum raft_entry_type)e->kind};
-    if (e->kind != RAFT_CHANGE) {
-        return 0;
-    }
-    int rv = configuration_decode(e->data, e->len, &conf);
+    unsigned n = 0;
+    int rv = log_read_some(r->log, index, 0, &e, 1, &n);
+    rv = rv != 0 ? rv : configuration_decode(e.data, e.len, &conf);
     if (rv != 0) {
         return rv;
     }
-    ret->buf = configuration_to_raft_bytes(&conf);
-    if (e->index > r->snapshot_index) {
-        changes_add(&r->changes, e->index, &conf);
+    *ret = configuration_to_raft_bytes(&conf);
+    if (index > r->snapshot_index) {
+        changes_add(&r->changes, index, &conf);
     }
     return 0;
 }
 
-/* Reads the terms and kinds of all entries, and the bytes of configurations, for the core. */
+/* The terms and kinds of all entries, and the bytes of configurations, for the core. */
 static int load_entries(struct replica *r, uint64_t first, size_t n, struct raft_entry *all)
 {
-    struct log_entry some[REPLICA_READ_ENTRIES];
-    size_t done = 0;
     int rv = 0;
-    while (done < n && rv == 0) {
-        unsigned got = 0;
-        unsigned want =
-            n - done < REPLICA_READ_ENTRIES ? (unsigned)(n - done) : REPLICA_READ_ENTRIES;
-        rv = log_read_some(r->log, first + done, REPLICA_READ_BYTES, some, want, &got);
-        for (unsigned i = 0; i < got && rv == 0; i++) {
-            rv = note_entry(r, &some[i], &all[done++]);
+    for (size_t i = 0; i < n && rv == 0; i++) {
+        all[i].term = log_term_of(r->log, first + i);
+        all[i].type = (enum raft_entry_type)log_kind_of(r->log, first + i);
+        if (all[i].type == RAFT_CHANGE) {
+            rv = load_change(r, first + i, &all[i].buf);
         }
     }
     return rv;

@@ -1,9 +1,8 @@
 /* entries.h: the index of the log's entries: their terms, their places on disk, and the newest
  * entries' data in memory. Pure.
  *
- * Indexes run from first to last without a gap. Each entry has a slot of 16 bytes with its place on
- * disk. Terms are kept as runs, since they rarely change. The newest entries, and all that are not
- * durable, have their data in memory. */
+ * Indexes run from first to last without a gap. Each entry has a slot of 32 bytes. The newest
+ * entries, and all that are not durable, have their data in memory. */
 #ifndef LOG_ENTRIES_H
 #define LOG_ENTRIES_H
 
@@ -13,15 +12,12 @@
 #define LOG_CACHE_COST ((size_t)32) /* charged for an entry in memory besides its data */
 
 struct log_slot {
+    uint8_t *data; /* NULL: it is not in memory */
+    uint64_t term;
     uint32_t segment;
     uint32_t offset; /* of the record in the segment */
     uint32_t len;
     uint8_t kind;
-};
-
-struct log_run {
-    uint64_t index; /* the first index of the run */
-    uint64_t term;
 };
 
 struct log_entries {
@@ -30,11 +26,7 @@ struct log_entries {
     uint64_t base_term;     /* of first - 1; 0: unknown */
     struct log_slot *slots; /* of index i at i % slots_cap; a power of two */
     size_t slots_cap;
-    struct log_run *runs; /* ascending */
-    size_t runs_len, runs_cap;
-    uint64_t cached; /* data of cached..last is in memory; last + 1: none is */
-    uint8_t **data;  /* of index i at i % data_cap; a power of two */
-    size_t data_cap;
+    uint64_t cached;   /* data of cached..last is in memory; last + 1: none is */
     size_t cache_used; /* bytes, LOG_CACHE_COST included */
     size_t cache_max;
 };
@@ -67,11 +59,6 @@ static inline struct log_slot *log_entries_slot(const struct log_entries *t, uin
 {
     FLI_ASSERT(log_entries_has(t, index));
     return &t->slots[index & (t->slots_cap - 1)];
-}
-/* The entry's data if it is in memory, else NULL. */
-static inline const uint8_t *log_entries_data(const struct log_entries *t, uint64_t index)
-{
-    return index >= t->cached && index <= t->last ? t->data[index & (t->data_cap - 1)] : NULL;
 }
 
 #endif

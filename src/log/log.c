@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define BUFFER_MIN ((size_t)64 << 10)
+#define WAIT_MS 10
 
 void log_message(const struct log *l, enum log_level level, const char *fmt, ...)
 {
@@ -53,6 +54,11 @@ uint64_t log_term_of(const struct log *l, uint64_t index)
 uint64_t log_last_term(const struct log *l)
 {
     return log_entries_term(&l->entries, l->entries.last);
+}
+
+uint8_t log_kind_of(const struct log *l, uint64_t index)
+{
+    return log_entries_slot(&l->entries, index)->kind;
 }
 
 uint64_t log_position(const struct log *l)
@@ -323,30 +329,40 @@ static void fail(struct log *l, int error)
     char text[512];
     describe_failure(l, error, text, sizeof text);
     l->failed = true;
-    l->config.failed(l->config.ctx, FL_EIO, text);
+    if (l->config.failed != NULL) {
+        l->config.failed(l->config.ctx, FL_EIO, text);
+    }
 }
 
-bool log_retry_failed(struct log_retry *r)
+bool log_try_again(struct log *l, enum log_lane lane, struct log_io *io, struct log_retry *r)
 {
     uint32_t longer = r->pause_ms == 0 ? LOG_RETRY_MIN_MS : r->pause_ms * 2;
     r->pause_ms = longer < LOG_RETRY_MAX_MS ? longer : LOG_RETRY_MAX_MS;
     r->failures++;
+    io->delay_ms = r->pause_ms;
+    l->device->ops->start(l->device, lane, io);
     return (r->failures & (r->failures - 1)) == 0;
+}
+
+void log_works_again(struct log *l, struct log_retry *r, const char *what)
+{
+    if (r->failures > 0) {
+        log_message(l, LOG_LEVEL_INFO, "%s: %s", l->device->where, what);
+        *r = (struct log_retry){0};
+    }
 }
 
 /* A copy-on-write file system can be full although the segment exists. The same bytes may be
  * written to the same place again, whatever part of them has arrived. */
 static void write_again(struct log *l, int error)
 {
-    if (log_retry_failed(&l->write_retry)) {
+    l->waiting = true;
+    if (log_try_again(l, LOG_LANE_WRITE, &l->write, &l->write_retry)) {
         char text[512];
         describe_failure(l, error, text, sizeof text);
         log_message(l, LOG_LEVEL_ERROR, "%s; this is tried again, and writes of the log wait",
                     text);
     }
-    l->waiting = true;
-    l->write.delay_ms = l->write_retry.pause_ms;
-    l->device->ops->start(l->device, LOG_LANE_WRITE, &l->write);
 }
 
 static bool is_full(int result)
@@ -402,11 +418,8 @@ static void on_written(struct log_io *io, int result, uint64_t took_ns)
         }
         return;
     }
-    if (l->write_retry.failures > 0) {
-        log_message(l, LOG_LEVEL_INFO, "%s: the log can be written again", l->device->where);
-        l->write_retry = (struct log_retry){0};
-        l->waiting = false;
-    }
+    l->waiting = false;
+    log_works_again(l, &l->write_retry, "the log can be written again");
     note_written(l, b, took_ns);
     buffer_put(l, b);
     if (l->closing) {
@@ -418,7 +431,9 @@ static void on_written(struct log_io *io, int result, uint64_t took_ns)
     }
     log_entries_evict(&l->entries, l->durable_index);
     log_background(l);
-    l->config.durable(l->config.ctx);
+    if (l->config.durable != NULL) {
+        l->config.durable(l->config.ctx);
+    }
 }
 
 static void begin(struct log *l, struct log_buffer *b, size_t padded)
@@ -547,6 +562,35 @@ void log_destroy(struct log *l)
     free(l->segments);
     free(l);
 }
+
+/* ---- for callers without a loop ---- */
+
+int log_write_out(struct log *l)
+{
+    log_flush(l);
+    while (!l->failed && l->durable < l->position) {
+        (void)log_device_wait(l->device, WAIT_MS);
+    }
+    return l->failed ? FL_EIO : 0;
+}
+
+static void note_closed(void *ctx)
+{
+    bool *closed = ctx;
+    *closed = true;
+}
+
+void log_end(struct log *l)
+{
+    bool closed = false;
+    log_close(l, note_closed, &closed);
+    while (!closed) {
+        (void)log_device_wait(l->device, WAIT_MS);
+    }
+    log_destroy(l);
+}
+
+/* ---- for INFO ---- */
 
 void log_get_stats(struct log *l, struct log_stats *ret)
 {

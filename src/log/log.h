@@ -12,7 +12,7 @@
  * durable.
  *
  * Memory: max(cache_bytes, bytes not durable) + LOG_PENDING_MAX + two buffers of one write each +
- * 16 to 32 bytes for each entry in the segments + LOG_AHEAD_MAX and one chunk more for reading.
+ * 32 to 64 bytes for each entry in the segments + LOG_AHEAD_MAX and one chunk more for reading.
  *
  * One thread, the one of log_device_poll(). Callbacks come from log_device_poll() only, except
  * `say`, which any call may cause. */
@@ -51,17 +51,17 @@ struct log_hard_state {
 enum log_level { LOG_LEVEL_ERROR = 1, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
 struct log_config {
-    struct log_device *device; /* the caller's; outlives the log */
-    size_t cache_bytes;        /* 0: LOG_CACHE_DEFAULT. Newest entries kept in memory */
-    uint64_t segment_bytes;    /* 0: LOG_SEGMENT_DEFAULT; MIN to MAX, a multiple of the block */
-    bool must_exist;           /* a directory without a segment is FL_ENOTFOUND */
-    void *ctx;
+    struct log_device *device;  /* the caller's; outlives the log */
+    size_t cache_bytes;         /* 0: LOG_CACHE_DEFAULT. Newest entries kept in memory */
+    uint64_t segment_bytes;     /* 0: LOG_SEGMENT_DEFAULT; MIN to MAX, a multiple of the block */
+    bool must_exist;            /* a directory without a segment is FL_ENOTFOUND */
+    void *ctx;                  /* each of the callbacks may be NULL */
     void (*durable)(void *ctx); /* something became durable: see log_durable() */
     void (*failed)(void *ctx, int error, const char *message); /* a write failed for good
                                                                   (FL_EIO); at most once; nothing
                                                                   becomes durable any more */
     void (*log)(void *ctx, enum log_level level, const char *message);
-    void (*arrived)(void *ctx); /* a read of log_take_some() has ended: ask again. NULL is fine */
+    void (*arrived)(void *ctx); /* a read of log_take_some() has ended: ask again */
 };
 
 /* Recovers the log in the directory; an empty directory becomes an empty log (last index 0, hard
@@ -85,6 +85,11 @@ void log_close(struct log *l, void (*closed)(void *ctx), void *ctx);
 /* Frees a closed log. */
 void log_destroy(struct log *l);
 
+/* For callers without a loop: waits until everything appended is on disk (0), or can never be
+ * (FL_EIO); and closes and frees a log. */
+int log_write_out(struct log *l) FLI_MUST_USE;
+void log_end(struct log *l);
+
 /* --- the present state (in memory; perhaps not yet durable) --- */
 
 struct log_hard_state log_get_hard_state(const struct log *l);
@@ -96,6 +101,7 @@ uint64_t log_last_index(const struct log *l);
 /* The term of an entry, or of the one before the first (the base, if known); 0: unknown. */
 uint64_t log_term_of(const struct log *l, uint64_t index);
 uint64_t log_last_term(const struct log *l);
+uint8_t log_kind_of(const struct log *l, uint64_t index); /* it must exist */
 
 /* --- appending --- */
 

@@ -64,7 +64,7 @@ struct log_ahead {
     struct log_slot failed;
 };
 
-/* Failed attempts of an operation that lacks disk space: pauses grow, log lines get fewer. */
+/* Failed attempts of an operation: pauses grow, log lines get fewer. */
 struct log_retry {
     uint32_t pause_ms;
     uint64_t failures; /* since the last success */
@@ -130,8 +130,10 @@ void log_message(const struct log *l, enum log_level level, const char *fmt, ...
 void log_begin_write(struct log *l); /* if none is under way, something waits and there is room */
 void log_check_closed(struct log *l);
 
-/* Counts one more failure. True: it is time to log it again (the 1st, 2nd, 4th, 8th, ...). */
-bool log_retry_failed(struct log_retry *r);
+/* Starts an operation that has failed once more, after a pause. True: it is time to log that again
+ * (the 1st, 2nd, 4th, 8th, ...). And what ends that. */
+bool log_try_again(struct log *l, enum log_lane lane, struct log_io *io, struct log_retry *r);
+void log_works_again(struct log *l, struct log_retry *r, const char *what);
 
 /* segments.c */
 void log_segment_name(uint32_t number, char out[LOG_NAME_MAX + 1]);

@@ -128,7 +128,7 @@ static size_t needed(const struct log *l, const struct log_slot *s)
 }
 
 /* Reads whole blocks, of which these bytes are taken. */
-static void start(struct log *l, size_t taken, uint32_t delay_ms)
+static void start(struct log *l, size_t taken)
 {
     struct log_ahead *a = &l->ahead;
     a->arriving->len = taken;
@@ -136,7 +136,6 @@ static void start(struct log *l, size_t taken, uint32_t delay_ms)
                             .into = a->arriving->data,
                             .len = log_round_up(taken, l->block),
                             .offset = a->arriving->offset,
-                            .delay_ms = delay_ms,
                             .done = on_read,
                             .ctx = l};
     log_segment_name(a->arriving->segment, a->io.name);
@@ -162,13 +161,14 @@ static int begin(struct log *l, const struct log_slot *s)
     l->ahead.reading = *s;
     l->ahead.since_ns = l->device->ops->now_ns(l->device);
     l->ahead.arriving = c;
-    start(l, len, 0);
+    start(l, len);
     return 0;
 }
 
 static bool is_missing(const struct log *l, uint64_t index)
 {
-    return log_entries_has(&l->entries, index) && log_entries_data(&l->entries, index) == NULL &&
+    return log_entries_has(&l->entries, index) &&
+           log_entries_slot(&l->entries, index)->data == NULL &&
            chunk_with(l->ahead.chunks, log_entries_slot(&l->entries, index)) == NULL;
 }
 
@@ -193,7 +193,7 @@ static bool read_less(struct log *l, int result)
     if (result == 0 || l->ahead.arriving->len <= need) {
         return false;
     }
-    start(l, need, 0);
+    start(l, need);
     return true;
 }
 
@@ -204,11 +204,10 @@ static bool read_again(struct log *l, int result)
         l->read_retry = (struct log_retry){0};
         return false;
     }
-    if (log_retry_failed(&l->read_retry)) {
+    if (log_try_again(l, LOG_LANE_READ, &l->ahead.io, &l->read_retry)) {
         log_message(l, LOG_LEVEL_WARNING, "cannot read %s/%s: %s; this is tried again",
                     l->device->where, l->ahead.io.name, strerror(-result));
     }
-    start(l, l->ahead.arriving->len, l->read_retry.pause_ms);
     return true;
 }
 
@@ -284,11 +283,8 @@ static int from_memory(const struct log *l, uint64_t index, struct log_entry *re
         return FL_ENOTFOUND;
     }
     const struct log_slot *s = log_entries_slot(&l->entries, index);
-    *ret = (struct log_entry){.index = index,
-                              .term = log_entries_term(&l->entries, index),
-                              .kind = s->kind,
-                              .len = s->len,
-                              .data = log_entries_data(&l->entries, index)};
+    *ret = (struct log_entry){
+        .index = index, .term = s->term, .kind = s->kind, .len = s->len, .data = s->data};
     return 0;
 }
 

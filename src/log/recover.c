@@ -20,11 +20,6 @@
 #define LOCK_QUIET_MS 1000u /* as after most kills, and while a child of fork() still closes it */
 #define LOCK_WAIT_S 30u     /* as long as a disk may take that is not broken */
 
-struct found {
-    uint32_t number;
-    uint64_t size;
-};
-
 struct recovery {
     struct log *l;
     struct log_device *d;
@@ -32,8 +27,6 @@ struct recovery {
     size_t errmsg_size;
     int error; /* of listing the directory */
 
-    struct found *segments;
-    size_t len, cap;
     char part[LOG_NAME_MAX + 1]; /* one of the half-made segments */
     char strange[LOG_NAME_MAX + 1];
 
@@ -90,13 +83,6 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && strcmp(name + n - m, end) == 0;
 }
 
-/* Files of the raft library's own backend, which versions before 0.2 used. */
-static bool is_of_old_backend(const char *name)
-{
-    return strcmp(name, "metadata1") == 0 || strcmp(name, "metadata2") == 0 ||
-           strncmp(name, "open-", 5) == 0 || strspn(name, "0123456789") == 16;
-}
-
 static void on_name(void *ctx, const char *name, uint64_t size)
 {
     struct recovery *r = ctx;
@@ -105,23 +91,9 @@ static void on_name(void *ctx, const char *name, uint64_t size)
         return;
     }
     if (log_segment_parse(name, &number)) {
-        if (r->len == r->cap) {
-            r->cap = r->cap == 0 ? 16 : r->cap * 2;
-            struct found *fresh = realloc(r->segments, r->cap * sizeof *fresh);
-            if (fresh == NULL) {
-                r->error = no_memory(r);
-                return;
-            }
-            r->segments = fresh;
-        }
-        r->segments[r->len++] = (struct found){.number = number, .size = size};
+        r->error = log_segments_add(r->l, number, size) == 0 ? 0 : no_memory(r);
     } else if (strncmp(name, "segment-", 8) == 0 && ends_with(name, ".part")) {
         snprintf(r->part, sizeof r->part, "%s", name);
-    } else if (is_of_old_backend(name)) {
-        r->error = explain(r, FL_EVERSION,
-                           "%s/%s was written by a version of fencelock before 0.2, and this one "
-                           "cannot read it: give the node a new data directory",
-                           r->d->where, name);
     } else if (name[0] != '.' && strncmp(name, "snapshot-", 9) != 0 &&
                strcmp(name, "lost+found") != 0) {
         snprintf(r->strange, sizeof r->strange, "%s", name);
@@ -130,13 +102,14 @@ static void on_name(void *ctx, const char *name, uint64_t size)
 
 static int by_number(const void *a, const void *b)
 {
-    const struct found *x = a;
-    const struct found *y = b;
+    const struct log_segment *x = a;
+    const struct log_segment *y = b;
     return x->number < y->number ? -1 : x->number > y->number;
 }
 
 static int list_files(struct recovery *r)
 {
+    struct log *l = r->l;
     int rv = r->d->ops->list(r->d, on_name, r);
     if (rv != 0) {
         return io_error(r, "read the directory", "", rv);
@@ -148,12 +121,12 @@ static int list_files(struct recovery *r)
         log_message(r->l, LOG_LEVEL_WARNING, "%s/%s is not a file of the log, and is ignored",
                     r->d->where, r->strange);
     }
-    if (r->len > 0) {
-        qsort(r->segments, r->len, sizeof *r->segments, by_number);
+    if (l->segments_len > 0) {
+        qsort(l->segments, l->segments_len, sizeof *l->segments, by_number);
     }
-    for (size_t i = 1; i < r->len; i++) {
-        if (r->segments[i].number != r->segments[i - 1].number + 1) {
-            return segment_error(r, FL_ECORRUPT, r->segments[i - 1].number + 1, 0,
+    for (size_t i = 1; i < l->segments_len; i++) {
+        if (l->segments[i].number != l->segments[i - 1].number + 1) {
+            return segment_error(r, FL_ECORRUPT, l->segments[i - 1].number + 1, 0,
                                  "this segment is missing, and there are older and newer ones");
         }
     }
@@ -180,6 +153,22 @@ static int lock_segment(struct recovery *r, const char *name, struct log_file *f
                        r->d->where, name);
     }
     return rv == 0 ? 0 : io_error(r, "lock", name, rv);
+}
+
+static int open_segment(struct recovery *r, uint32_t number, unsigned flags, struct log_file **ret)
+{
+    char name[LOG_NAME_MAX + 1];
+    log_segment_name(number, name);
+    int rv = r->d->ops->open(r->d, name, flags | LOG_OPEN_DIRECT, ret);
+    if (rv != 0) {
+        return io_error(r, "open", name, rv);
+    }
+    rv = lock_segment(r, name, *ret);
+    if (rv != 0) {
+        r->d->ops->close(r->d, *ret);
+        *ret = NULL;
+    }
+    return rv;
 }
 
 static int on_begun(void *ctx, const struct log_write *first)
@@ -232,7 +221,7 @@ static int on_record(void *ctx, const struct log_record *rec, uint64_t offset)
     }
 }
 
-static int read_segment(struct recovery *r, const struct found *f)
+static int read_segment(struct recovery *r, const struct log_segment *f)
 {
     char name[LOG_NAME_MAX + 1];
     log_segment_name(f->number, name);
@@ -250,13 +239,8 @@ static int read_segment(struct recovery *r, const struct found *f)
         }
     }
     struct log_file *file = NULL;
-    int rv = r->d->ops->open(r->d, name, LOG_OPEN_READ | LOG_OPEN_DIRECT, &file);
+    int rv = open_segment(r, f->number, LOG_OPEN_READ, &file);
     if (rv != 0) {
-        return io_error(r, "open", name, rv);
-    }
-    rv = lock_segment(r, name, file);
-    if (rv != 0) {
-        r->d->ops->close(r->d, file);
         return rv;
     }
     int64_t n = r->d->ops->read(r->d, file, r->buffer, need, 0);
@@ -291,7 +275,7 @@ static int keep_last(struct recovery *r, uint64_t at, uint64_t end)
 }
 
 /* Scans one segment and checks that it continues those before. */
-static int check_segment(struct recovery *r, const struct found *f)
+static int check_segment(struct recovery *r, const struct log_segment *f)
 {
     r->reading = f->number;
     enum log_scan_end end = log_scan_segment(&r->scan, f->number, r->buffer, (size_t)f->size);
@@ -338,19 +322,12 @@ static int check_segment(struct recovery *r, const struct found *f)
 static int read_all(struct recovery *r)
 {
     r->scan = (struct log_scan){.begun = on_begun, .record = on_record, .ctx = r};
-    for (size_t i = 0; i < r->len; i++) {
-        int rv = read_segment(r, &r->segments[i]);
-        if (rv == 0) {
-            rv = check_segment(r, &r->segments[i]);
-        }
-        if (rv == 0 && log_segments_add(r->l, r->segments[i].number, r->segments[i].size) != 0) {
-            rv = no_memory(r);
-        }
-        if (rv != 0) {
-            return rv;
-        }
+    int rv = 0;
+    for (size_t i = 0; rv == 0 && i < r->l->segments_len; i++) {
+        rv = read_segment(r, &r->l->segments[i]);
+        rv = rv == 0 ? check_segment(r, &r->l->segments[i]) : rv;
     }
-    return 0;
+    return rv;
 }
 
 /* --- repairing --- */
@@ -445,29 +422,13 @@ static int remove_surplus(struct recovery *r)
     return 0;
 }
 
-static int open_segment(struct recovery *r, uint32_t number, struct log_file **ret)
-{
-    char name[LOG_NAME_MAX + 1];
-    log_segment_name(number, name);
-    int rv = r->d->ops->open(r->d, name, LOG_OPEN_WRITE | LOG_OPEN_DIRECT, ret);
-    if (rv != 0) {
-        return io_error(r, "open", name, rv);
-    }
-    rv = lock_segment(r, name, *ret);
-    if (rv != 0) {
-        r->d->ops->close(r->d, *ret);
-        *ret = NULL;
-    }
-    return rv;
-}
-
 static int open_segments(struct recovery *r)
 {
     struct log *l = r->l;
-    int rv = open_segment(r, l->current, &l->file);
+    int rv = open_segment(r, l->current, LOG_OPEN_WRITE, &l->file);
     for (uint32_t n = l->current + 1; rv == 0 && n <= l->segments[l->segments_len - 1].number;
          n++) {
-        rv = open_segment(r, n, &l->ready[l->ready_len]);
+        rv = open_segment(r, n, LOG_OPEN_WRITE, &l->ready[l->ready_len]);
         l->ready_len += rv == 0;
     }
     return rv;
@@ -585,7 +546,7 @@ static int begin_log(struct recovery *r)
     l->offset = l->block;
     l->log_id = w.log_id;
     l->next_number = 2;
-    return open_segment(r, 1, &l->file);
+    return open_segment(r, 1, LOG_OPEN_WRITE, &l->file);
 }
 
 /* --- opening --- */
@@ -611,10 +572,10 @@ static int recover(struct recovery *r)
     if (rv != 0) {
         return rv;
     }
-    if (r->len == 0 && r->l->config.must_exist) {
+    if (r->l->segments_len == 0 && r->l->config.must_exist) {
         return explain(r, FL_ENOTFOUND, "%s has no segment of a log", r->d->where);
     }
-    if (r->len == 0) {
+    if (r->l->segments_len == 0) {
         return begin_log(r);
     }
     rv = read_all(r);
@@ -640,7 +601,6 @@ int log_open(const struct log_config *config, struct log **ret, char *errmsg, si
     l->block = l->device->block;
     log_entries_init(&l->entries, l->config.cache_bytes);
     int rv = recover(&r);
-    free(r.segments);
     free(r.buffer);
     free(r.last);
     if (rv != 0) {

@@ -65,7 +65,6 @@ int log_segments_add(struct log *l, uint32_t number, uint64_t size)
     if (reserve(l) != 0) {
         return FL_ENOMEM;
     }
-    FLI_ASSERT(l->segments_len == 0 || l->segments[l->segments_len - 1].number + 1 == number);
     l->segments[l->segments_len++] = (struct log_segment){.number = number, .size = size};
     l->stats.bytes += size;
     return 0;
@@ -134,7 +133,8 @@ static void retry(struct log *l, int error)
 {
     struct log_io *io = &l->background;
     l->stats.prepare_failures++;
-    if (log_retry_failed(&l->background_retry)) {
+    l->background_busy = true;
+    if (log_try_again(l, LOG_LANE_BACKGROUND, io, &l->background_retry)) {
         log_message(l, l->ready_len == 0 ? LOG_LEVEL_ERROR : LOG_LEVEL_WARNING,
                     "cannot %s %s/%s: %s: %s; this is tried again",
                     io->type == LOG_IO_PREPARE ? "make ready" : "remove", l->device->where,
@@ -142,9 +142,6 @@ static void retry(struct log *l, int error)
                     l->ready_len == 0 ? "writes of the log wait as soon as its segment is full"
                                       : "there is room for some more writes");
     }
-    io->delay_ms = l->background_retry.pause_ms;
-    l->background_busy = true;
-    l->device->ops->start(l->device, LOG_LANE_BACKGROUND, io);
 }
 
 static void on_background(struct log_io *io, int result, uint64_t took_ns)
@@ -162,15 +159,12 @@ static void on_background(struct log_io *io, int result, uint64_t took_ns)
         retry(l, result);
         return;
     }
-    if (l->background_retry.failures > 0) {
-        log_message(l, LOG_LEVEL_INFO, "%s: segments of the log can be made ready again",
-                    l->device->where);
-        l->background_retry = (struct log_retry){0};
-    }
+    log_works_again(l, &l->background_retry, "segments of the log can be made ready again");
     if (io->type == LOG_IO_PREPARE) {
         uint32_t number = 0;
-        bool ok =
-            log_segment_parse(io->name, &number) && log_segments_add(l, number, io->size) == 0;
+        bool ok = log_segment_parse(io->name, &number) &&
+                  number == l->segments[l->segments_len - 1].number + 1 &&
+                  log_segments_add(l, number, io->size) == 0;
         FLI_ASSERT(ok); /* room was made before the operation began */
         l->ready[l->ready_len++] = io->file;
         l->stats.prepared++;

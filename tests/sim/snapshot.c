@@ -41,7 +41,7 @@ static bool look_at(const struct sim_node *n, uint64_t index, struct log_record 
     size_t len = 0;
     ret->kind = s->kind;
     ret->len = s->len;
-    ret->data = log_entries_data(&l->entries, index);
+    ret->data = s->data;
     if (ret->data != NULL) {
         return true;
     }
