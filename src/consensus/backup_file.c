@@ -1,173 +1,108 @@
-/* backup_file.c: see backup_file.h. */
+/* backup_file.c: see backup_file.h. Behind the header of the backup stands a snapshot, which is read
+ * as any other. */
 #include "consensus/backup_file.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "snapshot/format.h"
+#include "log/device.h"
+#include "snapshot/decode.h"
 
-struct backup_reader {
+/* A device that is one file, read from its beginning to its end. */
+struct source {
+    struct log_device base;
     FILE *file;
-    const char *path;
-    struct backup_header header;
-    struct snapshot_stream stream;
-    struct snapshot_meta meta;
-    struct machine_restore *restore;
-    char *errmsg;
-    size_t errmsg_size;
-    uint8_t unit[SNAPSHOT_UNIT_MAX];
 };
 
-static int damaged(const struct backup_reader *r, int code, uint64_t at, const char *why)
+static int64_t source_read(struct log_device *d, struct log_file *file, void *data, size_t len,
+                           uint64_t offset)
 {
-    snprintf(r->errmsg, r->errmsg_size, "%s cannot be used: at byte %" PRIu64 ": %s", r->path, at,
-             why);
+    struct source *s = FLI_CONTAINER_OF(d, struct source, base);
+    size_t n = fread(data, 1, len, s->file);
+    return ferror(s->file) != 0 ? -errno : (int64_t)n;
+}
+
+static void source_close(struct log_device *d, struct log_file *file)
+{
+}
+
+static const struct log_device_ops source_ops = {.read = source_read, .close = source_close};
+
+static int damaged(const struct source *s, int code, uint64_t at, const char *why,
+                   struct snapshot_error *e)
+{
+    e->code = code;
+    (void)snprintf(e->text, sizeof e->text, "%s: at byte %" PRIu64 ": %s", s->base.where, at, why);
     return code;
 }
 
-static int read_exactly(struct backup_reader *r, void *to, size_t len, uint64_t at)
+static int io_error(const struct source *s, const char *what, int error, struct snapshot_error *e)
 {
-    size_t n = fread(to, 1, len, r->file);
-    if (n == len) {
-        return 0;
-    }
-    if (ferror(r->file)) {
-        snprintf(r->errmsg, r->errmsg_size, "cannot read %s: %s", r->path, strerror(errno));
-        return FL_EIO;
-    }
-    return damaged(r, FL_ECORRUPT, at + n, "the file ends in the middle");
+    (void)snprintf(e->text, sizeof e->text, "cannot %s %s: %s", what, s->base.where,
+                   strerror(error));
+    return e->code = FL_EIO;
 }
 
-static int read_header(struct backup_reader *r)
+static int read_header(struct source *s, struct backup_header *ret, struct snapshot_error *e)
 {
     uint8_t bytes[BACKUP_HEADER];
     const char *why = NULL;
-    int rv = read_exactly(r, bytes, sizeof bytes, 0);
+    int64_t n = source_read(&s->base, NULL, bytes, sizeof bytes, 0);
+    if (n < 0) {
+        return io_error(s, "read", (int)-n, e);
+    }
+    if ((size_t)n < sizeof bytes) {
+        return damaged(s, FL_ECORRUPT, (uint64_t)n, "the file ends in the middle", e);
+    }
+    int rv = backup_header_decode(bytes, ret, &why);
+    return rv == 0 ? 0 : damaged(s, rv, 0, why, e);
+}
+
+static bool agrees(const struct backup_header *h, const struct snapshot_meta *meta,
+                   const struct machine *m)
+{
+    return meta->index == h->index && meta->term == h->term &&
+           machine_cluster_id(m) == h->cluster_id && machine_last_token(m) == h->last_token;
+}
+
+static int read_state(struct source *s, const struct backup_header *h, struct machine **ret,
+                      struct snapshot_error *e)
+{
+    struct snapshot_reader *reader;
+    uint64_t seed[2];
+    fli_random(seed, sizeof seed);
+    int rv = snapshot_reader_open_within(&s->base, NULL, BACKUP_HEADER, h->body, &reader, e);
     if (rv != 0) {
         return rv;
     }
-    rv = backup_header_decode(bytes, &r->header, &why);
-    return rv == 0 ? 0 : damaged(r, rv, 0, why);
-}
-
-/* Reads the next unit of the snapshot: its header, a piece, or the trailer. */
-static int read_unit(struct backup_reader *r, struct fli_slice *ret_data)
-{
-    const char *why = NULL;
-    uint64_t at = BACKUP_HEADER + r->stream.offset;
-    bool first = r->stream.stage == SNAPSHOT_AT_HEADER;
-    struct snapshot_meta meta;
-    size_t have = 0;
-    for (;;) {
-        size_t need = snapshot_unit_len(&r->stream, r->unit, have, &why);
-        if (need == 0) {
-            return damaged(r, FL_ECORRUPT, at, why);
-        }
-        if (need == have) {
-            break;
-        }
-        int rv = read_exactly(r, r->unit + have, need - have, at + have);
-        if (rv != 0) {
-            return rv;
-        }
-        have = need;
-    }
-    why = snapshot_take_unit(&r->stream, r->unit, have, &meta, ret_data);
-    if (why != NULL) {
-        return damaged(r, why == snapshot_other_version ? FL_EVERSION : FL_ECORRUPT, at, why);
-    }
-    if (first) {
-        r->meta = meta;
-    }
-    return 0;
-}
-
-static int read_body(struct backup_reader *r)
-{
-    struct fli_slice data = {NULL, 0};
-    int rv = read_unit(r, &data);
-    if (rv == 0 && (r->meta.index != r->header.index || r->meta.term != r->header.term)) {
-        rv = damaged(r, FL_ECORRUPT, BACKUP_HEADER, "header and content are of two backups");
-    }
-    while (rv == 0) {
-        uint64_t at = BACKUP_HEADER + r->stream.offset;
-        rv = read_unit(r, &data);
-        if (rv != 0 || r->stream.stage == SNAPSHOT_AT_END) {
-            break;
-        }
-        if (machine_restore_feed(r->restore, data.data, data.len) != 0) {
-            rv = damaged(r, FL_ECORRUPT, at, "a record of the state makes no sense");
-        }
-    }
-    if (rv == 0 && (r->stream.offset != r->header.body || fgetc(r->file) != EOF)) {
-        rv = damaged(r, FL_ECORRUPT, BACKUP_HEADER + r->stream.offset,
-                     "there are bytes behind its end");
+    struct snapshot_meta meta = *snapshot_reader_meta(reader);
+    rv = snapshot_decode(reader, seed, ret, e);
+    snapshot_reader_close(reader);
+    if (rv == 0 && fgetc(s->file) != EOF) {
+        rv = damaged(s, FL_ECORRUPT, BACKUP_HEADER + h->body, "there are bytes behind its end", e);
+    } else if (rv == 0 && !agrees(h, &meta, *ret)) {
+        rv = damaged(s, FL_ECORRUPT, 0, "header and content are of two backups", e);
     }
     return rv;
-}
-
-static int finish(struct backup_reader *r, struct machine **ret)
-{
-    struct machine *m = NULL;
-    int rv = machine_restore_finish(r->restore, &m);
-    r->restore = NULL;
-    if (rv != 0) {
-        return damaged(r, rv, BACKUP_HEADER,
-                       rv == FL_EVERSION ? "the state is of another version of fencelock"
-                                         : "the state makes no sense as a whole");
-    }
-    if (machine_cluster_id(m) != r->header.cluster_id ||
-        machine_last_token(m) != r->header.last_token) {
-        machine_destroy(m);
-        return damaged(r, FL_ECORRUPT, 0, "header and content are of two backups");
-    }
-    *ret = m;
-    return 0;
-}
-
-static int read_all(struct backup_reader *r, struct machine **ret)
-{
-    uint64_t seed[2];
-    fli_random(seed, sizeof seed);
-    r->file = fopen(r->path, "rbe");
-    if (r->file == NULL) {
-        snprintf(r->errmsg, r->errmsg_size, "cannot open %s: %s", r->path, strerror(errno));
-        return FL_EIO;
-    }
-    int rv = read_header(r);
-    rv = rv != 0 ? rv : machine_restore_begin(seed, &r->restore);
-    rv = rv != 0 ? rv : read_body(r);
-    return rv != 0 ? rv : finish(r, ret);
 }
 
 int backup_file_read(const char *path, struct backup_header *ret, struct machine **ret_machine,
                      char *errmsg, size_t errmsg_size)
 {
-    struct machine *m = NULL;
-    struct backup_reader *r = calloc(1, sizeof *r);
-    if (r == NULL) {
-        snprintf(errmsg, errmsg_size, "out of memory");
-        return FL_ENOMEM;
+    struct snapshot_error e = {0};
+    struct source s = {.base = {.ops = &source_ops, .where = path}, .file = fopen(path, "rbe")};
+    *ret_machine = NULL;
+    int rv = s.file == NULL ? io_error(&s, "open", errno, &e) : read_header(&s, ret, &e);
+    rv = rv != 0 ? rv : read_state(&s, ret, ret_machine, &e);
+    if (rv != 0) {
+        machine_destroy(*ret_machine);
+        *ret_machine = NULL;
+        (void)snprintf(errmsg, errmsg_size, "%s", e.text);
     }
-    r->path = path;
-    r->errmsg = errmsg;
-    r->errmsg_size = errmsg_size;
-    int rv = read_all(r, &m);
-    if (rv == 0) {
-        *ret = r->header;
-    }
-    if (r->file != NULL) {
-        (void)fclose(r->file);
-    }
-    machine_restore_abort(r->restore);
-    free(r);
-    if (rv == 0 && ret_machine != NULL) {
-        *ret_machine = m;
-    } else {
-        machine_destroy(m);
+    if (s.file != NULL) {
+        (void)fclose(s.file);
     }
     return rv;
 }

@@ -56,7 +56,7 @@ static int read_snapshot(struct remains *m)
         snprintf(m->errmsg, m->errmsg_size,
                  "the snapshot in %s cannot be read: %s; try the "
                  "directory of another node, or a backup",
-                 m->dir.log_path, error.code != 0 ? error.text : fl_strerror(rv));
+                 m->dir.log_path, error.text);
     }
     return rv;
 }

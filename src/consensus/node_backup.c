@@ -110,7 +110,14 @@ static int read_some(struct node_backup *b, uint64_t offset, void *data, size_t 
         return FL_EINVAL;
     }
     if (offset >= BACKUP_HEADER || snapshot_source_meta(b->source) == NULL) {
-        return snapshot_source_take(b->source, data, len, ret_len, e);
+        struct fli_slice bytes;
+        int rv = snapshot_source_next(b->source, len, &bytes, e);
+        if (rv == 0 && bytes.len > 0) {
+            memcpy(data, bytes.data, bytes.len);
+            snapshot_source_take(b->source, bytes.len);
+        }
+        *ret_len = rv == 0 ? bytes.len : 0;
+        return rv;
     }
     FLI_ASSERT(offset == 0 && len >= sizeof header);
     b->header.body = snapshot_source_size(b->source);

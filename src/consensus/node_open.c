@@ -244,14 +244,13 @@ static int load_snapshot(struct node *n, struct snapshot_meta *ret_meta,
         snapshot_reader_close(reader);
     }
     if (rv == 0 || rv == FL_ENOTFOUND) {
-        rv = snapshot_clean(n->device, SNAPSHOT_KEPT, true, &error);
+        rv = snapshot_clean(n->device, UINT64_MAX, &error);
     }
     if (rv != 0) {
         machine_destroy(*ret_machine);
         *ret_machine = NULL;
-        const char *why = error.code != 0 ? error.text : fl_strerror(rv);
         snprintf(errmsg, errmsg_size, "the snapshot in %s cannot be read: %s%s", n->dir.log_path,
-                 why, snapshot_advice(rv, why));
+                 error.text, snapshot_advice(rv, error.text));
     }
     return rv;
 }

@@ -57,10 +57,8 @@ struct node_cleaning {
     uv_work_t work;
     struct node *node;
     struct snapshot_error error;
-    bool busy, failed;
-    bool wanted;
-    bool parts;      /* what is under way removes half-written ones, too: none may be begun */
-    bool parts_left; /* there may be such of a child that was killed */
+    uint64_t parts; /* for snapshot_clean() */
+    bool wanted, busy;
     uint64_t not_before_ms; /* after a failure */
 };
 
@@ -85,7 +83,7 @@ struct node_backup {
     uint64_t id, offset, used_ms; /* offset: of the next byte; used_ms: of the last read */
     struct backup_header header;
     struct snapshot_source *source; /* of the file, in phase BACKUP_READ */
-    char why[256];
+    char why[512];
     struct backup_counts counts; /* node_backup_counts() fills in its age */
     uint64_t read_at_ms;         /* when the last backup was read to its end */
 };
@@ -191,8 +189,8 @@ struct node {
     struct node_disk report_disk;
 
     /* snapshots */
-    struct snapshot_child *child; /* while one is written */
-    struct snapshot_meta child_meta;
+    struct snapshot_child *child;    /* while one is written */
+    struct snapshot_meta child_meta; /* of the last one; index 0: there was none */
     uint64_t child_began_ns;
     uint64_t bytes_at_snapshot, entries_at_snapshot; /* applied at the last snapshot */
     uint64_t child_bytes, child_entries;             /* applied when the child began */

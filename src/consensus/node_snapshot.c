@@ -76,23 +76,20 @@ static uint64_t keep_index(const struct node *n, const struct snapshot_meta *met
 static void clean_work(uv_work_t *req)
 {
     struct node_cleaning *k = req->data;
-    k->failed = snapshot_clean(k->node->device, SNAPSHOT_KEPT, k->parts, &k->error) != 0;
+    (void)!snapshot_clean(k->node->device, k->parts, &k->error);
 }
 
 static void clean_done(uv_work_t *req, int status)
 {
     struct node_cleaning *k = req->data;
     struct node *n = k->node;
-    if (status == 0 && k->failed) {
+    if (status == 0 && k->error.code != 0) {
         host_log(&n->host, 2, "an old snapshot cannot be removed: %s; this is tried again",
                  k->error.text);
         k->wanted = true;
-        k->parts_left = k->parts_left || k->parts;
         k->not_before_ms = fli_clock_ms() + CLEAN_AGAIN_MS;
     }
     k->busy = false;
-    k->parts = false;
-    snapshot_install_hold(n->install, false);
     node_closed_one(n);
 }
 
@@ -103,28 +100,22 @@ static bool install_works(const struct node *n)
     return snapshot_install_busy(n->install) && snapshot_install_receives(n->install) == 0;
 }
 
-/* Not on the loop: a file system takes milliseconds to free the blocks of a large file. */
-static void begin_cleaning(struct node *n, bool parts)
+/* Removes old snapshots, and what a child that was killed has left. Not on the loop: a file system
+ * takes milliseconds to free the blocks of a large file. Not while a child writes, nor does one
+ * begin meanwhile. One that comes is of a later entry than the last child's. When it has come and
+ * is not installed yet it is the newest, but this node's own is what a backup reads. */
+static void clean_if_possible(struct node *n)
 {
     struct node_cleaning *k = &n->cleaning;
-    *k = (struct node_cleaning){.node = n, .busy = true, .parts = parts, .parts_left = !parts};
+    if (!k->wanted || k->busy || n->child != NULL || install_works(n) ||
+        fli_clock_ms() < k->not_before_ms) {
+        return;
+    }
+    *k = (struct node_cleaning){.node = n, .busy = true, .parts = n->child_meta.index};
     k->work.data = k;
-    snapshot_install_hold(n->install, parts);
     n->open++;
     int rv = uv_queue_work(n->loop, &k->work, clean_work, clean_done);
     FLI_ASSERT(rv == 0);
-}
-
-/* What a child that was killed has left goes when no other file is half-written. A snapshot that
- * has come and is not installed yet is the newest, but this node's own is what a backup reads. */
-static void clean_if_possible(struct node *n)
-{
-    const struct node_cleaning *k = &n->cleaning;
-    bool parts = n->child == NULL && snapshot_install_receives(n->install) == 0;
-    if (!k->busy && !install_works(n) && (k->wanted || (k->parts_left && parts)) &&
-        fli_clock_ms() >= k->not_before_ms) {
-        begin_cleaning(n, parts);
-    }
 }
 
 static void clean(struct node *n)
@@ -184,13 +175,14 @@ static bool install_forbids(const struct node *n, uint64_t index)
 void node_snapshot_turn(struct node *n)
 {
     struct snapshot_child_callbacks cbs = {.ctx = n, .done = child_done, .gone = node_closed_one};
+    struct snapshot_meta meta;
     bool again = n->snapshot_damaged || node_backup_is_wanted(n);
-    if (n->child != NULL || n->cleaning.parts || !node_running(n) || !(is_due(n) || again) ||
+    if (n->child != NULL || n->cleaning.busy || !node_running(n) || !(is_due(n) || again) ||
         fli_clock_ms() < n->snapshot_not_before_ms ||
-        replica_snapshot_meta(n->replica, again, &n->child_meta) != 0 ||
-        install_forbids(n, n->child_meta.index)) {
+        replica_snapshot_meta(n->replica, again, &meta) != 0 || install_forbids(n, meta.index)) {
         return;
     }
+    n->child_meta = meta;
     applied_now(n, &n->child_bytes, &n->child_entries);
     n->child_began_ns = fli_clock_ns();
     if (snapshot_child_start(n->loop, n->device, fsm_machine(n->fsm), &n->child_meta, &cbs,
@@ -368,5 +360,6 @@ void node_snapshot_stop(struct node *n)
         snapshot_child_destroy(n->child);
         n->child = NULL;
     }
-    n->open += !snapshot_install_stop(n->install);
+    n->open++;
+    snapshot_install_stop(n->install);
 }

@@ -503,7 +503,7 @@ enum phase {
 struct machine_restore {
     struct loader loader;
     enum phase phase;
-    enum snapshot_part part;
+    enum snapshot_section part;
     int error; /* the first one; after it, nothing is read any more */
     uint32_t crc;
     size_t used;

@@ -17,7 +17,7 @@ extern const struct fli_field snapshot_head[SNAPSHOT_HEAD_FIELDS];
 extern const struct fli_field snapshot_version;
 
 /* The sections, in their order. The head says how many records each of the others has. */
-enum snapshot_part {
+enum snapshot_section {
     PART_HEAD,
     PART_NODES,
     PART_USERS,

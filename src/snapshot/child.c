@@ -26,7 +26,7 @@
 struct verdict {
     int error;
     uint64_t size;
-    char why[256];
+    char why[512];
 };
 
 struct snapshot_child {

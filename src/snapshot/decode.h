@@ -6,7 +6,7 @@
 #include "machine/machine.h"
 
 /* Reads the file from its beginning to its end. 0; FL_ENOMEM; FL_ECORRUPT or FL_EVERSION of the
- * state; or an error of the file, which `error` names. Any thread. */
+ * state; or an error of the file; `error` says which, and where. Any thread. */
 int snapshot_decode(struct snapshot_reader *reader, const uint64_t hash_seed[2],
                     struct machine **ret, struct snapshot_error *error) FLI_MUST_USE;
 

@@ -1,5 +1,5 @@
 /* file.c: snapshots as files: names, writing, the directory. format.c has the
- * bytes; read.c and receive.c do the rest. */
+ * bytes; read.c reads them. */
 #include "snapshot/private.h"
 
 #include <errno.h>
@@ -32,14 +32,8 @@ int snapshot_io_fail(struct snapshot_error *e, const struct log_device *d, const
                      const char *name, int error)
 {
     int code = error == -ENOMEM ? FL_ENOMEM : FL_EIO;
-    return snapshot_fail(e, code, "cannot %s %s/%s: %s", what, d->where, name, strerror(-error));
-}
-
-int snapshot_damage(struct snapshot_error *e, const struct log_device *d, const char *name,
-                    uint64_t at, const char *why)
-{
-    int code = why == snapshot_other_version ? FL_EVERSION : FL_ECORRUPT;
-    return snapshot_fail(e, code, "%s/%s: at byte %" PRIu64 ": %s", d->where, name, at, why);
+    return snapshot_fail(e, code, "cannot %s %s%s%s: %s", what, d->where,
+                         name[0] == '\0' ? "" : "/", name, strerror(-error));
 }
 
 /* --- a file that is being made --- */
@@ -204,112 +198,48 @@ void snapshot_writer_abort(struct snapshot_writer *w)
 
 /* --- the directory --- */
 
-struct listing {
-    struct snapshot_info *infos;
-    size_t len, cap;
-    bool no_memory; /* the list is incomplete */
-    bool parts;     /* of unfinished snapshots, instead of whole ones */
+struct search {
+    uint64_t index; /* 0: of any */
+    struct snapshot_found found;
 };
+
+static bool is_older(const struct snapshot_found *than, uint64_t index, uint64_t term)
+{
+    return index < than->index || (index == than->index && term < than->term);
+}
 
 static void on_name(void *ctx, const char *name, uint64_t size)
 {
-    struct listing *g = ctx;
-    struct snapshot_info info = {.file_size = size};
+    struct search *s = ctx;
+    struct snapshot_found f = {.any = true};
     bool part = false;
-    if (g->no_memory || !snapshot_name_parse(name, &info.index, &info.term, &part) ||
-        part != g->parts) {
+    if (!snapshot_name_parse(name, &f.index, &f.term, &part) || part ||
+        (s->index != 0 && f.index != s->index)) {
         return;
     }
-    if (g->len == g->cap) {
-        size_t cap = g->cap == 0 ? 8 : g->cap * 2;
-        struct snapshot_info *fresh = realloc(g->infos, cap * sizeof *fresh);
-        if (fresh == NULL) {
-            g->no_memory = true;
-            return;
-        }
-        g->infos = fresh;
-        g->cap = cap;
+    if (!s->found.any || is_older(&f, s->found.index, s->found.term)) {
+        s->found = f;
     }
-    g->infos[g->len++] = info;
 }
 
-static int newest_first(const void *a, const void *b)
-{
-    const struct snapshot_info *x = a;
-    const struct snapshot_info *y = b;
-    if (x->index != y->index) {
-        return x->index > y->index ? -1 : 1;
-    }
-    return x->term > y->term ? -1 : x->term < y->term;
-}
-
-/* The caller frees infos, also after an error. */
-static int list_files(struct log_device *d, bool parts, struct listing *g, struct snapshot_error *e)
-{
-    *g = (struct listing){.parts = parts};
-    int rv = d->ops->list(d, on_name, g);
-    if (rv != 0) {
-        return snapshot_io_fail(e, d, "read", "", rv);
-    }
-    if (g->no_memory) {
-        return snapshot_fail(e, FL_ENOMEM, "no memory for a list of files");
-    }
-    if (g->len > 1) {
-        qsort(g->infos, g->len, sizeof *g->infos, newest_first);
-    }
-    return 0;
-}
-
-int snapshot_list(struct log_device *d, struct snapshot_info *ret, size_t n, size_t *ret_n,
+int snapshot_find(struct log_device *d, uint64_t index, struct snapshot_found *ret,
                   struct snapshot_error *e)
 {
-    struct listing g;
-    int rv = list_files(d, false, &g, e);
-    if (rv == 0) {
-        size_t copied = g.len < n ? g.len : n;
-        if (copied > 0) {
-            memcpy(ret, g.infos, copied * sizeof *ret);
-        }
-        *ret_n = g.len;
-    }
-    free(g.infos);
-    return rv;
+    struct search s = {.index = index};
+    int rv = d->ops->list(d, on_name, &s);
+    *ret = s.found;
+    return rv == 0 ? 0 : snapshot_io_fail(e, d, "read", "", rv);
 }
 
-/* Removes the files from number `keep` on. */
-static int clean(struct log_device *d, size_t keep, bool parts, struct snapshot_error *e)
+/* Whoever gave it its name may have failed to sync the directory, or have been killed before
+ * that. */
+static int make_durable(struct log_device *d, const struct snapshot_found *newest,
+                        struct snapshot_error *e)
 {
-    struct listing g;
-    int rv = list_files(d, parts, &g, e);
-    for (size_t i = keep; rv == 0 && i < g.len; i++) {
-        char name[LOG_NAME_MAX + 1];
-        snapshot_name(g.infos[i].index, g.infos[i].term, parts, name);
-        int error = d->ops->remove(d, name);
-        if (error != 0 && error != -ENOENT) {
-            rv = snapshot_io_fail(e, d, "remove", name, error);
-        }
-    }
-    free(g.infos);
-    return rv;
-}
-
-/* Whoever gave the newest one its name may have failed to sync the directory, or have been killed
- * before that. */
-static int make_newest_durable(struct log_device *d, struct snapshot_error *e)
-{
-    struct listing g;
-    char name[LOG_NAME_MAX + 1] = "";
+    char name[LOG_NAME_MAX + 1];
     struct log_file *f = NULL;
-    int rv = list_files(d, false, &g, e);
-    size_t len = g.len;
-    if (len > 0) {
-        snapshot_name(g.infos[0].index, g.infos[0].term, false, name);
-    }
-    free(g.infos);
-    if (rv != 0 || len == 0) {
-        return rv;
-    }
-    rv = d->ops->open(d, name, LOG_OPEN_READ, &f);
+    snapshot_name(newest->index, newest->term, false, name);
+    int rv = d->ops->open(d, name, LOG_OPEN_READ, &f);
     if (rv == 0) {
         rv = d->ops->sync(d, f);
         d->ops->close(d, f);
@@ -318,10 +248,48 @@ static int make_newest_durable(struct log_device *d, struct snapshot_error *e)
     return rv == 0 ? 0 : snapshot_io_fail(e, d, "sync", name, rv);
 }
 
-int snapshot_clean(struct log_device *d, size_t keep, bool parts, struct snapshot_error *e)
+/* A newer one may come meanwhile, and stays. */
+struct rubbish {
+    struct snapshot_found keep;
+    uint64_t parts;
+    char name[LOG_NAME_MAX + 1]; /* one of the files to be removed; "": there is none */
+};
+
+static void on_rubbish(void *ctx, const char *name, uint64_t size)
 {
-    FLI_ASSERT(keep > 0);
-    int rv = parts ? clean(d, 0, true, e) : 0;
-    rv = rv != 0 ? rv : make_newest_durable(d, e);
-    return rv != 0 ? rv : clean(d, keep, false, e);
+    struct rubbish *r = ctx;
+    uint64_t index;
+    uint64_t term;
+    bool part = false;
+    if (snapshot_name_parse(name, &index, &term, &part) &&
+        (part ? index <= r->parts : is_older(&r->keep, index, term))) {
+        snprintf(r->name, sizeof r->name, "%s", name);
+    }
+}
+
+/* A directory must not change while it is listed, and there is hardly ever more than one. */
+static int remove_others(struct log_device *d, struct rubbish *r, struct snapshot_error *e)
+{
+    for (;;) {
+        r->name[0] = '\0';
+        int rv = d->ops->list(d, on_rubbish, r);
+        if (rv != 0) {
+            return snapshot_io_fail(e, d, "read", "", rv);
+        }
+        rv = r->name[0] == '\0' ? 0 : d->ops->remove(d, r->name);
+        if (rv != 0 && rv != -ENOENT) {
+            return snapshot_io_fail(e, d, "remove", r->name, rv);
+        }
+        if (r->name[0] == '\0') {
+            return 0;
+        }
+    }
+}
+
+int snapshot_clean(struct log_device *d, uint64_t parts, struct snapshot_error *e)
+{
+    struct rubbish r = {.parts = parts};
+    int rv = snapshot_find(d, 0, &r.keep, e);
+    rv = rv == 0 && r.keep.any ? make_durable(d, &r.keep, e) : rv;
+    return rv == 0 ? remove_others(d, &r, e) : rv;
 }

@@ -7,7 +7,10 @@
  * The worker has one piece of work at a time. While it does, it owns the fields of the work. A
  * stream that ends meanwhile is noticed when the work comes back. The worker also makes the file,
  * and in IDLE it drops what is left of the last one: a half-written file, or a machine. To remove a
- * large file takes a file system seconds. Another snapshot may begin meanwhile: its pieces wait. */
+ * large file takes a file system seconds. Another snapshot may begin meanwhile: its pieces wait.
+ *
+ * The bytes are written as they come. Whether they are a snapshot is seen when they are decoded,
+ * before the file gets its name. */
 #include "snapshot/install.h"
 
 #include <inttypes.h>
@@ -20,7 +23,7 @@
 #include "snapshot/decode.h"
 
 #define SYNC_BYTES (UINT64_C(4) << 20)
-#define PIECES_MAX 256u /* that wait; a sender that means well has 17 in the window */
+#define PIECES_MAX 256u /* that wait; a sender that means well has some 20 in the window */
 #define ALIVE_MS 500u   /* between messages that tell the sender that this node is alive */
 
 enum state { STATE_IDLE, STATE_RECEIVING, STATE_DECODING, STATE_READY };
@@ -28,7 +31,6 @@ enum state { STATE_IDLE, STATE_RECEIVING, STATE_DECODING, STATE_READY };
 struct piece {
     struct piece *next;
     void *block;
-    uint64_t offset;
     struct fli_slice data;
 };
 
@@ -36,12 +38,10 @@ struct piece {
 struct work {
     uv_work_t req;
     struct snapshot_install *owner;
-    struct log_device *device;
-    struct snapshot_receiver *receiver; /* owned by the work */
-    struct snapshot_receiver *broken;   /* to be dropped */
+    struct snapshot_part part; /* the file */
+    bool broken;               /* it is to be dropped first */
     struct piece *pieces;
-    bool first; /* make the file */
-    bool last;  /* finish the file and decode it */
+    bool last; /* finish the file and decode it */
     uint64_t index, term;
     uint64_t synced;
     struct snapshot_meta meta;
@@ -52,8 +52,7 @@ struct work {
 struct snapshot_install {
     struct snapshot_install_config config;
     enum state state;
-    bool working, stopping, stopped, failed, held;
-    bool begun; /* the worker was told to make the file */
+    bool working, stopping, failed;
     uint64_t from;
     struct stream *stream;
     uint64_t index, term, size;
@@ -88,23 +87,32 @@ static void drop_pieces(struct snapshot_install *s)
 
 /* ---- the worker ------------------------------------------------------------------------------ */
 
+static int open_file(struct work *w)
+{
+    w->synced = 0;
+    return snapshot_part_open(&w->part, w->owner->config.device, w->index, w->term, &w->error);
+}
+
 static int write_pieces(struct work *w)
 {
-    int rv = 0;
+    int rv = w->part.file == NULL ? open_file(w) : 0;
     for (struct piece *p = w->pieces; p != NULL && rv == 0; p = p->next) {
-        rv = snapshot_receiver_take(w->receiver, p->offset, p->data.data, p->data.len, &w->error);
+        rv = snapshot_part_write(&w->part, p->data.data, p->data.len, &w->error);
     }
-    uint64_t received = snapshot_receiver_received(w->receiver);
-    if (rv == 0 && received - w->synced >= SYNC_BYTES) {
-        w->synced = received;
-        rv = snapshot_receiver_sync(w->receiver, &w->error);
+    if (rv == 0 && w->part.len - w->synced >= SYNC_BYTES) {
+        w->synced = w->part.len;
+        rv = snapshot_part_sync(&w->part, &w->error);
     }
     return rv;
 }
 
-static int decode_file(struct work *w, struct snapshot_reader *reader)
+static int decode(struct work *w, struct snapshot_reader *reader)
 {
     uint64_t seed[2];
+    w->meta = *snapshot_reader_meta(reader);
+    if (!w->owner->config.is_sound(&w->meta)) {
+        return snapshot_reader_refuse(reader, FL_ECORRUPT, "no log can go on behind it", &w->error);
+    }
     fli_random(seed, sizeof seed);
     return snapshot_decode(reader, seed, &w->fresh, &w->error);
 }
@@ -114,60 +122,36 @@ static int decode_file(struct work *w, struct snapshot_reader *reader)
 static int finish_file(struct work *w)
 {
     struct snapshot_reader *reader;
-    int rv = snapshot_receiver_read(w->receiver, &reader, &w->error);
+    int rv = snapshot_part_read(&w->part, &reader, &w->error);
     if (rv != 0) {
         return rv;
     }
-    w->meta = *snapshot_reader_meta(reader);
-    rv = w->owner->config.is_sound(&w->meta) ? decode_file(w, reader) : FL_ECORRUPT;
+    rv = decode(w, reader);
     snapshot_reader_close(reader);
-    if (rv == 0) {
-        rv = snapshot_receiver_finish(w->receiver, &w->error);
-        w->receiver = NULL;
-    }
-    return rv;
+    return rv != 0 ? rv : snapshot_part_finish(&w->part, &w->error);
 }
 
 static void drop(struct work *w)
 {
     machine_destroy(w->garbage);
     w->garbage = NULL;
-    if (w->broken != NULL) {
-        snapshot_receiver_abort(w->broken);
-        w->broken = NULL;
+    if (w->broken) {
+        snapshot_part_abort(&w->part);
+        w->broken = false;
     }
-}
-
-static int receive(struct work *w)
-{
-    int rv = 0;
-    if (w->first) {
-        w->synced = 0;
-        rv = snapshot_receiver_open(w->device, w->index, w->term, &w->receiver, &w->error);
-        w->receiver = rv == 0 ? w->receiver : NULL;
-    }
-    if (rv == 0 && w->receiver != NULL) {
-        rv = write_pieces(w);
-    }
-    return rv == 0 && w->last ? finish_file(w) : rv;
 }
 
 static void work_cb(uv_work_t *req)
 {
     struct work *w = FLI_CONTAINER_OF(req, struct work, req);
     drop(w);
-    int rv = receive(w);
+    int rv = w->pieces != NULL || w->last ? write_pieces(w) : 0;
+    rv = rv == 0 && w->last ? finish_file(w) : rv;
     free_pieces(w->pieces);
     w->pieces = NULL;
-    if (rv != 0) {
-        if (w->error.code == 0) {
-            snprintf(w->error.text, sizeof w->error.text, "%s", fl_strerror(rv));
-        }
-        w->error.code = rv;
-    }
-    if (rv != 0 && w->receiver != NULL) {
-        snapshot_receiver_abort(w->receiver);
-        w->receiver = NULL;
+    FLI_ASSERT(w->error.code == rv);
+    if (rv != 0 && w->part.file != NULL) {
+        snapshot_part_abort(&w->part);
     }
 }
 
@@ -229,8 +213,8 @@ static void worked_cb(uv_work_t *req, int status)
     struct work *w = FLI_CONTAINER_OF(req, struct work, req);
     struct snapshot_install *s = w->owner;
     s->working = false;
-    if (w->receiver != NULL && w->error.code == 0) {
-        s->taken = snapshot_receiver_received(w->receiver);
+    if (w->part.file != NULL && w->error.code == 0) {
+        s->taken = w->part.len;
     }
     if (w->error.code != 0 && !s->failed) {
         int error = w->error.code;
@@ -254,11 +238,9 @@ static void begin_work(struct snapshot_install *s)
     s->first = NULL;
     s->last = &s->first;
     s->waiting = 0;
-    w->first = s->state == STATE_RECEIVING && !s->begun;
     w->last = s->state == STATE_RECEIVING && s->received == s->size;
     w->index = s->index;
     w->term = s->term;
-    s->begun = true;
     if (w->last) {
         s->state = STATE_DECODING;
     }
@@ -272,8 +254,7 @@ static void begin_work(struct snapshot_install *s)
 static void reset(struct snapshot_install *s)
 {
     struct work *w = &s->work;
-    w->broken = w->receiver;
-    w->receiver = NULL;
+    w->broken = w->part.file != NULL;
     if (w->fresh != NULL) {
         w->garbage = w->fresh;
         w->fresh = NULL;
@@ -284,14 +265,13 @@ static void reset(struct snapshot_install *s)
 
 static bool has_to_drop(const struct snapshot_install *s)
 {
-    return s->work.garbage != NULL || s->work.broken != NULL;
+    return s->work.garbage != NULL || s->work.broken;
 }
 
 /* Whether the worker has something to do for what is received. */
 static bool has_to_write(const struct snapshot_install *s)
 {
-    return s->state == STATE_RECEIVING && (s->begun || !s->held) &&
-           (s->first != NULL || s->received == s->size);
+    return s->state == STATE_RECEIVING && (s->first != NULL || s->received == s->size);
 }
 
 static void continue_install(struct snapshot_install *s)
@@ -309,13 +289,8 @@ static void continue_install(struct snapshot_install *s)
         return;
     }
     if (s->stopping) {
-        if (!s->stopped) {
-            s->stopped = true;
-            s->config.idle(s->config.ctx);
-        }
-        return;
-    }
-    if (has_to_write(s)) {
+        s->config.idle(s->config.ctx);
+    } else if (has_to_write(s)) {
         begin_work(s);
     } else if (s->state == STATE_READY) {
         s->config.ready(s->config.ctx, &w->meta, w->fresh);
@@ -338,7 +313,6 @@ static void on_begin(struct snapshot_install *s, struct fli_slice body)
     host_log(&s->config.host, 3,
              "a snapshot of entry %" PRIu64 " comes from node %" PRIu64 " (%" PRIu64 " bytes)",
              s->index, s->from, s->size);
-    s->begun = false;
     s->received = 0;
     s->taken = 0;
     s->state = STATE_RECEIVING;
@@ -361,8 +335,7 @@ static void on_data(struct snapshot_install *s, struct fli_slice body)
                   : "a piece that does not follow the one before, or one too many");
         return;
     }
-    *p = (struct piece){.block = block, .offset = s->received};
-    p->data = (struct fli_slice){body.data + 8, body.len - 8};
+    *p = (struct piece){.block = block, .data = {body.data + 8, body.len - 8}};
     s->received += p->data.len;
     *s->last = p;
     s->last = &p->next;
@@ -479,12 +452,6 @@ uint64_t snapshot_install_receives(const struct snapshot_install *s)
     return s->working && s->work.index < s->index ? s->work.index : s->index;
 }
 
-void snapshot_install_hold(struct snapshot_install *s, bool held)
-{
-    s->held = held;
-    continue_install(s);
-}
-
 uint64_t snapshot_install_failures(const struct snapshot_install *s)
 {
     return s->failures;
@@ -500,28 +467,18 @@ int snapshot_install_create(const struct snapshot_install_config *config,
     s->config = *config;
     s->last = &s->first;
     s->work.owner = s;
-    s->work.device = s->config.device;
     *ret = s;
     return 0;
 }
 
-bool snapshot_install_stop(struct snapshot_install *s)
+void snapshot_install_stop(struct snapshot_install *s)
 {
     FLI_ASSERT(!s->stopping);
     s->stopping = true;
     if (s->stream != NULL) {
         hang_up(s);
     }
-    if (s->working) {
-        return false;
-    }
-    drop_pieces(s);
-    reset(s);
-    s->stopped = !has_to_drop(s);
-    if (!s->stopped) {
-        begin_work(s);
-    }
-    return s->stopped;
+    continue_install(s);
 }
 
 void snapshot_install_destroy(struct snapshot_install *s)

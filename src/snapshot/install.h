@@ -25,8 +25,8 @@ struct snapshot_install_config {
     bool (*is_sound)(const struct snapshot_meta *meta); /* a log may go on behind it; any thread */
     /* A snapshot is on disk and decoded. Called at each tick until snapshot_install_taken(). */
     void (*ready)(void *ctx, const struct snapshot_meta *meta, struct machine *fresh);
-    void (*idle)(void *ctx); /* no work is under way any more, after snapshot_install_stop()
-                                returned false */
+    void (*idle)(void *ctx); /* after snapshot_install_stop(), and maybe within it: no work is under
+                                way any more */
 };
 
 int snapshot_install_create(const struct snapshot_install_config *config,
@@ -44,14 +44,11 @@ void snapshot_install_tick(struct snapshot_install *s);
 bool snapshot_install_busy(const struct snapshot_install *s);
 
 /* The index of the snapshot that is being received, which has a half-written file: the node had not
- * applied that entry when it began. 0: none is. While it is held, no file is begun, and the first
- * pieces wait. */
+ * applied that entry when it began. 0: none is. */
 uint64_t snapshot_install_receives(const struct snapshot_install *s);
-void snapshot_install_hold(struct snapshot_install *s, bool held);
 uint64_t snapshot_install_failures(const struct snapshot_install *s);
 
-/* Called once. True: no work is under way. False: work is under way, and `idle` comes later. */
-bool snapshot_install_stop(struct snapshot_install *s) FLI_MUST_USE;
+void snapshot_install_stop(struct snapshot_install *s);    /* once */
 void snapshot_install_destroy(struct snapshot_install *s); /* it must be idle; NULL is fine */
 
 #endif

@@ -1,7 +1,8 @@
-/* read.c: reads snapshot files, piece by piece or unchanged. */
+/* read.c: reads snapshot files, unit by unit. */
 #include "snapshot/private.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,29 +11,39 @@
 struct snapshot_reader {
     struct log_device *device;
     struct log_file *file;
-    char name[LOG_NAME_MAX + 1];
-    uint64_t file_size;
+    char name[LOG_NAME_MAX + 1]; /* "": the device is the file */
+    uint64_t begin, file_size;
     struct snapshot_meta meta;
     struct snapshot_stream stream;
-    uint64_t raw_read; /* bytes that snapshot_reader_raw() has returned */
-    size_t raw_left;   /* bytes at the end of `unit` that were not returned yet */
     size_t unit_len;
+    bool unit_is_new; /* it was not returned yet: the header, which open has read */
     uint8_t unit[SNAPSHOT_UNIT_MAX];
 };
+
+static int damage(const struct snapshot_reader *r, int code, uint64_t at, const char *why,
+                  struct snapshot_error *e)
+{
+    return snapshot_fail(e, code, "%s%s%s: at byte %" PRIu64 ": %s", r->device->where,
+                         r->name[0] == '\0' ? "" : "/", r->name, r->begin + at, why);
+}
+
+int snapshot_reader_refuse(const struct snapshot_reader *r, int code, const char *why,
+                           struct snapshot_error *e)
+{
+    return damage(r, code, r->stream.offset - r->unit_len, why, e);
+}
 
 /* Reads exactly len bytes at offset. */
 static int read_exactly(struct snapshot_reader *r, void *data, size_t len, uint64_t offset,
                         struct snapshot_error *e)
 {
-    int64_t n = r->device->ops->read(r->device, r->file, data, len, offset);
+    int64_t n = r->device->ops->read(r->device, r->file, data, len, r->begin + offset);
     if (n < 0) {
         return snapshot_io_fail(e, r->device, "read", r->name, (int)n);
     }
-    if ((size_t)n < len) {
-        return snapshot_damage(e, r->device, r->name, offset + (uint64_t)n,
-                               "the file ends in the middle");
-    }
-    return 0;
+    return (size_t)n == len
+               ? 0
+               : damage(r, FL_ECORRUPT, offset + (uint64_t)n, "the file ends in the middle", e);
 }
 
 /* Reads the next unit into r->unit. */
@@ -45,7 +56,7 @@ static int read_unit(struct snapshot_reader *r, struct fli_slice *ret_data,
     for (;;) {
         size_t need = snapshot_unit_len(&r->stream, r->unit, have, &why);
         if (need == 0) {
-            return snapshot_damage(e, r->device, r->name, at, why);
+            return damage(r, FL_ECORRUPT, at, why, e);
         }
         if (need == have) {
             break;
@@ -56,35 +67,36 @@ static int read_unit(struct snapshot_reader *r, struct fli_slice *ret_data,
         }
         have = need;
     }
-    struct snapshot_meta meta;
-    bool header = r->stream.stage == SNAPSHOT_AT_HEADER;
-    why = snapshot_take_unit(&r->stream, r->unit, have, &meta, ret_data);
+    why = snapshot_take_unit(&r->stream, r->unit, have, &r->meta, ret_data);
     if (why != NULL) {
-        return snapshot_damage(e, r->device, r->name, at, why);
-    }
-    if (header) {
-        r->meta = meta;
+        return damage(r, why == snapshot_other_version ? FL_EVERSION : FL_ECORRUPT, at, why, e);
     }
     r->unit_len = have;
     return 0;
+}
+
+static int read_header(struct snapshot_reader *r, struct snapshot_error *e)
+{
+    struct fli_slice none;
+    r->unit_is_new = true;
+    return read_unit(r, &none, e);
 }
 
 /* Checks header and trailer, and so whether the file has its full length. */
 static int check_ends(struct snapshot_reader *r, uint64_t index, uint64_t term,
                       struct snapshot_error *e)
 {
-    struct fli_slice none;
     uint8_t trailer[SNAPSHOT_TRAILER];
     uint64_t pieces = 0;
-    int rv = read_unit(r, &none, e);
+    int rv = read_header(r, e);
     if (rv != 0) {
         return rv;
     }
     if (r->meta.index != index || r->meta.term != term) {
-        return snapshot_damage(e, r->device, r->name, 16, "it has an index or term of another one");
+        return damage(r, FL_ECORRUPT, 16, "it has an index or term of another one", e);
     }
     if (r->file_size < r->stream.offset + SNAPSHOT_TRAILER) {
-        return snapshot_damage(e, r->device, r->name, r->file_size, "the file ends in the middle");
+        return damage(r, FL_ECORRUPT, r->file_size, "the file ends in the middle", e);
     }
     uint64_t at = r->file_size - SNAPSHOT_TRAILER;
     rv = read_exactly(r, trailer, sizeof trailer, at, e);
@@ -93,44 +105,28 @@ static int check_ends(struct snapshot_reader *r, uint64_t index, uint64_t term,
     }
     if (!snapshot_trailer_decode(trailer, &pieces, &r->meta.size) ||
         snapshot_file_len(r->meta.conf_len, r->meta.size) != r->file_size) {
-        return snapshot_damage(e, r->device, r->name, at, "its end is missing or damaged");
+        return damage(r, FL_ECORRUPT, at, "its end is missing or damaged", e);
     }
     return 0;
 }
 
-/* Finds the snapshot with this index, or the newest for 0. */
-static int find(struct log_device *d, uint64_t index, struct snapshot_info *ret,
-                struct snapshot_error *e)
-{
-    struct snapshot_info few[64];
-    size_t n = 0;
-    int rv = snapshot_list(d, few, sizeof few / sizeof few[0], &n, e);
-    if (rv != 0) {
-        return rv;
-    }
-    for (size_t i = 0; i < n && i < sizeof few / sizeof few[0]; i++) {
-        if (index == 0 || few[i].index == index) {
-            *ret = few[i];
-            return 0;
-        }
-    }
-    return snapshot_fail(e, FL_ENOTFOUND, "%s has no such snapshot", d->where);
-}
-
 /* The newest may be replaced and removed before it is open, and a list of names that change
  * meanwhile may lack both. Then there is a newer one. */
-static int open_found(struct snapshot_reader *r, uint64_t index, struct snapshot_info *ret,
+static int open_found(struct snapshot_reader *r, uint64_t index, struct snapshot_found *ret,
                       struct snapshot_error *e)
 {
     struct log_device *d = r->device;
     for (unsigned again = 0;; again++) {
         bool last = index != 0 || again == FIND_AGAIN_MAX;
-        int rv = find(d, index, ret, e);
-        if (rv == FL_ENOTFOUND && !last) {
-            continue;
-        }
+        int rv = snapshot_find(d, index, ret, e);
         if (rv != 0) {
             return rv;
+        }
+        if (!ret->any && !last) {
+            continue;
+        }
+        if (!ret->any) {
+            return snapshot_fail(e, FL_ENOTFOUND, "%s has no such snapshot", d->where);
         }
         snapshot_name(ret->index, ret->term, false, r->name);
         rv = d->ops->open(d, r->name, LOG_OPEN_READ, &r->file);
@@ -149,9 +145,9 @@ static struct snapshot_reader *make_reader(struct log_device *d, struct snapshot
         return NULL;
     }
     r->device = d;
+    r->name[0] = '\0';
+    r->begin = 0;
     r->stream = (struct snapshot_stream){0};
-    r->raw_read = 0;
-    r->raw_left = 0;
     return r;
 }
 
@@ -173,34 +169,56 @@ static int check_file(struct snapshot_reader *r, uint64_t index, uint64_t term,
 int snapshot_reader_open(struct log_device *d, uint64_t index, struct snapshot_reader **ret,
                          struct snapshot_error *e)
 {
-    struct snapshot_info info;
+    struct snapshot_found found;
     struct snapshot_reader *r = make_reader(d, e);
     if (r == NULL) {
         return FL_ENOMEM;
     }
-    int rv = open_found(r, index, &info, e);
+    int rv = open_found(r, index, &found, e);
     if (rv != 0) {
         free(r);
         return rv;
     }
-    return check_file(r, info.index, info.term, ret, e);
+    return check_file(r, found.index, found.term, ret, e);
 }
 
-int snapshot_reader_open_part(struct log_device *d, uint64_t index, uint64_t term,
-                              struct snapshot_reader **ret, struct snapshot_error *e)
+int snapshot_part_read(const struct snapshot_part *p, struct snapshot_reader **ret,
+                       struct snapshot_error *e)
 {
+    struct log_device *d = p->device;
     struct snapshot_reader *r = make_reader(d, e);
     if (r == NULL) {
         return FL_ENOMEM;
     }
-    snapshot_name(index, term, true, r->name);
+    snapshot_name(p->index, p->term, true, r->name);
     int rv = d->ops->open(d, r->name, LOG_OPEN_READ, &r->file);
     if (rv != 0) {
         rv = snapshot_io_fail(e, d, "open", r->name, rv);
         free(r);
         return rv;
     }
-    return check_file(r, index, term, ret, e);
+    return check_file(r, p->index, p->term, ret, e);
+}
+
+int snapshot_reader_open_within(struct log_device *d, struct log_file *file, uint64_t begin,
+                                uint64_t size, struct snapshot_reader **ret,
+                                struct snapshot_error *e)
+{
+    struct snapshot_reader *r = make_reader(d, e);
+    if (r == NULL) {
+        d->ops->close(d, file);
+        return FL_ENOMEM;
+    }
+    r->file = file;
+    r->begin = begin;
+    r->file_size = size;
+    int rv = read_header(r, e);
+    if (rv != 0) {
+        snapshot_reader_close(r);
+        return rv;
+    }
+    *ret = r;
+    return 0;
 }
 
 const struct snapshot_meta *snapshot_reader_meta(const struct snapshot_reader *r)
@@ -208,68 +226,27 @@ const struct snapshot_meta *snapshot_reader_meta(const struct snapshot_reader *r
     return &r->meta;
 }
 
-int snapshot_reader_next(struct snapshot_reader *r, struct fli_slice *ret, struct snapshot_error *e)
-{
-    if (r->stream.stage == SNAPSHOT_AT_END) {
-        *ret = (struct fli_slice){0};
-        return 0;
-    }
-    struct fli_slice data;
-    int rv = read_unit(r, &data, e);
-    if (rv != 0) {
-        return rv;
-    }
-    if (r->stream.stage == SNAPSHOT_AT_END && r->stream.offset != r->file_size) {
-        return snapshot_damage(e, r->device, r->name, r->stream.offset,
-                               "there are bytes behind its end");
-    }
-    *ret = data;
-    return 0;
-}
-
 uint64_t snapshot_reader_file_size(const struct snapshot_reader *r)
 {
     return r->file_size;
 }
 
-/* Reads the unit behind the last returned one; before the first unit, the header once more. */
-static int read_raw_unit(struct snapshot_reader *r, struct snapshot_error *e)
+int snapshot_reader_next(struct snapshot_reader *r, struct fli_slice *whole, struct fli_slice *data,
+                         struct snapshot_error *e)
 {
-    struct fli_slice none;
-    uint64_t size = r->meta.size;
-    if (r->raw_read == 0) {
-        r->stream = (struct snapshot_stream){0};
+    *whole = *data = (struct fli_slice){0};
+    if (!r->unit_is_new && r->stream.stage == SNAPSHOT_AT_END) {
+        return 0;
     }
-    int rv = read_unit(r, &none, e);
-    if (rv == 0) {
-        r->meta.size = size;
-        r->raw_left = r->unit_len;
+    int rv = r->unit_is_new ? 0 : read_unit(r, data, e);
+    if (rv != 0) {
+        return rv;
     }
-    return rv;
-}
-
-int snapshot_reader_raw(struct snapshot_reader *r, uint64_t offset, void *data, size_t len,
-                        size_t *ret_len, struct snapshot_error *e)
-{
-    uint8_t *to = data;
-    size_t n = 0;
-    if (offset != r->raw_read) {
-        return snapshot_fail(e, FL_EINVAL, "%s/%s is at byte %llu, and was asked for byte %llu",
-                             r->device->where, r->name, (unsigned long long)r->raw_read,
-                             (unsigned long long)offset);
+    r->unit_is_new = false;
+    if (r->stream.stage == SNAPSHOT_AT_END && r->stream.offset != r->file_size) {
+        return damage(r, FL_ECORRUPT, r->stream.offset, "there are bytes behind its end", e);
     }
-    while (n < len && r->raw_read < r->file_size) {
-        int rv = r->raw_left == 0 ? read_raw_unit(r, e) : 0;
-        if (rv != 0) {
-            return rv;
-        }
-        size_t part = r->raw_left < len - n ? r->raw_left : len - n;
-        memcpy(to + n, r->unit + r->unit_len - r->raw_left, part);
-        r->raw_left -= part;
-        r->raw_read += part;
-        n += part;
-    }
-    *ret_len = n;
+    *whole = (struct fli_slice){r->unit, r->unit_len};
     return 0;
 }
 

@@ -30,8 +30,6 @@ struct snapshot_send {
     uint64_t not_before_ms;
     uint64_t pause_ms;
     uint64_t failures;
-    size_t piece_len; /* of the piece that was read and not sent yet */
-    uint8_t piece[SNAPSHOT_SEND_PIECE];
 };
 
 static void end(struct snapshot_send *s)
@@ -79,19 +77,15 @@ static void cannot_read(struct snapshot_send *s, const struct snapshot_error *er
     }
 }
 
-/* Takes the next piece, unless the last one is still to be sent. False: there is none now, or the
- * transfer is given up. */
-static bool take_piece(struct snapshot_send *s)
+/* False: there is no piece now, or the transfer is given up. */
+static bool next_piece(struct snapshot_send *s, struct fli_slice *ret)
 {
     struct snapshot_error error = {0};
-    if (s->piece_len > 0) {
-        return true;
-    }
-    int rv = snapshot_source_take(s->source, s->piece, sizeof s->piece, &s->piece_len, &error);
+    int rv = snapshot_source_next(s->source, SNAPSHOT_SEND_PIECE, ret, &error);
     if (rv != 0 && rv != FL_EBUSY) {
         cannot_read(s, &error);
     }
-    FLI_ASSERT(rv != 0 || s->piece_len > 0); /* it is asked for no more than the file has */
+    FLI_ASSERT(rv != 0 || ret->len > 0); /* it is asked for no more than the file has */
     return rv == 0;
 }
 
@@ -101,11 +95,11 @@ static void send_more(struct snapshot_send *s)
     uint64_t size = snapshot_source_size(s->source);
     while (s->sent < size && s->sent - s->taken < SNAPSHOT_WINDOW) {
         uint8_t head[8];
-        if (!take_piece(s)) {
+        struct fli_slice parts[2] = {{head, sizeof head}};
+        if (!next_piece(s, &parts[1])) {
             break;
         }
         fli_put_u64(head, s->sent);
-        struct fli_slice parts[2] = {{head, sizeof head}, {s->piece, s->piece_len}};
         int rv = stream_send(s->stream, SNAPSHOT_DATA, parts, 2);
         if (rv == FL_ELIMIT) {
             break; /* continued when some bytes have left */
@@ -114,8 +108,8 @@ static void send_more(struct snapshot_send *s)
             give_up(s, fl_strerror(rv));
             return;
         }
-        s->sent += s->piece_len;
-        s->piece_len = 0;
+        s->sent += parts[1].len;
+        snapshot_source_take(s->source, parts[1].len);
     }
     if (s->state == STATE_SENDING) {
         stream_flush(s->stream);
@@ -226,7 +220,8 @@ static void ready_cb(void *ctx)
     } else if (s->state == STATE_OPENING && snapshot_source_meta(s->source) != NULL) {
         dial(s);
     } else if (s->state == STATE_OPENING) {
-        (void)take_piece(s); /* fails, and gives up */
+        struct fli_slice none;
+        (void)next_piece(s, &none); /* fails, and gives up */
     }
 }
 
@@ -247,7 +242,6 @@ void snapshot_send_start(struct snapshot_send *s, uint64_t newest_index)
     s->stopped = false;
     s->least_index = newest_index;
     s->sent = 0;
-    s->piece_len = 0;
     s->taken = 0;
     s->state = STATE_OPENING;
     s->config.busy(s->config.ctx);

@@ -15,10 +15,11 @@
 #define SNAPSHOT_SEND_H
 
 #include "peer/host.h"
+#include "snapshot/format.h"
 #include "snapshot/source.h"
 #include "peer/transport.h"
 
-#define SNAPSHOT_SEND_PIECE ((size_t)64 << 10)
+#define SNAPSHOT_SEND_PIECE (SNAPSHOT_UNIT_MAX / 4)
 #define SNAPSHOT_WINDOW ((uint64_t)1 << 20)
 #define SNAPSHOT_SILENCE_MS 30000u /* after which either side gives the other up */
 #define SNAPSHOT_FRAME_MAX (SNAPSHOT_SEND_PIECE + 64u)

@@ -1,15 +1,17 @@
 /* source.c: see source.h.
  *
- * The worker has one piece of work at a time: to open the file and read its first piece, to read
- * the next one, or to close it. Meanwhile it owns `reader`, `next` and `error`. */
+ * The worker has one piece of work at a time: to open the file and read its header, to read the
+ * next unit, or to close it. Meanwhile it owns `reader`, `next` and `error`. */
 #include "snapshot/source.h"
+
+#include "snapshot/format.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 struct ahead {
     size_t len, taken;
-    uint8_t bytes[SNAPSHOT_SOURCE_PIECE];
+    uint8_t bytes[SNAPSHOT_UNIT_MAX];
 };
 
 struct snapshot_source {
@@ -22,7 +24,6 @@ struct snapshot_source {
     struct snapshot_reader *reader;
     struct snapshot_meta meta;
     uint64_t size; /* 0: not open */
-    uint64_t read;
     struct snapshot_error error;
     struct ahead *now, *next;
     struct ahead pieces[2];
@@ -30,25 +31,21 @@ struct snapshot_source {
 
 /* ---- the worker ------------------------------------------------------------------------------ */
 
-static int open_file(struct snapshot_source *s)
-{
-    return s->reader != NULL
-               ? 0
-               : snapshot_reader_open(s->config.device, s->config.index, &s->reader, &s->error);
-}
-
-static void read_piece(struct snapshot_source *s)
+static void read_unit(struct snapshot_source *s)
 {
     struct ahead *a = s->next;
-    a->len = 0;
-    a->taken = 0;
-    int rv = open_file(s);
-    rv = rv != 0 ? rv
-                 : snapshot_reader_raw(s->reader, s->read, a->bytes, sizeof a->bytes, &a->len,
-                                       &s->error);
+    struct fli_slice whole = {0};
+    struct fli_slice data;
+    int rv = s->reader != NULL
+                 ? 0
+                 : snapshot_reader_open(s->config.device, s->config.index, &s->reader, &s->error);
+    rv = rv != 0 ? rv : snapshot_reader_next(s->reader, &whole, &data, &s->error);
     s->error.code = rv;
-    a->len = rv == 0 ? a->len : 0;
-    s->read += a->len;
+    a->taken = 0;
+    a->len = rv == 0 ? whole.len : 0;
+    if (a->len > 0) {
+        memcpy(a->bytes, whole.data, a->len);
+    }
 }
 
 static void work_cb(uv_work_t *work)
@@ -58,7 +55,7 @@ static void work_cb(uv_work_t *work)
         snapshot_reader_close(s->reader);
         s->reader = NULL;
     } else {
-        read_piece(s);
+        read_unit(s);
     }
 }
 
@@ -150,10 +147,9 @@ uint64_t snapshot_source_size(const struct snapshot_source *s)
     return s->size;
 }
 
-int snapshot_source_take(struct snapshot_source *s, void *data, size_t len, size_t *ret_len,
+int snapshot_source_next(struct snapshot_source *s, size_t most, struct fli_slice *ret,
                          struct snapshot_error *e)
 {
-    *ret_len = 0;
     if (s->now->taken == s->now->len && s->working) {
         s->waited_for = true;
         return FL_EBUSY;
@@ -165,12 +161,15 @@ int snapshot_source_take(struct snapshot_source *s, void *data, size_t len, size
         }
         turn_over(s);
     }
-    struct ahead *a = s->now;
-    size_t n = a->len - a->taken < len ? a->len - a->taken : len;
-    memcpy(data, a->bytes + a->taken, n);
-    a->taken += n;
-    *ret_len = n;
+    const struct ahead *a = s->now;
+    size_t left = a->len - a->taken;
+    *ret = (struct fli_slice){a->bytes + a->taken, left < most ? left : most};
     return 0;
+}
+
+void snapshot_source_take(struct snapshot_source *s, size_t len)
+{
+    s->now->taken += len;
 }
 
 void snapshot_source_close(struct snapshot_source *s)

@@ -1,7 +1,7 @@
 /* source.h: the bytes of a snapshot file for the loop, which must not wait for a disk.
  *
- * A worker finds and opens the file and reads ahead, SNAPSHOT_SOURCE_PIECE at a time: one piece is
- * taken while the next is read. Each byte was verified (file.h). The file stays open, so a
+ * A worker finds and opens the file and reads ahead: one unit is taken while the next is read. Each
+ * byte was verified (file.h). The file stays open, so a
  * newer snapshot may replace it meanwhile. All functions and callbacks are the loop's. */
 #ifndef SNAPSHOT_SOURCE_H
 #define SNAPSHOT_SOURCE_H
@@ -9,8 +9,6 @@
 #include <uv.h>
 
 #include "snapshot/file.h"
-
-#define SNAPSHOT_SOURCE_PIECE SNAPSHOT_PIECE
 
 struct snapshot_source;
 
@@ -33,10 +31,12 @@ const struct snapshot_meta *snapshot_source_meta(const struct snapshot_source *s
 /* The length of the file, once it is open. */
 uint64_t snapshot_source_size(const struct snapshot_source *s);
 
-/* Copies at most len of the next bytes; *ret_len is 0 at the end. FL_EBUSY: `ready` will be called.
- * Else as snapshot_reader_open() and snapshot_reader_raw(): it has failed, for good. */
-int snapshot_source_take(struct snapshot_source *s, void *data, size_t len, size_t *ret_len,
+/* At most `most` of the next bytes, which stay in place until they are taken; none at the end.
+ * FL_EBUSY: `ready` will be called. Else as snapshot_reader_open() and snapshot_reader_next(): it
+ * has failed, for good. */
+int snapshot_source_next(struct snapshot_source *s, size_t most, struct fli_slice *ret,
                          struct snapshot_error *e) FLI_MUST_USE;
+void snapshot_source_take(struct snapshot_source *s, size_t len);
 
 /* Calls `closed`, now or when the worker is done, and no other callback any more. NULL is fine, and
  * calls nothing. */

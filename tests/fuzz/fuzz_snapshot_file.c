@@ -52,41 +52,54 @@ static size_t mend(uint8_t *data, size_t len, struct snapshot_stream *s)
     }
 }
 
+/* Reads from the first unit to the last, and closes the reader. */
+static int read_units(struct snapshot_reader *r, uint64_t *ret_size, struct snapshot_error *e)
+{
+    struct fli_slice whole = {.len = 1};
+    struct fli_slice piece;
+    int rv = 0;
+    *ret_size = 0;
+    while (rv == 0 && whole.len > 0) {
+        rv = snapshot_reader_next(r, &whole, &piece, e);
+        *ret_size += rv == 0 ? piece.len : 0;
+    }
+    FLI_ASSERT(rv != 0 || *ret_size == snapshot_reader_meta(r)->size);
+    snapshot_reader_close(r);
+    return rv;
+}
+
 static int receive(struct log_device *d, const uint8_t *data, size_t len, size_t cut)
 {
     struct snapshot_error e = {0};
-    struct snapshot_receiver *r = NULL;
-    int rv = snapshot_receiver_open(d, INDEX, TERM, &r, &e);
+    struct snapshot_part p;
+    struct snapshot_reader *r = NULL;
+    uint64_t size = 0;
+    int rv = snapshot_part_open(&p, d, INDEX, TERM, &e);
     FLI_ASSERT(rv == 0);
     for (size_t at = 0; at < len; at += cut) {
-        rv = snapshot_receiver_take(r, at, data + at, len - at < cut ? len - at : cut, &e);
-        if (rv != 0) {
-            FLI_ASSERT(e.code == rv && e.text[0] != '\0');
-            snapshot_receiver_abort(r);
-            return rv;
-        }
+        rv = snapshot_part_write(&p, data + at, len - at < cut ? len - at : cut, &e);
+        FLI_ASSERT(rv == 0);
     }
-    return snapshot_receiver_finish(r, &e);
+    rv = snapshot_part_read(&p, &r, &e);
+    rv = rv == 0 ? read_units(r, &size, &e) : rv;
+    if (rv != 0) {
+        FLI_ASSERT(e.code == rv && e.text[0] != '\0');
+        snapshot_part_abort(&p);
+        return rv;
+    }
+    return snapshot_part_finish(&p, &e);
 }
 
 static int read_all(struct log_device *d, uint64_t *ret_size)
 {
     struct snapshot_error e = {0};
     struct snapshot_reader *r = NULL;
-    struct fli_slice piece;
     int rv = snapshot_reader_open(d, 0, &r, &e);
     if (rv != 0) {
         FLI_ASSERT(e.code == rv && e.text[0] != '\0');
         return rv;
     }
-    *ret_size = 0;
-    do {
-        rv = snapshot_reader_next(r, &piece, &e);
-        *ret_size += rv == 0 ? piece.len : 0;
-    } while (rv == 0 && piece.len > 0);
-    FLI_ASSERT(rv != 0 || *ret_size == snapshot_reader_meta(r)->size);
-    snapshot_reader_close(r);
-    return rv;
+    return read_units(r, ret_size, &e);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -39,7 +39,7 @@ TEST_WITH(a_newer_one_does_not_disturb, transfer_set_up, transfer_tear_down)
     UNTIL(f, snapshot_install_busy(f->install));
     states_add(f->machine, LOCKS, LOCKS + 1);
     write_snapshot(f, 80);
-    assert_int_equal(snapshot_clean(sim_device_base(f->from), 1, false, &error), 0);
+    assert_int_equal(snapshot_clean(sim_device_base(f->from), 0, &error), 0);
     UNTIL(f, f->readies > 0);
     assert_int_equal(f->index, 70);
     assert_true(f->hash != machine_hash(f->machine));
@@ -178,12 +178,24 @@ TEST_WITH(stopped_in_the_middle, transfer_set_up, watched_tear_down)
     first_piece_is_taken(f);
 }
 
-/* Nothing is made while its owner removes files, which might have the same name. The pieces wait,
- * and the sender hears that the node is alive. */
-TEST_WITH(held_for_a_moment, transfer_set_up, transfer_tear_down)
+static uv_sem_t open_waits;
+
+static int slow_open(struct log_device *d, const char *name, unsigned flags, struct log_file **ret)
+{
+    uv_sem_wait(&open_waits);
+    uv_sem_post(&open_waits);
+    return watched_ops->open(d, name, flags, ret);
+}
+
+/* The disk hangs, and the sender hears that the node is alive. Pieces wait when the connection
+ * breaks: they are no part of what comes next. */
+TEST_WITH(pieces_that_wait_when_it_breaks, transfer_set_up, transfer_tear_down)
 {
     struct fixture *f = *state;
-    snapshot_install_hold(f->install, true);
+    struct log_device *d = sim_device_base(f->to);
+    assert_int_equal(uv_sem_init(&open_waits, 0), 0);
+    watch(d);
+    watching_ops.open = slow_open;
     snapshot_send_start(f->send, 70);
     UNTIL(f, snapshot_install_receives(f->install) == 70);
     for (unsigned i = 0; i < 10; i++) {
@@ -192,26 +204,13 @@ TEST_WITH(held_for_a_moment, transfer_set_up, transfer_tear_down)
     }
     assert_int_equal(sim_device_files(f->to), 0);
     assert_true(snapshot_send_busy(f->send));
-    snapshot_install_hold(f->install, false);
-    UNTIL(f, f->readies > 0);
-    expect_installed(f);
-    assert_int_equal(snapshot_send_failures(f->send), 0);
-}
-
-/* Pieces wait when the connection breaks: they are no part of what comes next. */
-TEST_WITH(pieces_that_wait_when_it_breaks, transfer_set_up, transfer_tear_down)
-{
-    struct fixture *f = *state;
-    snapshot_install_hold(f->install, true);
-    snapshot_send_start(f->send, 70);
-    UNTIL(f, snapshot_install_receives(f->install) == 70);
-    for (unsigned i = 0; i < 10; i++) {
-        assert_true(turn(f, rig_deadline(f->r)));
-    }
     (void)break_connections(&f->r->loop);
-    UNTIL(f, snapshot_install_failures(f->install) == 1 && !snapshot_send_busy(f->send));
-    snapshot_install_hold(f->install, false);
+    UNTIL(f, snapshot_install_failures(f->install) == 1);
+    uv_sem_post(&open_waits);
+    UNTIL(f, !snapshot_send_busy(f->send));
     send_until_it_is_there(f);
+    d->ops = watched_ops;
+    uv_sem_destroy(&open_waits);
     assert_int_equal(snapshot_install_failures(f->install), 1);
     assert_int_equal(snapshot_send_failures(f->send), 1);
 }

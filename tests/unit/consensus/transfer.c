@@ -98,14 +98,13 @@ static void read_file(struct fixture *f)
 {
     struct snapshot_reader *reader;
     struct snapshot_error error;
-    uint8_t piece[65536];
-    size_t len = 1;
+    struct fli_slice whole = {.len = 1};
+    struct fli_slice piece;
     fli_buf_init(&f->file, (size_t)64 << 20);
     assert_int_equal(snapshot_reader_open(sim_device_base(f->from), 0, &reader, &error), 0);
-    while (len > 0) {
-        assert_int_equal(
-            snapshot_reader_raw(reader, f->file.len, piece, sizeof piece, &len, &error), 0);
-        assert_int_equal(fli_buf_append(&f->file, piece, len), 0);
+    while (whole.len > 0) {
+        assert_int_equal(snapshot_reader_next(reader, &whole, &piece, &error), 0);
+        assert_int_equal(fli_buf_append(&f->file, whole.data, whole.len), 0);
     }
     assert_int_equal(f->file.len, snapshot_reader_file_size(reader));
     snapshot_reader_close(reader);
@@ -227,13 +226,13 @@ int transfer_tear_down(void **state)
 {
     struct fixture *f = *state;
     snapshot_send_stop(f->send);
-    unsigned idles = snapshot_install_stop(f->install) ? 0 : 1;
     assert_int_equal(f->idles, 0);
-    RUN_UNTIL(f->r, f->idles == idles);
+    snapshot_install_stop(f->install);
+    RUN_UNTIL(f->r, f->idles == 1);
     RUN_UNTIL(f->r, !snapshot_send_busy(f->send));
     rig_close(f->r);
     assert_int_equal(f->busies, 0);
-    assert_int_equal(f->idles, idles);
+    assert_int_equal(f->idles, 1);
     snapshot_send_destroy(f->send);
     snapshot_install_destroy(f->install);
     machine_destroy(f->machine);
@@ -245,11 +244,11 @@ int transfer_tear_down(void **state)
 
 unsigned whole(struct fixture *f)
 {
-    struct snapshot_info info;
-    struct snapshot_error error;
-    size_t n = 0;
-    assert_int_equal(snapshot_list(sim_device_base(f->to), &info, 1, &n, &error), 0);
-    return (unsigned)n;
+    unsigned n = 0;
+    for (size_t i = 0; i < sim_device_files(f->to); i++) {
+        n += strstr(sim_device_name(f->to, i), ".part") == NULL;
+    }
+    return n;
 }
 
 void expect_nothing_left(struct fixture *f)

@@ -59,13 +59,16 @@ static int read_one(struct log_device *d, uint64_t index, uint32_t conf_len, siz
         assert_int_equal(read->size, size);
     }
     while (rv == 0) {
+        struct fli_slice whole;
         struct fli_slice piece;
-        rv = snapshot_reader_next(r, &piece, e);
-        if (rv != 0 || piece.len == 0) {
+        rv = snapshot_reader_next(r, &whole, &piece, e);
+        if (rv != 0 || whole.len == 0) {
             break;
         }
         assert_true(piece.len <= size - got);
-        assert_memory_equal(piece.data, data + got, piece.len);
+        if (piece.len > 0) {
+            assert_memory_equal(piece.data, data + got, piece.len);
+        }
         got += piece.len;
     }
     if (r != NULL) {
@@ -203,8 +206,6 @@ TEST(newest_is_replaced_meanwhile)
 TEST(directory)
 {
     struct snapshot_error e = {0};
-    struct snapshot_info infos[2];
-    size_t n = 0;
     struct snapshot_reader *r = NULL;
     struct snapshot_writer *w = NULL;
     struct snapshot_meta m = meta_of(99, 0);
@@ -217,57 +218,97 @@ TEST(directory)
     assert_int_equal(snapshot_writer_open(d, &m, &w, &e), 0);
     snapshot_writer_abort(w);
     assert_int_equal(sim_device_files(sim), 5);
+    sim_device_put(sim, "snapshot-00000000000000000098-00000000000000000005.part", "x", 1);
     sim_device_put(sim, "snapshot-00000000000000000099-00000000000000000005.part", "x", 1);
     sim_device_put(sim, "snapshot-5", "x", 1);
-    assert_int_equal(snapshot_list(d, infos, 2, &n, &e), 0);
-    assert_int_equal(n, 5);
-    assert_int_equal(infos[0].index, 50);
-    assert_int_equal(infos[1].index, 40);
     assert_int_equal(snapshot_reader_open(d, 0, &r, &e), 0);
     assert_int_equal(snapshot_reader_meta(r)->index, 50);
     snapshot_reader_close(r);
-    assert_int_equal(snapshot_clean(d, 2, false, &e), 0);
-    assert_int_equal(sim_device_files(sim), 4);
-    assert_int_equal(snapshot_clean(d, SNAPSHOT_KEPT, true, &e), 0);
+    assert_int_equal(snapshot_clean(d, 98, &e), 0);
+    assert_int_equal(sim_device_files(sim), 3);
+    assert_null(
+        sim_device_data(sim, "snapshot-00000000000000000098-00000000000000000005.part", NULL));
+    assert_int_equal(snapshot_clean(d, UINT64_MAX, &e), 0);
     assert_int_equal(sim_device_files(sim), 2);
     assert_int_equal(read_one(d, 50, 0, 100, &e), 0);
     sim_device_destroy(sim);
 }
 
+static const char *coming; /* a snapshot that gets its name when the newest was chosen */
+
+static int sync_while_one_comes(struct log_device *d)
+{
+    if (coming != NULL) {
+        const char *name = coming;
+        coming = NULL;
+        assert_int_equal(ops_behind->rename(d, NAME ".part", name, true), 0);
+    }
+    return ops_behind->sync_dir(d);
+}
+
+/* One that comes while older ones are removed is newer than the one that is kept. */
+TEST(one_comes_meanwhile)
+{
+    struct snapshot_error e = {0};
+    struct sim_device *sim = sim_device_create(1);
+    struct log_device *d = sim_device_base(sim);
+    assert_int_equal(write_one(d, 50, 0, 100, 100, &e), 0);
+    assert_int_equal(write_one(d, 60, 0, 100, 100, &e), 0);
+    assert_int_equal(write_one(d, 70, 0, 100, 100, &e), 0);
+    assert_int_equal(d->ops->rename(d, NAME, NAME ".part", false), 0);
+    ops_behind = d->ops;
+    struct log_device_ops ops = *d->ops;
+    ops.sync_dir = sync_while_one_comes;
+    d->ops = &ops;
+    coming = NAME;
+    assert_int_equal(snapshot_clean(d, 0, &e), 0);
+    d->ops = ops_behind;
+    assert_null(coming);
+    assert_int_equal(sim_device_files(sim), 2);
+    assert_int_equal(read_one(d, 60, 0, 100, &e), 0);
+    assert_int_equal(read_one(d, 70, 0, 100, &e), 0);
+    sim_device_destroy(sim);
+}
+
 /* --- receiving --- */
 
-static int transfer(struct sim_device *from, struct sim_device *to, uint64_t *rng, size_t flip,
-                    struct snapshot_error *e)
+/* Reads what was received, as who decodes it. */
+static int read_part(const struct snapshot_part *p, struct snapshot_error *e)
 {
     struct snapshot_reader *r = NULL;
-    struct snapshot_receiver *v = NULL;
-    assert_int_equal(snapshot_reader_open(sim_device_base(from), 0, &r, e), 0);
-    const struct snapshot_meta *m = snapshot_reader_meta(r);
-    assert_int_equal(snapshot_receiver_open(sim_device_base(to), m->index, m->term, &v, e), 0);
-    uint8_t *buffer = malloc(600000);
-    assert_non_null(buffer);
-    int rv = 0;
-    uint64_t at = 0;
-    while (rv == 0 && at < snapshot_reader_file_size(r)) {
-        size_t len = 0;
-        size_t want = 1 + rng_below(rng, rng_below(rng, 3) == 0 ? 30 : 600000);
-        assert_int_equal(snapshot_reader_raw(r, at, buffer, want, &len, e), 0);
-        assert_true(len > 0);
-        if (flip >= at && flip < at + len) {
-            buffer[flip - at] ^= 0x10;
-        }
-        assert_int_equal(snapshot_receiver_received(v), at);
-        rv = snapshot_receiver_take(v, at, buffer, len, e);
-        at += len;
-    }
-    snapshot_reader_close(r);
-    free(buffer);
+    struct fli_slice whole = {.len = 1};
+    struct fli_slice piece;
+    int rv = snapshot_part_read(p, &r, e);
     if (rv != 0) {
-        snapshot_receiver_abort(v);
         return rv;
     }
-    assert_int_equal(snapshot_receiver_sync(v, e), 0);
-    return snapshot_receiver_finish(v, e);
+    while (rv == 0 && whole.len > 0) {
+        rv = snapshot_reader_next(r, &whole, &piece, e);
+    }
+    snapshot_reader_close(r);
+    return rv;
+}
+
+/* A file of another node comes in pieces of any size. */
+static int receive(struct log_device *d, uint64_t index, const uint8_t *data, size_t len,
+                   uint64_t *rng, struct snapshot_error *e)
+{
+    struct snapshot_part p;
+    int rv = snapshot_part_open(&p, d, index, 5, e);
+    for (size_t at = 0; rv == 0 && at < len;) {
+        size_t n = 1 + rng_below(rng, rng_below(rng, 3) == 0 ? 30 : 600000);
+        n = n < len - at ? n : len - at;
+        rv = snapshot_part_write(&p, data + at, n, e);
+        at += n;
+        assert_int_equal(p.len, at);
+    }
+    rv = rv == 0 ? snapshot_part_sync(&p, e) : rv;
+    rv = rv == 0 ? read_part(&p, e) : rv;
+    if (rv != 0) {
+        snapshot_part_abort(&p);
+        return rv;
+    }
+    return snapshot_part_finish(&p, e);
 }
 
 TEST(received)
@@ -278,11 +319,13 @@ TEST(received)
     size_t size = 2 * SNAPSHOT_PIECE + 5000;
     assert_int_equal(write_one(sim_device_base(from), 70, 300, size, size, &e), 0);
     size_t len = 0;
-    const uint8_t *data = sim_device_data(from, NAME, &len);
+    uint8_t *data = sim_device_data(from, NAME, &len);
     for (unsigned i = 0; i < 60; i++) {
         struct sim_device *to = sim_device_create(i);
         size_t flip = i < 20 ? SIZE_MAX : i < 40 ? rng_below(&rng, 400) : rng_below(&rng, len);
-        int rv = transfer(from, to, &rng, flip, &e);
+        data[flip < len ? flip : 0] ^= flip < len ? 0x10 : 0;
+        int rv = receive(sim_device_base(to), 70, data, len, &rng, &e);
+        data[flip < len ? flip : 0] ^= flip < len ? 0x10 : 0;
         if (flip == SIZE_MAX) {
             size_t len2 = 0;
             assert_int_equal(rv, 0);
@@ -304,77 +347,63 @@ TEST(sent_wrongly)
     enum { SIZE = 2 * SNAPSHOT_PIECE + 5000 };
     struct snapshot_error e = {0};
     struct snapshot_reader *r = NULL;
+    struct fli_slice whole = {.len = 1};
+    struct fli_slice piece;
     struct sim_device *sim = sim_device_create(1);
     struct log_device *d = sim_device_base(sim);
     assert_int_equal(write_one(d, 70, 0, SIZE, SIZE, &e), 0);
-    size_t len = 0;
     size_t have = 0;
-    size_t file_len = 0;
-    const uint8_t *file = sim_device_data(sim, NAME, &file_len);
-    uint8_t *copy = malloc(file_len);
-    assert_non_null(copy);
+    size_t len = 0;
+    const uint8_t *file = sim_device_data(sim, NAME, &len);
     assert_int_equal(snapshot_reader_open(d, 70, &r, &e), 0);
-    assert_int_equal(snapshot_reader_raw(r, 1, copy, 10, &len, &e), FL_EINVAL);
-    assert_int_equal(snapshot_reader_raw(r, 0, copy, 10, &len, &e), 0);
-    assert_int_equal(len, 10);
-    assert_int_equal(snapshot_reader_raw(r, 0, copy, 10, &len, &e), FL_EINVAL);
-    assert_int_equal(snapshot_reader_raw(r, 10, copy, file_len, &len, &e), 0);
-    assert_int_equal(len, file_len - 10);
-    assert_memory_equal(copy, file + 10, len);
-    assert_int_equal(snapshot_reader_raw(r, file_len, copy, 10, &len, &e), 0);
-    assert_int_equal(len, 0);
+    while (whole.len > 0) {
+        assert_int_equal(snapshot_reader_next(r, &whole, &piece, &e), 0);
+        assert_true(whole.len <= len - have && piece.len <= whole.len);
+        if (whole.len > 0) {
+            assert_memory_equal(whole.data, file + have, whole.len);
+        }
+        have += whole.len;
+    }
+    assert_int_equal(have, len);
+    assert_int_equal(snapshot_reader_file_size(r), len);
     assert_int_equal(snapshot_reader_meta(r)->size, SIZE);
     snapshot_reader_close(r);
     /* Of the unit with the damage not one byte is given, and all before it. */
     uint64_t unit = SNAPSHOT_PIECE_HEADER + SNAPSHOT_PIECE;
-    uint64_t at = SNAPSHOT_HEADER + unit + 77;
     assert_int_equal(snapshot_reader_open(d, 70, &r, &e), 0);
-    sim_device_flip(sim, NAME, at, 5);
+    sim_device_flip(sim, NAME, SNAPSHOT_HEADER + unit + 77, 5);
     int rv = 0;
-    while ((rv = snapshot_reader_raw(r, have, copy, 1000, &len, &e)) == 0) {
-        have += len;
-        assert_true(have <= SNAPSHOT_HEADER + unit);
+    have = 0;
+    while ((rv = snapshot_reader_next(r, &whole, &piece, &e)) == 0) {
+        have += whole.len;
     }
     assert_int_equal(rv, FL_ECORRUPT);
-    assert_true(have + 1000 > SNAPSHOT_HEADER + unit);
+    assert_int_equal(have, SNAPSHOT_HEADER + unit);
     assert_non_null(strstr(e.text, NAME ": at byte 262196: "));
     snapshot_reader_close(r);
-    free(copy);
     sim_device_destroy(sim);
 }
 
 TEST(received_wrongly)
 {
     struct snapshot_error e = {0};
-    struct snapshot_receiver *v = NULL;
+    uint64_t rng = rng_seed();
     struct sim_device *sim = sim_device_create(1);
     struct log_device *d = sim_device_base(sim);
     assert_int_equal(write_one(d, 70, 0, 500, 500, &e), 0);
     size_t len = 0;
-    uint8_t copy[2000];
+    uint8_t copy[2000] = {0};
     const uint8_t *data = sim_device_data(sim, NAME, &len);
     memcpy(copy, data, len);
-    /* Not contiguous. */
-    assert_int_equal(snapshot_receiver_open(d, 70, 5, &v, &e), 0);
-    assert_int_equal(snapshot_receiver_take(v, 0, copy, 100, &e), 0);
-    assert_int_equal(snapshot_receiver_take(v, 99, copy, 100, &e), FL_EINVAL);
-    assert_int_equal(snapshot_receiver_take(v, 101, copy, 100, &e), FL_EINVAL);
     /* Too short, at each length. */
-    snapshot_receiver_abort(v);
     for (size_t i = 0; i < len; i++) {
-        assert_int_equal(snapshot_receiver_open(d, 70, 5, &v, &e), 0);
-        assert_int_equal(snapshot_receiver_take(v, 0, copy, i, &e), 0);
-        assert_int_equal(snapshot_receiver_finish(v, &e), FL_ECORRUPT);
+        assert_int_equal(receive(d, 70, copy, i, &rng, &e), FL_ECORRUPT);
         assert_int_equal(d->ops->sync_dir(d), 0);
     }
     /* Too long, another one. */
-    assert_int_equal(snapshot_receiver_open(d, 70, 5, &v, &e), 0);
-    assert_int_equal(snapshot_receiver_take(v, 0, copy, len, &e), 0);
-    assert_int_equal(snapshot_receiver_take(v, len, copy, 1, &e), FL_ECORRUPT);
-    snapshot_receiver_abort(v);
-    assert_int_equal(snapshot_receiver_open(d, 71, 5, &v, &e), 0);
-    assert_int_equal(snapshot_receiver_take(v, 0, copy, len, &e), FL_ECORRUPT);
-    snapshot_receiver_abort(v);
+    assert_int_equal(receive(d, 70, copy, len + 1, &rng, &e), FL_ECORRUPT);
+    assert_int_equal(receive(d, 71, copy, len, &rng, &e), FL_ECORRUPT);
+    assert_non_null(strstr(e.text, "of another one"));
     assert_int_equal(sim_device_files(sim), 1);
     assert_int_equal(read_one(d, 70, 0, 500, &e), 0);
     sim_device_destroy(sim);
@@ -420,7 +449,7 @@ TEST(failing_disk)
             if (!failed) {
                 assert_int_equal(read_one(d, 70, 0, 3 * SNAPSHOT_PIECE, &e), 0);
             }
-            assert_int_equal(snapshot_clean(d, 9, true, &e), 0);
+            assert_int_equal(snapshot_clean(d, UINT64_MAX, &e), 0);
             assert_true(sim_device_files(sim) <= 2);
             sim_device_destroy(sim);
         }
@@ -442,7 +471,7 @@ static bool lives_with_failure(uint64_t kth, uint64_t seed)
         if (write_one(d, index, 0, SNAPSHOT_PIECE + 1, 100000, &e) == 0) {
             taken = index;
         }
-        (void)!snapshot_clean(d, SNAPSHOT_KEPT, false, &e);
+        (void)!snapshot_clean(d, 0, &e);
     }
     bool failed = sim_device_ticked(sim);
     sim_device_crash(sim, SIM_CRASH_POWER);
