@@ -29,19 +29,6 @@
 #define LOCK_WAIT_MS 5000u
 #define LOCK_AGAIN_NS 10000000
 
-static int sync_dir(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) {
-        return FL_EIO;
-    }
-    int rv = fsync(fd) == 0 ? 0 : FL_EIO;
-    int saved = errno;
-    close(fd);
-    errno = saved;
-    return rv;
-}
-
 static const char *path_of(const struct data_dir *d, char path[FILE_PATH_MAX])
 {
     (void)snprintf(path, FILE_PATH_MAX, "%s/identity", d->path);
@@ -96,19 +83,16 @@ static pid_t owner_of(int fd)
 
 static int refuse_locked(int fd, const char *path, char *errmsg, size_t errmsg_size)
 {
+    char pid[32] = "";
     pid_t owner = owner_of(fd);
     close(fd);
     if (owner > 0) {
-        snprintf(errmsg, errmsg_size,
-                 "data directory %s is in use by another process (pid %ld): stop that one, or "
-                 "give this one a directory of its own",
-                 path, (long)owner);
-    } else {
-        snprintf(errmsg, errmsg_size,
-                 "data directory %s is in use by another process: stop that one, or give this one "
-                 "a directory of its own",
-                 path);
+        snprintf(pid, sizeof pid, " (pid %ld)", (long)owner);
     }
+    snprintf(errmsg, errmsg_size,
+             "data directory %s is in use by another process%s: stop that one, or give this one a "
+             "directory of its own",
+             path, pid);
     return FL_EBUSY;
 }
 
@@ -228,7 +212,7 @@ static int scan_one(void *ctx, const char *name)
     return s->clear && unlink(file) != 0 ? -errno : 0;
 }
 
-/* Whether DIR/log has any entry. With `clear`, every entry found is removed. */
+/* Whether DIR/log has any entry. With `clear`, every entry that is found is removed. */
 static int scan_log(const char *path, bool clear, bool *ret_any)
 {
     struct scan s = {.path = path, .clear = clear};
@@ -334,26 +318,18 @@ int identity_refuse_lost_log(const struct data_dir *d, const struct identity *id
     return FL_EDENIED;
 }
 
+/* Whether a log that must be there is there, log_open() says. */
 static int prepare_log_dir(const struct data_dir *d, const struct identity *id, char *errmsg,
                            size_t errmsg_size)
 {
     bool any = false;
-    int rv = scan_log(d->log_path, !id->bootstrapped, &any);
+    int rv = id->bootstrapped ? 0 : scan_log(d->log_path, true, &any);
     bool made = rv == 0 && mkdir(d->log_path, 0700) == 0;
-    if (rv == 0 && !made && errno != EEXIST) {
-        rv = FL_ESYSTEM;
-    }
-    if (rv == 0 && made && sync_dir(d->path) != 0) {
-        rv = FL_ESYSTEM;
-    }
-    if (rv != 0) {
+    bool failed = made ? fli_sync_folder_of(d->log_path) != 0 : rv != 0 || errno != EEXIST;
+    if (failed) {
         snprintf(errmsg, errmsg_size, "cannot prepare %s: %s", d->log_path, strerror(errno));
-        return rv;
     }
-    if (id->bootstrapped && !any) {
-        return identity_refuse_lost_log(d, id, errmsg, errmsg_size);
-    }
-    return 0;
+    return failed ? FL_ESYSTEM : 0;
 }
 
 static int refuse_unread(const struct data_dir *d, const char *path, int rv, char *errmsg,

@@ -269,20 +269,6 @@ TEST_WITH(test_identity_missing, set_up, tear_down)
     expect_message(f, "identity is missing although");
 }
 
-TEST_WITH(test_log_missing, set_up, tear_down)
-{
-    struct fixture *f = *state;
-    struct record id;
-    make_bootstrapped(f, &id);
-    remove_in(f->dir.log_path, SEGMENT);
-    for (unsigned i = 0; i < 2; i++) {
-        assert_int_equal(open_record(f, 2, &id), FL_EDENIED);
-        expect_message(f, "has lost its log");
-        expect_message(f, "cluster replace 2");
-        (void)rmdir(f->dir.log_path); /* nor is it made anew when the directory is gone as well */
-    }
-}
-
 /* A crash between the first files of the log and the note that they are there. */
 TEST_WITH(test_half_bootstrapped, set_up, tear_down)
 {

@@ -118,6 +118,7 @@ TEST_WITH(test_lost_log, cluster_set_up, cluster_tear_down)
     char *folder = scratch_path(c->nodes[0].dir, "log");
     scratch_wipe(folder);
     assert_int_equal(cluster_try_start(c, 0, errmsg, sizeof errmsg), FL_EDENIED);
+    assert_non_null(strstr(errmsg, "has lost its log"));
     assert_non_null(strstr(errmsg, "cluster replace 1"));
     assert_int_equal(rmdir(folder), 0);
     assert_int_equal(cluster_try_start(c, 0, errmsg, sizeof errmsg), FL_EDENIED);
