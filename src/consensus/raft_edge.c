@@ -267,7 +267,15 @@ static bool is_overtaken(struct raft_edge *e, struct raft_append_entries_result 
     return false;
 }
 
-/* Only members are sent anything. */
+static struct raft_edge_peer *find(struct raft_edge *e, uint64_t id)
+{
+    unsigned i = 0;
+    while (i < MEMBERS_MAX && e->peers[i].id != id) {
+        i++;
+    }
+    return i < MEMBERS_MAX ? &e->peers[i] : NULL;
+}
+
 static void forget_others(struct raft_edge *e)
 {
     raft_index match = 0;
@@ -278,71 +286,57 @@ static void forget_others(struct raft_edge *e)
     }
 }
 
-/* The peer's place in `peers`, or a free one. */
-static unsigned place_of(struct raft_edge *e, uint64_t id)
+struct raft_edge_peer *raft_edge_peer(struct raft_edge *e, uint64_t id)
 {
-    unsigned i = 0;
-    while (i < MEMBERS_MAX && e->peers[i].id != id) {
-        i++;
-    }
-    if (i == MEMBERS_MAX) {
+    struct raft_edge_peer *p = find(e, id);
+    if (p == NULL) {
         forget_others(e);
-        i = 0;
-        while (i < MEMBERS_MAX && e->peers[i].id != 0) {
-            i++;
-        }
+        p = find(e, 0);
     }
-    FLI_ASSERT(i < MEMBERS_MAX); /* a configuration has at most that many, this server included */
-    e->peers[i].id = id;
-    return i;
+    FLI_ASSERT(p != NULL); /* a configuration has at most that many, this server included */
+    p->id = id;
+    return p;
 }
 
 /* Records that the library wants this snapshot sent. */
 static void note_asked(struct raft_edge *e, const struct raft_message *m)
 {
-    unsigned i = place_of(e, m->server_id);
-    e->peers[i].asked_term = raft_current_term(e->raft);
-    e->peers[i].asked_index = m->install_snapshot.last_index;
+    struct raft_edge_peer *p = raft_edge_peer(e, m->server_id);
+    p->asked_term = raft_current_term(e->raft);
+    p->asked_index = m->install_snapshot.last_index;
 }
 
 /* Only a follower that is probed is sent the same entries again. The library goes on behind what
  * that one confirms, and not behind what it was sent. */
 static void shorten_repetition(struct raft_edge *e, uint64_t to, struct raft_append_entries *m)
 {
-    unsigned i = place_of(e, to);
-    if (e->peers[i].sent_term == m->term && e->peers[i].sent_prev == m->prev_log_index) {
+    struct raft_edge_peer *p = raft_edge_peer(e, to);
+    if (p->sent_term == m->term && p->sent_prev == m->prev_log_index) {
         e->stats.repetitions_shortened += m->n_entries > 1;
         m->n_entries = 1;
     }
-    e->peers[i].sent_term = m->term;
-    e->peers[i].sent_prev = m->prev_log_index;
+    p->sent_term = m->term;
+    p->sent_prev = m->prev_log_index;
 }
 
 /* A follower that still lacks the snapshot it was promised rejects entries that follow a newer
  * one. */
-static void redirect_to_asked(struct raft_edge *e, uint64_t from,
-                              struct raft_append_entries_result *m, raft_index match)
+static void redirect_to_asked(struct raft_edge_peer *p, struct raft_append_entries_result *m,
+                              raft_index match)
 {
-    for (unsigned i = 0; i < MEMBERS_MAX; i++) {
-        uint64_t index = e->peers[i].asked_index;
-        if (e->peers[i].id == from && e->peers[i].asked_term == m->term && match < index &&
-            m->rejected > index) {
-            m->rejected = index;
-            m->last_log_index = m->last_log_index < index ? m->last_log_index : index - 1;
-            e->peers[i].asked_term = 0; /* the library asks again */
-        }
+    uint64_t index = p->asked_index;
+    if (p->asked_term == m->term && match < index && m->rejected > index) {
+        m->rejected = index;
+        m->last_log_index = m->last_log_index < index ? m->last_log_index : index - 1;
+        p->asked_term = 0; /* the library asks again */
     }
 }
 
-/* What is sent next is no repetition: a follower that rejects has lost what it was sent. */
-static void note_lost(struct raft_edge *e, uint64_t from)
+/* What is sent next is no repetition either when a follower rejects: it has lost what it was
+ * sent. */
+void raft_edge_unsent(struct raft_edge_peer *p)
 {
-    e->peers[place_of(e, from)].sent_term = 0;
-}
-
-void raft_edge_unsent(struct raft_edge *e, uint64_t to)
-{
-    note_lost(e, to);
+    p->sent_term = 0;
 }
 
 /* Corrects a follower's answer. False: the library must not see it. */
@@ -365,8 +359,9 @@ static bool correct_result(struct raft_edge *e, uint64_t from, struct raft_appen
     if (is_overtaken(e, m, match)) {
         return false;
     }
-    redirect_to_asked(e, from, m, match);
-    note_lost(e, from);
+    struct raft_edge_peer *p = raft_edge_peer(e, from);
+    redirect_to_asked(p, m, match);
+    raft_edge_unsent(p);
     return true;
 }
 

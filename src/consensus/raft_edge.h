@@ -1,55 +1,11 @@
 /* raft_edge.h: the filter between the raft library ("the core") and the messages of other nodes.
  *
  * The core (raft_step() of 0.22.1, packaged without its assertions) has defects that a message can
- * reach. Each is handled here, once, where the message passes. src/consensus/RAFT.md lists them;
- * tests/unit/consensus/test_raft_edge*.c has a test for each, with the smallest sequence that shows
- * it, which fails without the code here.
- *
- *   old entries     An APPEND that starts further back than the commit index may lower that index.
- *                   With the very first entry it is accepted although that is compacted, and its
- *                   entries are appended once more; behind any other compacted entry it is refused,
- *                   and a leader that knows no better repeats it for ever. So the core is shown
- *                   nothing that is committed.
- *   changes         A change of the configuration that is not the first new entry of its message is
- *                   noted at the index of that first one. A change that is committed only by the
- *                   message that brings the next change, or later, never counts as committed. So a
- *                   message is given to the core in pieces that each begin with a change, and the
- *                   entries in front of a change are told as committed, which they are.
- *   late votes      When the answer to a vote request arrives after this node's candidacy, the core
- *                   reads it with a field of another state's union.
- *   rejections      A rejection that later answers have overtaken sets a follower's next index
- *                   below what it has confirmed; the core then sends it nothing again.
- *   while a snapshot is sent, each rejection of a heartbeat makes the core send another one.
- *   heartbeats      Each time the leader's timer runs out, a follower that was not heard since the
- *                   time before counts as gone, and gets new entries with heartbeats only. Two
- *                   followers whose heartbeats are due at different times are gone each time, and
- *                   the first entry after a pause waits up to a heartbeat. So the timer waits until
- *                   all heartbeats are due.
- *   repetitions     A follower that was silent for a heartbeat, with a slow disk say, is sent all
- *                   entries that it has not confirmed, again at each heartbeat. So a repetition has
- *                   one entry; once that is confirmed, the others follow at once.
- *   newer snapshots When a snapshot was not sent and a newer one was taken meanwhile, heartbeats
- *                   follow the newer one. The core ignores a rejection of anything but the older
- *                   one, so that follower gets nothing more while this leader leads.
- *   old leaders     The answer to an old leader has an index that was never set, and rejects
- *                   nothing when its message began with the first entry. Who gets it may lead in
- *                   the term of the answer by then, and takes it for a confirmation of entries
- *                   that this follower lacks. So such an answer tells the term and nothing else.
- *   pre-votes       A pre-vote request refused for its old term is answered with the term it asked
- *                   for, so the candidate never learns the newer term. A candidate that cannot win
- *                   then asks for ever.
- *   candidates      A candidate that had its pre-votes once and was not elected never asks for them
- *                   again. When it is cut off, or removed, its term rises at each timeout, and it
- *                   raises that of everybody who still hears it. So it begins with pre-votes anew.
- *   patience        A follower refuses a pre-vote until its own timer has run out, although its
- *                   leader has been silent for an election time (dissertation, section 9.6).
- *   learners        A server that is a learner by its own log gives no vote, also when the change
- *                   that makes it a voter is committed and has not reached it. A majority may then
- *                   be up that elects nobody. So a learner votes: whoever asks for its vote counts
- *                   it as what it is (dissertation, section 4.2.2).
- *   impossible      An APPEND of another leader of our own term, or one that contradicts committed
- *                   entries, corrupts the core's state or makes it ask for a shutdown. So may a
- *                   vote request in another node's name, and a term that leaves no next one.
+ * reach. Each is handled here, once, where the message passes: old entries, changes of the
+ * configuration, late votes, overtaken rejections, heartbeats, repetitions, newer snapshots, old
+ * leaders, pre-votes, candidates, patience, learners, and messages that no correct server sends.
+ * src/consensus/RAFT.md says of each what the core does, what is done here, and which test shows
+ * it with the smallest sequence of messages, and fails without the code here.
  *
  * Elections. The core has no function to begin one, but its timer can be made to run out, since its
  * time is told to it from here. It then asks for pre-votes, which every node that hears a leader
@@ -82,6 +38,21 @@ struct raft_edge_stats {
     uint64_t yields;                /* of these, in favour of another candidate */
 };
 
+/* Of a server that this one leads; only members are sent anything. */
+struct raft_edge_peer {
+    uint64_t id;                      /* 0: this place is free */
+    uint64_t asked_term, asked_index; /* the last snapshot that the core wanted sent to it */
+    uint64_t sent_term, sent_prev;    /* the last entries that it was sent */
+    /* Entries that the core has sent to it and that have not left: see replica_send.c. */
+    struct {
+        uint64_t term;
+        uint64_t prev_index, prev_term; /* of the entry in front of them */
+        uint64_t left;                  /* entries; 0: there is no rest */
+        uint64_t sent_ms;               /* when it was sent its last APPEND */
+        bool waits;                     /* for the disk */
+    } rest;
+};
+
 struct raft_edge {
     struct raft *raft;
     void *ctx;
@@ -108,11 +79,7 @@ struct raft_edge {
     bool muted;       /* vote requests are not sent */
     bool refused;     /* the last answer to a vote request */
     bool outdated;    /* the message at hand is of an old leader */
-    struct {
-        uint64_t id;                      /* 0: free */
-        uint64_t asked_term, asked_index; /* the last snapshot that the core wanted sent to it */
-        uint64_t sent_term, sent_prev;    /* the last entries that it was sent */
-    } peers[MEMBERS_MAX];
+    struct raft_edge_peer peers[MEMBERS_MAX];
     struct raft_edge_stats stats;
 };
 
@@ -128,8 +95,11 @@ int raft_edge_receive(struct raft_edge *e, uint64_t now_ms,
 /* Checks a message on its way out, and may change it. False: it is not sent. */
 bool raft_edge_send(struct raft_edge *e, struct raft_message *message);
 
-/* None of the entries of the last message to this peer has left: the next is no repetition. */
-void raft_edge_unsent(struct raft_edge *e, uint64_t to);
+/* The place of a member; while this server leads it stays the same. */
+struct raft_edge_peer *raft_edge_peer(struct raft_edge *e, uint64_t id);
+
+/* None of the entries of the last message to it has left: the next is no repetition. */
+void raft_edge_unsent(struct raft_edge_peer *p);
 
 /* Runs the core's timer; to be called at the time that raft_edge_timeout_ms() returns. */
 void raft_edge_timeout(struct raft_edge *e, uint64_t now_ms);

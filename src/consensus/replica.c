@@ -316,6 +316,15 @@ static bool lacks_members(const struct replica *r, const struct raft_append_entr
            m->entries[at - m->prev_log_index].type != RAFT_CHANGE;
 }
 
+static void drop_entries(struct replica *r, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        if (r->entries[i].type == RAFT_CHANGE) {
+            raft_free(r->entries[i].buf.base);
+        }
+    }
+}
+
 /* Gives the core the library's encoding of each configuration. */
 static int take_entries(struct replica *r, const struct raft_append_entries *m)
 {
@@ -328,32 +337,20 @@ static int take_entries(struct replica *r, const struct raft_append_entries *m)
         struct configuration conf;
         r->as_stored[i] = (struct fli_slice){e->buf.base, e->buf.len};
         bytes += e->buf.len + 64;
-        if (e->type == RAFT_CHANGE &&
-            (configuration_decode(e->buf.base, e->buf.len, &conf) != 0 || conf.n == 0)) {
+        if (e->type != RAFT_CHANGE) {
+            continue;
+        }
+        if (configuration_decode(e->buf.base, e->buf.len, &conf) != 0 || conf.n == 0) {
+            drop_entries(r, i);
             return FL_EPROTO;
         }
+        e->buf = configuration_to_raft_bytes(&conf);
     }
     if (m->n_entries > 0 && bytes > log_room(r->log)) {
+        drop_entries(r, m->n_entries);
         return FL_EBUSY;
     }
-    for (unsigned i = 0; i < m->n_entries; i++) {
-        struct configuration conf;
-        if (r->entries[i].type == RAFT_CHANGE) {
-            int rv = configuration_decode(r->as_stored[i].data, r->as_stored[i].len, &conf);
-            FLI_ASSERT(rv == 0);
-            r->entries[i].buf = configuration_to_raft_bytes(&conf);
-        }
-    }
     return 0;
-}
-
-static void drop_entries(struct replica *r, unsigned n)
-{
-    for (unsigned i = 0; i < n; i++) {
-        if (r->entries[i].type == RAFT_CHANGE) {
-            raft_free(r->entries[i].buf.base);
-        }
-    }
 }
 
 int replica_receive(struct replica *r, uint64_t now_ms, uint64_t from, uint8_t type,
@@ -415,17 +412,10 @@ static void finish_install(struct replica *r)
     if (r->install_at == 0 || log_durable(r->log) < r->install_at) {
         return;
     }
-    struct configuration conf;
     struct raft_event event = {.type = RAFT_PERSISTED_SNAPSHOT};
-    struct raft_snapshot_metadata *meta = &event.persisted_snapshot.metadata;
-    int rv = configuration_decode(r->installing.conf, r->installing.conf_len, &conf);
-    FLI_ASSERT(rv == 0); /* replica_install() has checked that */
     r->install_at = 0;
     r->stored = r->installing.index;
-    meta->index = r->installing.index;
-    meta->term = r->installing.term;
-    meta->configuration_index = r->installing.conf_index;
-    configuration_to_raft(&conf, &meta->configuration);
+    replica_label(&r->installing, &event.persisted_snapshot.metadata);
     event.persisted_snapshot.last = true;
     replica_step(r, &event);
 }
@@ -695,6 +685,17 @@ uint64_t replica_silence_ms(const struct replica *r, uint64_t now_ms)
 
 /* ---- snapshots ---- */
 
+void replica_label(const struct snapshot_meta *meta, struct raft_snapshot_metadata *ret)
+{
+    struct configuration conf;
+    int rv = configuration_decode(meta->conf, meta->conf_len, &conf);
+    FLI_ASSERT(rv == 0);
+    ret->index = meta->index;
+    ret->term = meta->term;
+    ret->configuration_index = meta->conf_index;
+    configuration_to_raft(&conf, &ret->configuration);
+}
+
 int replica_snapshot_meta(const struct replica *r, bool again, struct snapshot_meta *ret)
 {
     bool on_disk = replica_is_on_disk(r, r->applied);
@@ -716,18 +717,13 @@ int replica_snapshot_meta(const struct replica *r, bool again, struct snapshot_m
 void replica_snapshot_taken(struct replica *r, uint64_t now_ms, const struct snapshot_meta *meta,
                             uint64_t keep_index)
 {
-    struct configuration conf;
     set_now(r, now_ms);
     if (r->failed || meta->index <= r->snapshot_index) {
         return; /* a leader's snapshot came in between */
     }
-    int rv = configuration_decode(meta->conf, meta->conf_len, &conf);
-    FLI_ASSERT(rv == 0 && keep_index <= meta->index);
+    FLI_ASSERT(keep_index <= meta->index);
     struct raft_event event = {.type = RAFT_SNAPSHOT};
-    event.snapshot.metadata.index = meta->index;
-    event.snapshot.metadata.term = meta->term;
-    event.snapshot.metadata.configuration_index = meta->conf_index;
-    configuration_to_raft(&conf, &event.snapshot.metadata.configuration);
+    replica_label(meta, &event.snapshot.metadata);
     event.snapshot.trailing = (unsigned)(meta->index - keep_index);
     r->snapshot_index = meta->index;
     r->snapshot_term = meta->term;

@@ -89,10 +89,7 @@ static int start_core(struct replica *r, struct raft_entry *all, size_t n)
     event.start.entries = all;
     event.start.n_entries = (unsigned)n;
     if (snapshot != NULL) {
-        meta.index = snapshot->index;
-        meta.term = snapshot->term;
-        meta.configuration_index = snapshot->conf_index;
-        configuration_to_raft(&r->changes.list[0].conf, &meta.configuration);
+        replica_label(snapshot, &meta);
         event.start.metadata = &meta;
     }
     r->stored = log_last_index(r->log);

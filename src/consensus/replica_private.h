@@ -20,16 +20,6 @@
 /* The core's kinds of entries are stored in the log as they are. */
 _Static_assert(RAFT_COMMAND == 1 && RAFT_BARRIER == 2 && RAFT_CHANGE == 3, "kinds are on disk");
 
-/* Entries that the core has sent to a follower and that have not left: see replica_send.c. */
-struct replica_rest {
-    uint64_t to; /* 0: a free place */
-    uint64_t term;
-    uint64_t prev_index, prev_term; /* of the entry in front of them */
-    uint64_t left;                  /* entries; 0: there is no rest */
-    uint64_t sent_ms;               /* when the follower was sent its last APPEND */
-    bool waits;                     /* for the disk */
-};
-
 /* The last question to the followers whether this leader still leads: see replica_round.c. */
 struct replica_round {
     uint64_t number, term; /* of the last that began */
@@ -66,7 +56,6 @@ struct replica {
     uint64_t transferee; /* gets leadership once it has all entries; 0: nobody */
     uint64_t transferee_until_ms;
     struct changes changes;
-    struct replica_rest rests[MEMBERS_MAX];
     unsigned rest_next; /* whose turn it is */
     size_t rest_bytes;  /* sent in this turn */
     struct replica_round round;
@@ -102,6 +91,9 @@ int replica_round_receive(struct replica *r, uint64_t from, uint8_t type,
                           struct fli_slice body) FLI_MUST_USE;
 void replica_round_turn(struct replica *r);
 uint64_t replica_round_next_ms(const struct replica *r, uint64_t now_ms);
+
+/* The label of a snapshot, whose configuration was decoded before, for the core. */
+void replica_label(const struct snapshot_meta *meta, struct raft_snapshot_metadata *ret);
 
 /* Gives the event to the core and carries out its result. */
 void replica_step(struct replica *r, struct raft_event *event);

@@ -14,6 +14,7 @@
 #include "consensus/replica_private.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 static bool leads(const struct replica *r)
 {
@@ -22,12 +23,12 @@ static bool leads(const struct replica *r)
 
 /* ---- one message ---- */
 
-static void encode_append(struct replica *r, const struct replica_rest *rest)
+static void encode_append(struct replica *r, const struct raft_edge_peer *p)
 {
-    struct raft_message m = {.type = RAFT_APPEND_ENTRIES, .server_id = rest->to};
-    m.append_entries.term = rest->term;
-    m.append_entries.prev_log_index = rest->prev_index;
-    m.append_entries.prev_log_term = rest->prev_term;
+    struct raft_message m = {.type = RAFT_APPEND_ENTRIES, .server_id = p->id};
+    m.append_entries.term = p->rest.term;
+    m.append_entries.prev_log_index = p->rest.prev_index;
+    m.append_entries.prev_log_term = p->rest.prev_term;
     m.append_entries.leader_commit = raft_commit_index(&r->raft);
     int rv = message_encode(&m, &r->body);
     FLI_ASSERT(rv == 0);
@@ -41,11 +42,11 @@ void replica_send_body(struct replica *r, uint64_t to)
     }
 }
 
-static void send_nothing(struct replica *r, struct replica_rest *rest)
+static void send_nothing(struct replica *r, struct raft_edge_peer *p)
 {
-    encode_append(r, rest);
-    rest->sent_ms = r->now_ms;
-    replica_send_body(r, rest->to);
+    encode_append(r, p);
+    p->rest.sent_ms = r->now_ms;
+    replica_send_body(r, p->id);
 }
 
 static unsigned add_entries(struct replica *r, const struct log_entry *entries, unsigned n)
@@ -62,78 +63,61 @@ static unsigned add_entries(struct replica *r, const struct log_entry *entries, 
 }
 
 /* Takes entries from the log. False: none can leave now, or ever. */
-static bool take(struct replica *r, struct replica_rest *rest, struct log_entry *entries,
+static bool take(struct replica *r, struct raft_edge_peer *p, struct log_entry *entries,
                  unsigned *ret_n)
 {
-    unsigned want = rest->left < MESSAGE_ENTRIES_MAX ? (unsigned)rest->left : MESSAGE_ENTRIES_MAX;
-    int rv = log_take_some(r->log, rest->prev_index + 1, MESSAGE_BYTES_MAX, entries, want, ret_n);
+    unsigned want =
+        p->rest.left < MESSAGE_ENTRIES_MAX ? (unsigned)p->rest.left : MESSAGE_ENTRIES_MAX;
+    int rv = log_take_some(r->log, p->rest.prev_index + 1, MESSAGE_BYTES_MAX, entries, want, ret_n);
     if (rv == FL_EBUSY) {
-        rest->waits = true;
+        p->rest.waits = true;
     } else if (rv == FL_ENOTFOUND) {
-        rest->left = 0; /* compacted: the follower will need a snapshot */
+        p->rest.left = 0; /* compacted: the follower will need a snapshot */
     } else if (rv != 0) {
-        replica_fail(r, rv, "entry %" PRIu64 " of the log cannot be read: %s", rest->prev_index + 1,
-                     fl_strerror(rv));
+        replica_fail(r, rv, "entry %" PRIu64 " of the log cannot be read: %s",
+                     p->rest.prev_index + 1, fl_strerror(rv));
     }
     return rv == 0;
 }
 
 /* Sends one message of the rest. Returns whether it could. */
-static bool send_part(struct replica *r, struct replica_rest *rest)
+static bool send_part(struct replica *r, struct raft_edge_peer *p)
 {
     struct log_entry entries[MESSAGE_ENTRIES_MAX];
     unsigned n = 0;
-    if (rest->waits || !take(r, rest, entries, &n)) {
+    if (p->rest.waits || !take(r, p, entries, &n)) {
         return false;
     }
-    encode_append(r, rest);
+    encode_append(r, p);
     unsigned sent = add_entries(r, entries, n);
-    rest->sent_ms = r->now_ms;
-    rest->prev_index += sent;
-    rest->prev_term = entries[sent - 1].term;
-    rest->left -= sent;
+    p->rest.sent_ms = r->now_ms;
+    p->rest.prev_index += sent;
+    p->rest.prev_term = entries[sent - 1].term;
+    p->rest.left -= sent;
     r->rest_bytes += r->body.bytes;
-    replica_send_body(r, rest->to);
+    replica_send_body(r, p->id);
     return true;
 }
 
 /* ---- rests ---- */
 
-static bool may_leave(const struct replica *r, const struct replica_rest *rest)
+static bool may_leave(const struct replica *r, const struct raft_edge_peer *p)
 {
-    return rest->left > 0 && leads(r) && rest->term == raft_current_term(&r->raft);
-}
-
-/* The follower's place, or one without a rest; else that of somebody who is no member any more. */
-static struct replica_rest *rest_of(struct replica *r, uint64_t to)
-{
-    struct replica_rest *ret = NULL;
-    raft_index match = 0;
-    for (unsigned i = 0; i < MEMBERS_MAX; i++) {
-        struct replica_rest *rest = &r->rests[i];
-        if (rest->to == to) {
-            return rest;
-        }
-        if (!may_leave(r, rest) || raft_match_index(&r->raft, rest->to, &match) != 0) {
-            ret = rest;
-        }
-    }
-    FLI_ASSERT(ret != NULL); /* a configuration has at most that many, this server included */
-    *ret = (struct replica_rest){.to = to};
-    return ret;
+    return p->rest.left > 0 && leads(r) && p->rest.term == raft_current_term(&r->raft);
 }
 
 /* Entries that were appended just now leave at once, whoever else catches up: a follower that has
  * what is in front of them takes part in committing them. They are in memory. */
-static bool is_fresh(const struct replica *r, const struct replica_rest *rest)
+static bool is_fresh(const struct replica *r, const struct raft_edge_peer *p)
 {
-    return rest->left <= REPLICA_FRESH && rest->prev_index + rest->left == log_last_index(r->log);
+    return p->rest.left <= REPLICA_FRESH &&
+           p->rest.prev_index + p->rest.left == log_last_index(r->log);
 }
 
-static void send_fresh(struct replica *r, struct replica_rest *rest)
+static void send_fresh(struct replica *r, struct raft_edge_peer *p)
 {
     size_t before = r->rest_bytes;
-    while (rest->left > 0 && send_part(r, rest)) {
+    while (p->rest.left > 0 && send_part(r, p)) {
     }
     r->rest_bytes = before;
 }
@@ -145,42 +129,43 @@ static bool has_budget(const struct replica *r)
 
 /* Puts the message's entries behind those that the follower has been sent, or begins anew. Returns
  * whether there is a rest in front of them. */
-static bool add_to_rest(struct replica *r, struct replica_rest *rest,
+static bool add_to_rest(struct replica *r, struct raft_edge_peer *p,
                         const struct raft_append_entries *a)
 {
-    bool behind = may_leave(r, rest) && rest->term == a->term &&
-                  a->prev_log_index == rest->prev_index + rest->left;
+    uint64_t sent_ms = p->rest.sent_ms;
+    bool behind = may_leave(r, p) && p->rest.term == a->term &&
+                  a->prev_log_index == p->rest.prev_index + p->rest.left;
     if (behind) {
-        rest->left += a->n_entries;
-    } else {
-        *rest = (struct replica_rest){.to = rest->to,
-                                      .term = a->term,
-                                      .prev_index = a->prev_log_index,
-                                      .prev_term = a->prev_log_term,
-                                      .left = a->n_entries,
-                                      .sent_ms = rest->sent_ms};
+        p->rest.left += a->n_entries;
+        return true;
     }
-    return behind;
+    memset(&p->rest, 0, sizeof p->rest);
+    p->rest.term = a->term;
+    p->rest.prev_index = a->prev_log_index;
+    p->rest.prev_term = a->prev_log_term;
+    p->rest.left = a->n_entries;
+    p->rest.sent_ms = sent_ms;
+    return false;
 }
 
 static void send_append(struct replica *r, const struct raft_message *m)
 {
     const struct raft_append_entries *a = &m->append_entries;
-    struct replica_rest *rest = rest_of(r, m->server_id);
-    bool behind = add_to_rest(r, rest, a);
-    uint64_t prev_index = rest->prev_index;
-    if (!behind && is_fresh(r, rest)) {
-        send_fresh(r, rest);
+    struct raft_edge_peer *p = raft_edge_peer(&r->edge, m->server_id);
+    bool behind = add_to_rest(r, p, a);
+    uint64_t prev_index = p->rest.prev_index;
+    if (!behind && is_fresh(r, p)) {
+        send_fresh(r, p);
     }
-    while (rest->left > 0 && has_budget(r) && send_part(r, rest)) {
+    while (p->rest.left > 0 && has_budget(r) && send_part(r, p)) {
     }
-    if (rest->left > 0 && rest->left >= a->n_entries) {
-        raft_edge_unsent(&r->edge, m->server_id);
+    if (p->rest.left > 0 && p->rest.left >= a->n_entries) {
+        raft_edge_unsent(p);
     }
     /* A heartbeat goes out in any case. Without entries, one in a millisecond is enough. */
-    bool sent = rest->prev_index != prev_index;
-    if (!r->failed && !sent && (a->n_entries == 0 || rest->sent_ms != r->now_ms)) {
-        send_nothing(r, rest);
+    bool sent = p->rest.prev_index != prev_index;
+    if (!r->failed && !sent && (a->n_entries == 0 || p->rest.sent_ms != r->now_ms)) {
+        send_nothing(r, p);
     }
 }
 
@@ -188,7 +173,7 @@ static void send_append(struct replica *r, const struct raft_message *m)
 bool replica_has_rest(const struct replica *r)
 {
     unsigned i = 0;
-    while (i < MEMBERS_MAX && (!may_leave(r, &r->rests[i]) || r->rests[i].waits)) {
+    while (i < MEMBERS_MAX && (!may_leave(r, &r->edge.peers[i]) || r->edge.peers[i].rest.waits)) {
         i++;
     }
     return i < MEMBERS_MAX;
@@ -202,9 +187,9 @@ void replica_send_rests(struct replica *r)
     while (any && has_budget(r)) {
         any = false;
         for (unsigned i = 0; i < MEMBERS_MAX && has_budget(r); i++) {
-            struct replica_rest *rest = &r->rests[r->rest_next];
+            struct raft_edge_peer *p = &r->edge.peers[r->rest_next];
             r->rest_next = (r->rest_next + 1) % MEMBERS_MAX;
-            any = (may_leave(r, rest) && send_part(r, rest)) || any;
+            any = (may_leave(r, p) && send_part(r, p)) || any;
         }
     }
 }
@@ -212,7 +197,7 @@ void replica_send_rests(struct replica *r)
 void replica_rests_arrived(struct replica *r)
 {
     for (unsigned i = 0; i < MEMBERS_MAX; i++) {
-        r->rests[i].waits = false;
+        r->edge.peers[i].rest.waits = false;
     }
 }
 
@@ -221,7 +206,7 @@ void replica_rests_arrived(struct replica *r)
 static void send_now(struct replica *r, const struct raft_message *m)
 {
     if (m->type == RAFT_INSTALL_SNAPSHOT) {
-        rest_of(r, m->server_id)->left = 0;
+        raft_edge_peer(&r->edge, m->server_id)->rest.left = 0;
         r->config.snapshot_wanted(r->config.ctx, replica_number_of(r, m->server_id));
     } else if (m->type == RAFT_APPEND_ENTRIES) {
         send_append(r, m);
