@@ -98,6 +98,16 @@ static void deliver(struct group *g, struct group_packet *p)
     }
 }
 
+void group_deliver(struct group *g, struct group_packet *p)
+{
+    fli_list_remove(&p->link);
+    if (!g->cut[p->from][p->to]) {
+        deliver(g, p);
+    }
+    g->packets_n--;
+    free(p);
+}
+
 static void deliver_due(struct group *g)
 {
     struct fli_list due;
@@ -111,13 +121,8 @@ static void deliver_due(struct group *g)
             fli_list_push(&due, &p->link);
         }
     }
-    while ((pos = fli_list_pop(&due)) != NULL) {
-        struct group_packet *p = FLI_CONTAINER_OF(pos, struct group_packet, link);
-        if (!g->cut[p->from][p->to]) {
-            deliver(g, p);
-        }
-        g->packets_n--;
-        free(p);
+    while ((pos = fli_list_first(&due)) != NULL) {
+        group_deliver(g, FLI_CONTAINER_OF(pos, struct group_packet, link));
     }
 }
 

@@ -21,6 +21,7 @@ struct group_packet {
     struct fli_list link;
     uint64_t from, to, due_ms;
     uint8_t type;
+    bool told; /* for test_traces.c */
     size_t len;
     uint8_t body[];
 };
@@ -107,6 +108,8 @@ struct group_packet *group_packet_to(struct group *g, uint64_t to,
                                      uint8_t type);                 /* first, or NULL */
 unsigned group_packets(struct group *g, uint64_t to, uint8_t type); /* how many */
 void group_drop(struct group *g); /* all messages that are on their way */
+void group_deliver(struct group *g,
+                   struct group_packet *p); /* which arrives, unless links are cut */
 /* What a packet says; entries: MESSAGE_ENTRIES_MAX of them. */
 struct raft_message group_read(const struct group_packet *p, struct raft_entry *entries);
 
