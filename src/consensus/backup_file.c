@@ -1,5 +1,5 @@
-/* backup_file.c: see backup_file.h. Behind the header of the backup stands a snapshot, which is read
- * as any other. */
+/* backup_file.c: see backup_file.h. Behind the header of the backup stands a snapshot, which is
+ * read as any other. */
 #include "consensus/backup_file.h"
 
 #include <errno.h>

@@ -4,10 +4,10 @@
  *
  * A file has orders, and below each what came of it, four spaces further in: messages that were
  * sent, and servers whose state changed. A story that runs otherwise than its file says fails.
- * --rewrite writes down what came of each order; read the difference before it is committed. Nothing
- * happens by itself: no message arrives, no disk writes and no time passes, unless an order says so.
- * traces/README.md lists the orders. After each order, what must always hold of a server is
- * checked. */
+ * --rewrite writes down what came of each order; read the difference before it is committed.
+ * Nothing happens by itself: no message arrives, no disk writes and no time passes, unless an order
+ * says so. traces/README.md lists the orders. After each order, what must always hold of a server
+ * is checked. */
 #include "../../lib/unit.h"
 
 #include <errno.h>
