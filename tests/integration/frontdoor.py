@@ -596,6 +596,16 @@ class Several(Nodes):
         self.assertEqual(nodes[0].call('DELIFEQ', 'x', VALUE), 1)
         self.assertEqual(nodes[1].call('DELIFEQ', 'x', VALUE), 0)
 
+    def test_many_renewals_are_told_alike_by_each_node(self):
+        """A follower tells what its leader says of each of them."""
+        nodes, text = self.three().nodes, form_texts()['renew-each']
+        keys = ['each-%d' % i for i in range(120)]
+        for key in keys:
+            self.assertEqual(nodes[0].call('SET', key, VALUE, 'NX', 'PX', TTL), 'OK')
+        for node in nodes:
+            owners = [VALUE if i % 7 else VALUE + '-of-another' for i in range(len(keys))]
+            self.assertEqual(node.call('EVAL', text, len(keys), *keys, TTL, *owners), [1 if i % 7 else 0 for i in range(len(keys))])
+
     def test_shared_equal_values_are_one(self):
         a, b, c = self.three('--front-door-shared', 'yes').nodes
         release = form_texts()['release']

@@ -25,6 +25,7 @@
 #include "steps.h"
 
 #define UNSYNCED_MS 400u
+#define READ_STALLED_MS 10u
 #define PREPARE_MS 20u
 #define READ_SLOW_MS 1000u /* some reads take so long at most, before all is healed */
 #define TEAR_BYTES ((size_t)2048)
@@ -112,6 +113,8 @@ static void disk_fire(struct sim *s, struct sim_event *e)
         sim_drop(s, e);
     } else if (n->disk.stalled_until > s->now) {
         sim_again(s, e, n->disk.stalled_until - s->now);
+    } else if (e->a == LOG_LANE_READ && n->reads_stalled_until > s->now) {
+        sim_again(s, e, READ_STALLED_MS); /* it may be over earlier */
     } else if (sim_late_ms(n, SIM_LATE_DISK) != 0) {
         e->c = e->c == 0 ? sim_late_moment(n) : e->c;
         sim_again(s, e, sim_late_ms(n, SIM_LATE_DISK));

@@ -382,6 +382,7 @@ static void on_fatal(void *ctx, int error, const char *message)
               fl_err_name(error));
     s->marks->nodes_refused += refused;
     if (refused) {
+        sim_members_check_end(n, message);
         sim_older_refused(n);
     }
     n->failed = 1;
@@ -477,6 +478,7 @@ void sim_node_start(struct sim_node *n)
     n->failed_why[0] = '\0';
     n->turn_at = SIM_NEVER;
     n->lost_ms = 0;
+    n->says_where = false;
     n->disk.error_now = n->disk.troubled = false;
     n->kill_child = false;
     n->labelled = n->labelled_change = 0;
@@ -507,6 +509,7 @@ void sim_node_start(struct sim_node *n)
               (unsigned long long)log_first_index(n->node->log),
               (unsigned long long)log_last_index(n->node->log));
     sim_promises_started(n);
+    n->knew_change = n->raft->configuration_committed_index;
     n->rotten = false; /* it begins with undamaged bytes, or overwrites them before it reads
                           them */
     sim_oracle_watch(n);
@@ -585,10 +588,11 @@ void sim_node_stop(struct sim_node *n)
         return;
     }
     n->power = SIM_STOPPING;
+    n->stopping_at = n->sim->now;
     note_relayed(n);
     n->sim->current = n;
     sim_server_stopping(n);
-    node_stop(n->node, 500, stopped, n);
+    node_stop(n->node, SIM_DRAIN_MS, stopped, n);
     n->sim->current = NULL;
     turn_soon(n);
 }

@@ -71,6 +71,7 @@
     X(transfers, 100)                                                                              \
     X(snapshots_taken, 50)                                                                         \
     X(snapshots_taken_while_sent, 200)                                                             \
+    X(snapshots_taken_while_opened, 10000)                                                         \
     X(snapshots_installed, 100)                                                                    \
     X(snapshots_started_from, 50)                                                                  \
     X(crashes, 50)                                                                                 \

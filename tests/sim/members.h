@@ -10,6 +10,12 @@ void sim_members_check_verdict(struct sim_node *by, const struct peer_identity *
                                enum handshake_verdict verdict);
 void sim_members_check_welcome(struct sim_node *by, const struct peer_identity *peer,
                                enum handshake_verdict verdict);
+/* Somebody was looked at, by its call or its answer. */
+void sim_members_check_went_back(const struct sim_node *by, const struct peer_identity *peer,
+                                 enum handshake_verdict verdict);
+void sim_members_check_end(const struct sim_node *n, const char *why); /* it ends by itself */
+/* Whether there is, or was, a node of that incarnation. */
+bool sim_members_is_known(const struct sim *s, uint64_t incarnation);
 void sim_members_node(struct sim_node *n);
 void sim_members_welcomed(const struct sim_node *n);
 void sim_members_note_answer(struct sim *s, int status);

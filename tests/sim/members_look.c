@@ -7,10 +7,17 @@
  *   - No incarnation is added that was a member before; no member is told that it is none.
  *   - What a node knows of the present incarnation of another is never forgotten for an older one.
  *   - A node tells of no entry that is not committed, since the others would miss it later.
- *   - A node that was welcomed notes that its start is known. */
+ *   - A node that was welcomed notes that its start is known.
+ *   - Whoever is refused as an older copy is one, and whoever ends as one that was removed was.
+ *   - What a node says of the committed members is no older than what its core was told. */
 #include "members.h"
 
+#include <string.h>
+
 #include "consensus/membership_private.h"
+#include "node_clock.h"
+
+#define NEW_LEADER_MS 3000u /* as in membership_change.c */
 
 /* Mostly changes of members, and what makes them hard. */
 void sim_members_choose(struct sim *s)
@@ -119,6 +126,46 @@ static bool was_ever(const struct sim *s, uint64_t id, uint64_t incarnation)
     return false;
 }
 
+bool sim_members_is_known(const struct sim *s, uint64_t incarnation)
+{
+    bool known = false;
+    for (unsigned i = 0; i < s->n; i++) {
+        known = known || s->nodes[i].disk.record.identity.incarnation == incarnation;
+    }
+    for (size_t i = 0; i < s->oracle.joined_len && !known; i++) {
+        known = s->oracle.joined[i].incarnation == incarnation;
+    }
+    return known;
+}
+
+void sim_members_check_went_back(const struct sim_node *by, const struct peer_identity *peer,
+                                 enum handshake_verdict verdict)
+{
+    const struct sim_node *n = &by->sim->nodes[peer->node_id - 1];
+    bool may = n->wiped || n->rotten || n->disk.unseen || n->older.phase >= SIM_OLDER_BACK ||
+               n->disk.record.identity.incarnation != peer->incarnation ||
+               !start_is(n->disk.record.starts.own, peer->start); /* it has started again */
+    SIM_CHECK(by->sim, verdict != HANDSHAKE_WENT_BACK || may,
+              "node %u takes the disk of node %u for an older copy, and it is its own",
+              by->index + 1, n->index + 1);
+}
+
+/* Its own log tells it so. What others tell it is judged where they do. */
+void sim_members_check_end(const struct sim_node *n, const char *why)
+{
+    struct sim *s = n->sim;
+    if (strstr(why, "this node was removed from the cluster") == NULL) {
+        return;
+    }
+    for (unsigned i = 0; i < s->n; i++) {
+        if (s->nodes[i].power == SIM_UP && s->nodes[i].node != NULL) {
+            note_committed(&s->nodes[i]);
+        }
+    }
+    SIM_CHECK(s, incarnation_at(s, n->index + 1, UINT64_MAX) != n->disk.record.identity.incarnation,
+              "node %u ends since it was removed, and that is not committed", n->index + 1);
+}
+
 /* Nobody who is a member by all that the judge knows is told that it is none; nor that it has lost
  * its data, by whoever knows what the log says. */
 static void check_refused(const struct sim_node *by, const struct peer_identity *peer,
@@ -178,6 +225,7 @@ void sim_members_check_verdict(struct sim_node *by, const struct peer_identity *
     struct sim_marks *marks = by->sim->marks;
     sim_members_check_welcome(by, peer, verdict);
     check_refused(by, peer, verdict);
+    sim_members_check_went_back(by, peer, verdict);
     marks->called_welcome += verdict == HANDSHAKE_WELCOME;
     marks->called_undecided += verdict == HANDSHAKE_UNDECIDED;
     marks->called_stranger += verdict == HANDSHAKE_STRANGER;
@@ -199,7 +247,11 @@ void sim_members_node(struct sim_node *n)
     const struct replica *r = n->node->replica;
     const struct configuration *c = replica_committed_configuration(r, &index);
     uint64_t was = replica_member_index(r);
+    uint64_t told = n->raft->configuration_committed_index;
     note_committed(n);
+    SIM_CHECK(n->sim, n->raft->snapshot.installing || told <= n->knew_change || index >= told,
+              "node %u says that the change at %llu is the last committed one, and knows of %llu",
+              n->index + 1, (unsigned long long)index, (unsigned long long)told);
     SIM_CHECK(n->sim,
               c == NULL || was == 0 || was >= index ||
                   configuration_server(c, n->disk.record.identity.incarnation) != NULL,
@@ -378,14 +430,17 @@ static bool leaves(const struct sim_node *leader, uint64_t id)
            (e.plan == MACHINE_PLAN_REMOVE || e.plan == MACHINE_PLAN_REPLACE);
 }
 
-/* A plan gives way to another one while too few voters are connected to carry it out. */
+/* A plan gives way to another one while too few voters are connected to carry it out, and the
+ * leader leads for so long that it knows. */
 static bool gives_way(const struct sim_node *leader, uint64_t id)
 {
+    const struct membership *m = leader->node->membership;
+    bool knows = m->leads && sim_node_ms(leader) - m->leads_since_ms >= NEW_LEADER_MS;
     struct machine_node e;
     unsigned voters;
     unsigned up =
         sim_steps_connected(leader, replica_configuration(leader->node->replica), id, &voters);
-    return machine_node_find(fsm_machine(leader->node->fsm), id, &e) && !e.forced &&
+    return knows && machine_node_find(fsm_machine(leader->node->fsm), id, &e) && !e.forced &&
            up <= voters / 2;
 }
 

@@ -236,6 +236,15 @@ static void message_fire(struct sim *s, struct sim_event *e)
         sim_drop(s, e);
         return;
     }
+    const struct sim_link *l = &s->links[from][e->node->index];
+    if (l->rounds_at != 0 && ((const struct sim_frame *)e->p)->type == MESSAGE_ROUND_RESULT) {
+        if (l->rounds_at > s->now) {
+            sim_again(s, e, 1);
+        } else {
+            sim_node_fire(s, e);
+        }
+        return;
+    }
     if (sim_net_blocked(s, from, e->node->index)) {
         /* A stream that is cut keeps its bytes back; some of them until the cut is over. */
         e->b += RETRANSMIT_MS;

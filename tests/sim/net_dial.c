@@ -233,6 +233,7 @@ static void check_answer(struct sim_dial *d, struct transport *t)
                                       : t->cbs.check(t->cbs.ctx, &d->answer, reason);
     if (d->verdict == HANDSHAKE_WELCOME) {
         sim_members_check_welcome(t->node, &d->answer, ours);
+        sim_members_check_went_back(t->node, &d->answer, ours);
     }
     if (ours == HANDSHAKE_UNDECIDED) {
         leave_undecided(d, t->node);

@@ -4,7 +4,8 @@
  *   - Whoever is told OK finds its plan in the log. Whoever is
  *     told that a change is surely not made finds it nowhere, ever. UNCERTAIN is said only of what
  *     was submitted.
- *   - One operation has one answer; so has each request to hand leadership over.
+ *   - One operation has one answer; so has each request to hand leadership over, and that is OK
+ *     when the node that was named leads.
  *   - A leader denies nothing before it can know who is up.
  *   - What REPLACE has thrown out does not come back. */
 #include "members.h"
@@ -38,7 +39,7 @@ struct operation {
 /* A request to hand leadership over, and how many a node has not answered in this life. */
 struct handover {
     struct sim_node *of;
-    uint64_t life;
+    uint64_t life, id; /* 0: to whoever is best */
     void (*cb)(void *ctx, int status);
     void *ctx;
 };
@@ -119,7 +120,11 @@ static bool is_handed_over(const struct sim_node *of)
 static void handed_over(void *ctx, int status)
 {
     struct handover h = *(struct handover *)ctx;
+    bool leads = status == 0 && replica_leader(h.of->node->replica) == h.id;
     free(ctx);
+    SIM_CHECK(h.of->sim, status != 0 || h.id == 0 || leads,
+              "node %u says that it has handed over to node %llu, which does not lead",
+              h.of->index + 1, (unsigned long long)h.id);
     if (is_handed_over(h.of) && h.life == h.of->life) {
         handovers[h.of->index].open--;
     }
@@ -140,7 +145,7 @@ int __wrap_membership_transfer(struct membership *m, uint64_t id, void (*cb)(voi
         return __real_membership_transfer(m, id, NULL, NULL);
     }
     struct handover *h = fli_xcalloc(1, sizeof *h);
-    *h = (struct handover){.of = of, .life = of->life, .cb = cb, .ctx = ctx};
+    *h = (struct handover){.of = of, .life = of->life, .id = id, .cb = cb, .ctx = ctx};
     handovers[of->index].open = before ? handovers[of->index].open + 1 : 1;
     handovers[of->index].life = of->life;
     int rv = __real_membership_transfer(m, id, handed_over, h);

@@ -7,11 +7,14 @@
  *     than that one has confirmed to it, and never less than before. What it counts as committed a
  *     majority of the voters has confirmed.
  *   - The core and the replica have the same configuration, and what is committed never goes back.
- *     A node that has a change in its log counts all changes before it as committed. */
+ *     A node that has a change in its log counts all changes before it as committed.
+ *   - Whoever is followed is a node. */
 #include "promises.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "members.h"
 
 struct vote {
     uint64_t incarnation, term, candidate; /* both are servers of the Raft group */
@@ -351,6 +354,16 @@ static void check_configuration(const struct sim_node *n)
               n->index + 1);
 }
 
+/* Whoever is followed is, or was, a node. */
+static void check_follows(const struct sim_node *n)
+{
+    raft_id id = 0;
+    const char *address;
+    raft_leader((struct raft *)(uintptr_t)n->raft, &id, &address);
+    SIM_CHECK(n->sim, id == 0 || sim_members_is_known(n->sim, id),
+              "node %u follows %llu, which is nobody", n->index + 1, ull(id));
+}
+
 static void note_change(struct sim_promises *k, uint64_t index)
 {
     size_t at = k->changes_len;
@@ -402,6 +415,7 @@ static void check_commit(const struct sim_node *n)
 void sim_promises_node(const struct sim_node *n)
 {
     check_leader(n);
+    check_follows(n);
     check_commit(n);
     if (!n->raft->snapshot.installing) {
         check_configuration(n);

@@ -3,7 +3,8 @@
  *
  *   - Each node is connected to each other one, and each follower to the leader. Nobody owes an
  *     answer to a follower.
- *   - Each node has on its disk which starts the others are, and how far they came.
+ *   - Each node has on its disk of which cluster it is, which starts the others are, and how far
+ *     they came.
  *   - Each voter takes over in turn, and meanwhile each node answers what it is asked. One that led
  *     before leads again, while what it was asked is on its way. One that is to hand over to a node
  *     that stands still says so, and goes on.
@@ -70,7 +71,8 @@ static bool knows(const struct sim_node *n, const struct sim_node *of)
 
 static bool has_noted(const struct sim_node *n)
 {
-    bool all = n->disk.record.starts.next.number >= STARTS_RECORDED;
+    bool all = n->disk.record.starts.next.number >= STARTS_RECORDED &&
+               n->disk.record.identity.cluster_id != 0;
     for (unsigned i = 0; i < n->sim->n; i++) {
         all = all && (i == n->index || knows(n, &n->sim->nodes[i]));
     }

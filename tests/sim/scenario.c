@@ -15,7 +15,13 @@
  *   unsynced   a call of the disk fails while a snapshot gets its name, and the power goes
  *   founders   once one founder has begun, another one is away
  *   deposed    a leader hands over, hears of nothing, and is asked to renew what its successor has
- *              ended */
+ *              ended; answers to what it asked before may be on their way
+ *   overtaken  a snapshot goes as far as entries of a leader that nobody heard
+ *   swept      a snapshot comes while half-written files are removed
+ *   differs    a node is behind while two others have different states
+ *   unread     a snapshot comes to a node whose disk gives nothing back
+ *   flooded    what a client has left behind stands in a long line
+ *   awaited    one that is waited for is to be removed while another one leaves */
 
 #include <stdlib.h>
 #include <errno.h>
@@ -221,6 +227,12 @@ static const struct {
     [SIM_SCENARIO_UNSYNCED] = {"unsynced", 3, false, scenario_unsynced, NULL},
     [SIM_SCENARIO_FOUNDERS] = {"founders", 3, false, scenario_founders, scenario_found},
     [SIM_SCENARIO_DEPOSED] = {"deposed", 3, false, scenario_deposed, NULL},
+    [SIM_SCENARIO_OVERTAKEN] = {"overtaken", 3, false, scenario_overtaken, NULL},
+    [SIM_SCENARIO_SWEPT] = {"swept", 3, false, scenario_swept, NULL},
+    [SIM_SCENARIO_DIFFERS] = {"differs", 3, false, scenario_differs, NULL},
+    [SIM_SCENARIO_UNREAD] = {"unread", 3, false, scenario_unread, NULL},
+    [SIM_SCENARIO_FLOODED] = {"flooded", 3, false, scenario_flooded, NULL},
+    [SIM_SCENARIO_AWAITED] = {"awaited", 5, false, scenario_awaited, NULL},
 };
 
 const char *sim_scenario_name(enum sim_scenario k)
@@ -248,6 +260,7 @@ void sim_scenario_choose(struct sim *s)
     o->disk_spread_ms %= 8;
     o->child_ms = s->orders.scenario == SIM_SCENARIO_SNAPSHOTS ? 800 : 0;
     o->log_kept_entries = 2;
+    o->cache_bytes = s->orders.scenario == SIM_SCENARIO_UNREAD ? 1 : o->cache_bytes;
 }
 
 void sim_scenario_found(struct sim *s)

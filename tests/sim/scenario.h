@@ -1,7 +1,11 @@
 /* scenario.h: runs that are told from beginning to end, instead of drawn: scenes, in which the
- * power is cut at a point of one's choosing (cut.c), and scenarios (scenario.c). Part of sim.h. */
+ * power is cut at a point of one's choosing (cut.c), and scenarios (scenario.c); and how else a run
+ * is to differ from what its seed says. Part of sim.h. */
 #ifndef SIM_SCENARIO_H
 #define SIM_SCENARIO_H
+
+#include <stdbool.h>
+#include <stdint.h>
 
 struct sim;
 struct sim_node;
@@ -31,7 +35,41 @@ enum sim_scenario {
     SIM_SCENARIO_UNSYNCED,
     SIM_SCENARIO_FOUNDERS,
     SIM_SCENARIO_DEPOSED,
+    SIM_SCENARIO_OVERTAKEN,
+    SIM_SCENARIO_SWEPT,
+    SIM_SCENARIO_DIFFERS,
+    SIM_SCENARIO_UNREAD,
+    SIM_SCENARIO_FLOODED,
+    SIM_SCENARIO_AWAITED,
     SIM_SCENARIOS
+};
+
+enum sim_sabotage {
+    SIM_SABOTAGE_NONE,
+    SIM_SABOTAGE_NO_FENCING,
+    SIM_SABOTAGE_CHECK_WRITES_ONLY,
+    SIM_SABOTAGE_UNSAFE_ACK,
+    SIM_SABOTAGE_NO_SYNC,
+    SIM_SABOTAGE_FORGET_MARKS, /* the storage does, in a crash */
+    SIM_SABOTAGE_OLDER_COPIES, /* nobody looks how old a disk is */
+    SIM_SABOTAGES
+};
+
+/* How one run is to differ from what its seed says. */
+struct sim_orders {
+    uint64_t seed;
+    bool trace;
+    enum sim_sabotage sabotage;
+    uint64_t until_ms;      /* work ends then; 0: as the seed says */
+    unsigned clients;       /* the first so many; 0: all */
+    const uint8_t *without; /* without[i] != 0: fault i is left out; may be NULL */
+    const char *replay;     /* the command that repeats this run, for messages */
+    uint64_t length;        /* operations of the run, at least; 0: as the seed says */
+    bool members_heavy;     /* changes of members all the time */
+    bool relay_heavy;       /* pipelines, and changes of who leads */
+    enum sim_scene scene;
+    enum sim_scenario scenario;
+    uint64_t cut; /* the power goes at this point of the scene; 0: at none */
 };
 
 /* cut.c */

@@ -10,6 +10,9 @@
 #define KNOWN_MS 3500u /* so long after its election a leader says whom it misses */
 #define FOR_EVER_MS 86400000u
 #define OFTEN (KNOWN_MEMBERS_MAX + 2)
+#define FLOOD 2000u /* commands: more than some entries have room for */
+#define OTHER 100u  /* the first of the locks that are about nothing */
+#define LEFT 200u   /* this one a client has left behind */
 
 /* ---- removed ---- */
 
@@ -229,6 +232,55 @@ void scenario_learner(struct sim *s)
     scenario_leave_to_operator(next);
 }
 
+/* ---- awaited ---- */
+
+static bool leaves_now(const struct sim_node *leader, const struct sim_node *n)
+{
+    struct machine_node e;
+    return machine_node_find(fsm_machine(leader->node->fsm), n->index + 1, &e) &&
+           e.plan == MACHINE_PLAN_REMOVE &&
+           configuration_find(replica_configuration(leader->node->replica), n->index + 1) != NULL;
+}
+
+/* One that is waited for may not be removed while another one leaves: its plan would withdraw the
+ * other one's, of which the operator was told that it is made. */
+void scenario_awaited(struct sim *s)
+{
+    static int first, second;
+    struct sim_node *leader = scenario_the_leader(s);
+    struct sim_node *away = scenario_other(s, leader, 0);
+    struct sim_node *leaving = scenario_other(s, leader, 1);
+    take_out(away);
+    struct node_change add = {.kind = NODE_CHANGE_ADD, .id = away->index + 1};
+    struct node_change remove = {.kind = NODE_CHANGE_REMOVE, .id = leaving->index + 1};
+    struct node_change other = {.kind = NODE_CHANGE_REMOVE, .id = away->index + 1};
+    (void)snprintf(add.address, sizeof add.address, "node%u:1", away->index + 1);
+    scenario_change(s, &add); /* and nobody comes */
+    sim_pass(s, KNOWN_MS);
+    leaving->wiped = true;
+    leader = scenario_the_leader(s);
+    uint64_t until = s->now + SOON_MS;
+    if (leader != leaving && scenario_ask(leader, &remove, &first) == 1) {
+        while (first == 1 && s->now < until) {
+            sim_step(s);
+        }
+        bool leaves = sim_leader(s) == leader && leaves_now(leader, leaving);
+        int rv = leaves ? scenario_ask(leader, &other, &second) : FL_EBUSY;
+        s->marks->scenarios_told += leaves;
+        SIM_CHECK(s, rv == FL_EBUSY || rv == FL_ENOLEADER,
+                  "node %u is to be removed while node %u leaves: %s", away->index + 1,
+                  leaving->index + 1, rv == 1 ? "later" : fl_err_name(rv));
+    }
+    scenario_change(s, &remove);
+    sim_wait_for(leaving, scenario_is_no_member, LATE_MS, "it is not taken out");
+    sim_disk_wipe(away);
+    away->joins = true;
+    sim_node_start(away);
+    sim_wait_for(away, is_voter, LATE_MS, "it does not vote");
+    scenario_leave_to_operator(away);
+    scenario_leave_to_operator(leaving);
+}
+
 /* ---- often ---- */
 
 static bool is_done(const struct sim_node *n)
@@ -323,7 +375,7 @@ static int ask_node(struct sim_node *n, uint8_t op, unsigned lock, uint64_t toke
         c.ttl_ms = FOR_EVER_MS;
         c.permits = 1;
     }
-    *r = (struct request){.over = false};
+    *r = (struct request){.t = {.source = lock == LEFT ? NODE_SOURCE_CLEANUP : 0}};
     (void)sim_to_node(n, 0, wake);
     return scenario_send(n, &c, &r->t, on_answer);
 }
@@ -347,6 +399,32 @@ static bool is_open(const struct sim_node *n)
     return sim_node_runs(n) && proposer_is_open(n->node->proposer);
 }
 
+/* Answers to its rounds come then; 0: like all else. */
+static void late_answers(struct sim_node *n, uint64_t at)
+{
+    for (unsigned i = 0; i < n->sim->n; i++) {
+        n->sim->links[i][n->index].rounds_at = at;
+    }
+}
+
+/* A round is on its way, and nobody awaits it: an entry that stood behind who asked has shown that
+ * the node led then. */
+static void ask_before(struct sim_node *n, unsigned lock)
+{
+    static struct request r;
+    uint64_t until = n->sim->now + LATE_MS;
+    late_answers(n, until);
+    int rv = ask_node(n, MACHINE_OP_SHOW, lock, 0, &r);
+    SIM_CHECK(n->sim, rv == 0, "node %u takes no query: %s", n->index + 1, fl_err_name(rv));
+    sim_pass(n->sim, 1);
+    (void)carry_out(n, MACHINE_OP_ACQUIRE, OTHER + lock);
+    (void)carry_out(n, MACHINE_OP_BREAK, OTHER + lock);
+    while (!r.over && n->sim->now < until) {
+        sim_step(n->sim);
+    }
+    SIM_CHECK(n->sim, r.over, "node %u does not answer what an entry has shown", n->index + 1);
+}
+
 /* The lease is over, and the leader of before may not know that it leads no more. */
 void scenario_deposed(struct sim *s)
 {
@@ -358,6 +436,10 @@ void scenario_deposed(struct sim *s)
         uint64_t token = carry_out(old, MACHINE_OP_ACQUIRE, i);
         uint64_t term = replica_term(old->node->replica);
         sim_pass(s, SOON_MS); /* no entry stands in front of the renewal */
+        bool asks = sim_below(s, 2) == 0;
+        if (asks) {
+            ask_before(old, i);
+        }
         s->current = old;
         (void)!node_transfer(old->node, others[0]->index + 1, scenario_transferred, s);
         s->current = NULL;
@@ -373,6 +455,8 @@ void scenario_deposed(struct sim *s)
         (void)carry_out(is_open(others[0]) ? others[0] : others[1], MACHINE_OP_BREAK, i);
         if (is_open(old) && ask_node(old, MACHINE_OP_RENEW, i, token, &r) == 0) {
             s->marks->scenarios_told++;
+            sim_pass(s, 1);
+            late_answers(old, asks ? s->now : 0);
             until = s->now + LATE_MS;
             while (!r.over && s->now < until) {
                 sim_step(s);
@@ -380,7 +464,40 @@ void scenario_deposed(struct sim *s)
             SIM_CHECK(s, r.over && !r.done, "node %u renews a lease that its successor has ended",
                       old->index + 1);
         }
+        late_answers(old, 0);
         scenario_cut_off(old, 0);
         sim_wait_for(old, scenario_has_all, LATE_MS, "it does not catch up");
     }
+}
+
+/* ---- flooded ---- */
+
+static void flood(struct sim_node *leader, unsigned n)
+{
+    uint8_t name[SIM_FILLER_LEN];
+    struct machine_command c = {.op = MACHINE_OP_BREAK, .n_names = 1};
+    scenario_filler(FILLERS, name);
+    c.name = (struct fli_slice){name, sizeof name};
+    for (unsigned i = 0; i < n; i++) {
+        (void)scenario_send(leader, &c, NULL, NULL);
+    }
+}
+
+/* What a client has left behind has its turn among thousands of commands of others. */
+void scenario_flooded(struct sim *s)
+{
+    static struct request left, last;
+    struct sim_node *leader = scenario_the_leader(s);
+    sim_wait_for(leader, scenario_is_settled, LATE_MS, "it does not settle");
+    flood(leader, FLOOD);
+    int rv = ask_node(leader, MACHINE_OP_BREAK, LEFT, 0, &left);
+    flood(leader, FLOOD);
+    rv = rv != 0 ? rv : ask_node(leader, MACHINE_OP_BREAK, 1, 0, &last);
+    SIM_CHECK(s, rv == 0, "node %u takes no command: %s", leader->index + 1, fl_err_name(rv));
+    uint64_t until = s->now + LATE_MS;
+    while (!last.over && s->now < until) {
+        sim_step(s);
+    }
+    s->marks->scenarios_told += last.over;
+    SIM_CHECK(s, left.over, "node %u cleans up when nobody asks for anything", leader->index + 1);
 }

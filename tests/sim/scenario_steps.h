@@ -45,6 +45,8 @@ void scenario_often(struct sim *s);
 void scenario_found(struct sim *s);
 void scenario_founders(struct sim *s);
 void scenario_deposed(struct sim *s);
+void scenario_flooded(struct sim *s);
+void scenario_awaited(struct sim *s);
 
 /* scenario_disks.c */
 void scenario_older(struct sim *s);
@@ -52,5 +54,11 @@ void scenario_snapshots(struct sim *s);
 void scenario_lacks(struct sim *s);
 void scenario_tail(struct sim *s);
 void scenario_unsynced(struct sim *s);
+
+/* scenario_snapshots.c */
+void scenario_overtaken(struct sim *s);
+void scenario_swept(struct sim *s);
+void scenario_differs(struct sim *s);
+void scenario_unread(struct sim *s);
 
 #endif

@@ -71,6 +71,7 @@
 #define SIM_NEVER UINT64_MAX
 #define SIM_WHEEL 4096u /* milliseconds; a power of two */
 #define SIM_TTL_MIN_MS 100u
+#define SIM_DRAIN_MS 500u     /* that a node has to end in order */
 #define SIM_SHARED UINT32_MAX /* as permits: any number of holders, in shared mode */
 /* Locks are named by a letter and their number: "L0" to "L5", "R6", "R7" (sim_lock_name()). A set
  * is a mask. */
@@ -219,9 +220,18 @@ struct sim_node {
     } change;               /* what an operator is about; with `wiped` */
     bool asked, keeps_disk; /* asked: an answer is awaited */
     const struct sim_node *asked_of;
-    uint64_t asked_life;    /* of that one */
-    unsigned seen;          /* its state as a member, see members_look.c */
-    bool joins;             /* its directory was begun to join */
+    uint64_t asked_life;  /* of that one */
+    unsigned seen;        /* its state as a member, see members_look.c */
+    bool joins;           /* its directory was begun to join */
+    bool says_where;      /* in this life it has told at which port it listens */
+    uint64_t knew_change; /* that its core took for committed when it started */
+    uint64_t stopping_at; /* since when it is to end in order */
+    uint64_t works_begin; /* no thread begins with anything before */
+    uint64_t reads_stalled_until;
+    /* A snapshot that is being opened for that node, in which life, after how many failures. */
+    struct {
+        uint64_t life, index, failures;
+    } opens[SIM_NODES_MAX];
     unsigned port, listens; /* that its operator has given it; at which it is to be reached */
     uint64_t late_until[SIM_LATE_KINDS];
     uint64_t dismiss_until; /* it is cut off, and an operator tries to have it forgotten */
@@ -460,40 +470,13 @@ struct sim_options {
     bool starts_fail;  /* some writes of starts do, for now */
 };
 
-enum sim_sabotage {
-    SIM_SABOTAGE_NONE,
-    SIM_SABOTAGE_NO_FENCING,
-    SIM_SABOTAGE_CHECK_WRITES_ONLY,
-    SIM_SABOTAGE_UNSAFE_ACK,
-    SIM_SABOTAGE_NO_SYNC,
-    SIM_SABOTAGE_FORGET_MARKS, /* the storage does, in a crash */
-    SIM_SABOTAGE_OLDER_COPIES, /* nobody looks how old a disk is */
-    SIM_SABOTAGES
-};
-
-/* How one run is to differ from what its seed says. */
-struct sim_orders {
-    uint64_t seed;
-    bool trace;
-    enum sim_sabotage sabotage;
-    uint64_t until_ms;      /* work ends then; 0: as the seed says */
-    unsigned clients;       /* the first so many; 0: all */
-    const uint8_t *without; /* without[i] != 0: fault i is left out; may be NULL */
-    const char *replay;     /* the command that repeats this run, for messages */
-    uint64_t length;        /* operations of the run, at least; 0: as the seed says */
-    bool members_heavy;     /* changes of members all the time */
-    bool relay_heavy;       /* pipelines, and changes of who leads */
-    enum sim_scene scene;
-    enum sim_scenario scenario;
-    uint64_t cut; /* the power goes at this point of the scene; 0: at none */
-};
-
 struct sim_link {
     uint64_t cut_until;
     unsigned lossy_permille;
     uint64_t lossy_until;
     unsigned slow_ms;
     uint64_t slow_until;
+    uint64_t rounds_at; /* not 0: answers to rounds come then, whatever else is cut */
 };
 
 struct sim {

@@ -97,6 +97,55 @@ static void check_kept(struct sim_node *n)
     }
 }
 
+/* ---- a snapshot that is being opened ---- */
+
+void __real_snapshot_send_start(struct snapshot_send *s, uint64_t newest_index);
+void __wrap_snapshot_send_start(struct snapshot_send *s, uint64_t newest_index);
+void __real_replica_snapshot_taken(struct replica *r, uint64_t now_ms,
+                                   const struct snapshot_meta *meta, uint64_t keep_index);
+void __wrap_replica_snapshot_taken(struct replica *r, uint64_t now_ms,
+                                   const struct snapshot_meta *meta, uint64_t keep_index);
+
+void __wrap_snapshot_send_start(struct snapshot_send *s, uint64_t newest_index)
+{
+    struct sim_node *n = sim_running->current;
+    bool before = snapshot_send_busy(s);
+    __real_snapshot_send_start(s, newest_index);
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX && !before && snapshot_send_busy(s); i++) {
+        const struct peer *p = &n->node->peers.list[i];
+        if (p->send == s) {
+            n->opens[p->id - 1].life = n->life;
+            n->opens[p->id - 1].index = newest_index;
+            n->opens[p->id - 1].failures = snapshot_send_failures(s);
+        }
+    }
+}
+
+/* Until it is open nobody knows which one it is: the one that was the newest, or a later one. */
+static void check_keeps(const struct sim_node *n, uint64_t keep_index)
+{
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX && replica_role(n->node->replica) == REPLICA_LEADER;
+         i++) {
+        const struct peer *p = &n->node->peers.list[i];
+        bool opens = members_find(n->node->members, p->id) != NULL && p->send != NULL &&
+                     snapshot_send_busy(p->send) && n->opens[p->id - 1].life == n->life &&
+                     n->opens[p->id - 1].failures == snapshot_send_failures(p->send);
+        uint64_t index = opens ? snapshot_send_index(p->send) : UINT64_MAX;
+        index = index == 0 ? n->opens[p->id - 1].index : index;
+        n->sim->marks->snapshots_taken_while_opened += opens;
+        SIM_CHECK(n->sim, keep_index <= index,
+                  "node %u opens a snapshot at %llu to send it, and keeps its log from %llu on",
+                  n->index + 1, (unsigned long long)index, (unsigned long long)keep_index);
+    }
+}
+
+void __wrap_replica_snapshot_taken(struct replica *r, uint64_t now_ms,
+                                   const struct snapshot_meta *meta, uint64_t keep_index)
+{
+    check_keeps(sim_running->current, keep_index);
+    __real_replica_snapshot_taken(r, now_ms, meta, keep_index);
+}
+
 static void done_deliver(struct sim_event *e)
 {
     struct snapshot_child *c = e->p;

@@ -34,7 +34,7 @@ void sim_steps_let_in(const struct sim_node *by, const struct peer_identity *pee
 /* How many voters are connected to the leader, and how many there are, without one node. */
 unsigned sim_steps_connected(const struct sim_node *leader, const struct configuration *c,
                              uint64_t without, unsigned *ret_voters);
-void sim_tables_node(const struct sim_node *n);
+void sim_tables_node(struct sim_node *n);
 bool sim_tables_lists_others(const struct sim_node *n); /* than members */
 struct sim_read_back *sim_steps_read_back(const struct sim_node *n);
 void sim_read_back_node(struct sim_node *n); /* after each of its turns */

@@ -2,7 +2,7 @@
  *
  *   - It lists the members of its configuration at their addresses, but for those who know as much
  *     as it does and say where they are. Its transport has the same list. When all is well again,
- *     it lists nobody else.
+ *     it lists nobody else. Of itself it tells where it listens.
  *   - It has streams of one incarnation, and one start, of another node at a time. One on which a
  *     snapshot comes may outlast its start.
  *   - Who does not lead sends no snapshot. */
@@ -26,7 +26,21 @@ static bool is_awaited(const struct sim_node *n, uint64_t id)
     return machine_node_find(fsm_machine(n->node->fsm), id, &e) && e.plan == MACHINE_PLAN_ADD;
 }
 
-static void check_members(const struct sim_node *n)
+/* Once it has told where it listens, it tells that. */
+static void check_tells(struct sim_node *n)
+{
+    const struct member *self = members_find(&n->node->membership->members, n->index + 1);
+    char host[256];
+    uint16_t port = 0;
+    bool right =
+        self != NULL && address_split(self->address, host, &port) == 0 && port == n->listens;
+    SIM_CHECK(n->sim, right || !n->says_where,
+              "node %u tells that it is at port %u, and it listens at %u", n->index + 1,
+              (unsigned)port, n->listens);
+    n->says_where = right;
+}
+
+static void check_members(struct sim_node *n)
 {
     const struct membership *m = n->node->membership;
     const struct configuration *c = replica_configuration(n->node->replica);
@@ -39,6 +53,7 @@ static void check_members(const struct sim_node *n)
                   "node %u lists member %llu at %s, and it is at %s", n->index + 1, ull(is->id),
                   listed->address, is->address);
     }
+    check_tells(n);
     SIM_CHECK(n->sim, members_equal(&m->members, &n->transport->members),
               "node %u calls others than it lists", n->index + 1);
 }
@@ -83,7 +98,7 @@ static void check_streams(const struct sim_node *n)
     }
 }
 
-void sim_tables_node(const struct sim_node *n)
+void sim_tables_node(struct sim_node *n)
 {
     if (n->node->phase < PHASE_CLOSE && n->transport != NULL) {
         check_members(n);

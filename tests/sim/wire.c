@@ -3,7 +3,8 @@
  *   - A node accepts one stream of a kind from another at a time.
  *   - A snapshot is sent from its first byte to its last, as it is in the sender's file. Its
  *     receiver says that it has it when it has these bytes under that name.
- *   - A relayed command says of which client it is. Each is answered once, and after it was sent.
+ *   - A relayed command says of which client it is. Each is answered once, and after it was sent;
+ *     what its leader says of it is understood. A node that ends in order waits for that.
  *     One that is sent behind a command which is given back is given back too, until the sender
  *     leaves a number out. While the sender knows of one that was given back, it sends one at a
  *     time.
@@ -169,6 +170,7 @@ static void snapshot_sent(struct sim_conn *c, uint8_t type, const struct fli_sli
                           unsigned n)
 {
     if (type == SNAPSHOT_BEGIN) {
+        c->end[0].node->opens[c->end[1].node->index].life = 0; /* it is open */
         begin_snapshot(c, parts[0]);
     } else if (type == SNAPSHOT_DATA && n == 2) {
         check_piece(c, parts[0], parts[1]);
@@ -247,6 +249,16 @@ static void command_answered(struct sim_conn *c, uint8_t type, struct fli_slice 
               ull(number), ull(w->returned));
 }
 
+static void check_understood(const struct sim_conn *c, struct fli_slice body)
+{
+    struct relay_answer a;
+    int said = -(int)fli_get_u32(body.data + 8);
+    int rv = relay_result_decode(body, &a);
+    SIM_CHECK(c->sim, rv == 0 && a.status == said,
+              "node %u is told %s by its leader, and takes it for %s", c->end[0].node->index + 1,
+              fl_err_name(said), fl_err_name(rv != 0 ? rv : a.status));
+}
+
 static void relay_heard(struct sim_conn *c, unsigned side, uint8_t type, struct fli_slice body)
 {
     struct sim_wire *w = wire_of(c);
@@ -256,6 +268,9 @@ static void relay_heard(struct sim_conn *c, unsigned side, uint8_t type, struct 
         a->state = ASKED_HEARD;
     } else if (type == RELAY_RESULT || type == RELAY_RETURNED) {
         FLI_ASSERT(w->open > 0);
+        if (type == RELAY_RESULT) {
+            check_understood(c, body);
+        }
         w->open--;
         w->probes = type == RELAY_RETURNED;
     }
@@ -267,8 +282,9 @@ void sim_wire_closing(const struct stream *st)
 {
     const struct sim_conn *c = st->conn;
     const struct sim_node *n = c->end[st->side].node;
-    bool over = st->lost || n->ghost || n->cut || n->power != SIM_UP || n->failed != 0 ||
-                n->transport->closing;
+    bool drains = n->power == SIM_STOPPING && n->sim->now - n->stopping_at < SIM_DRAIN_MS / 2;
+    bool over = st->lost || n->ghost || n->cut || (n->power != SIM_UP && !drains) ||
+                n->failed != 0 || n->transport->closing;
     if (c->kind != STREAM_RELAY || st->side != 0 || c->wire == NULL || over) {
         return;
     }

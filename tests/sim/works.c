@@ -51,7 +51,9 @@ int uv_queue_work(uv_loop_t *loop, uv_work_t *req, uv_work_cb work_cb, uv_after_
     n->works[i].req = req;
     n->works[i].done = false;
     if (!n->ghost) {
-        sim_to_node(n, sim_below(n->sim, 10), work_deliver)->p = req;
+        uint64_t now = n->sim->now;
+        uint64_t wait_ms = n->works_begin > now ? n->works_begin - now : 0;
+        sim_to_node(n, wait_ms + sim_below(n->sim, 10), work_deliver)->p = req;
     }
     return 0;
 }
