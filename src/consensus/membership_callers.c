@@ -135,6 +135,7 @@ static bool find_place(struct membership *m, struct peer *p, const struct peer_i
 static void let_in(struct membership *m, struct peer *p, const struct peer_identity *peer)
 {
     p->version = peer->version;
+    m->members_due = m->members_due || p->told_index != peer->member_index;
     p->told_index = peer->member_index;
     p->told_term = peer->term;
     p->cluster_id = peer->cluster_id;

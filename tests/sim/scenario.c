@@ -149,7 +149,7 @@ static void forget(struct node_ticket *t, int status, const struct machine_resul
     free(t);
 }
 
-static void add(struct sim_node *leader, uint8_t op, unsigned i)
+void scenario_add(struct sim_node *leader, uint8_t op, unsigned i)
 {
     uint8_t name[SIM_FILLER_LEN];
     struct machine_command c = {.op = op, .n_names = 1};
@@ -176,7 +176,7 @@ void scenario_add_many(struct sim *s, uint8_t op, unsigned from, unsigned n)
 {
     struct sim_node *leader = scenario_the_leader(s);
     for (unsigned i = 0; i < n; i++) {
-        add(leader, op, from + i);
+        scenario_add(leader, op, from + i);
     }
     sim_pass(s, 10);
     sim_wait_for(&s->nodes[0], has_done, LATE_MS, "what was asked for is not done");

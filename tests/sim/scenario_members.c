@@ -474,12 +474,8 @@ void scenario_deposed(struct sim *s)
 
 static void flood(struct sim_node *leader, unsigned n)
 {
-    uint8_t name[SIM_FILLER_LEN];
-    struct machine_command c = {.op = MACHINE_OP_BREAK, .n_names = 1};
-    scenario_filler(FILLERS, name);
-    c.name = (struct fli_slice){name, sizeof name};
     for (unsigned i = 0; i < n; i++) {
-        (void)scenario_send(leader, &c, NULL, NULL);
+        scenario_add(leader, MACHINE_OP_BREAK, FILLERS);
     }
 }
 

@@ -42,12 +42,8 @@ static void leave_behind(struct sim *s, uint64_t index)
 
 static void append(struct sim_node *n, unsigned commands)
 {
-    uint8_t name[SIM_FILLER_LEN];
-    struct machine_command c = {.op = MACHINE_OP_BREAK, .n_names = 1};
-    scenario_filler(FILLERS, name);
-    c.name = (struct fli_slice){name, sizeof name};
     for (unsigned i = 0; i < commands && is_open(n); i++) {
-        (void)scenario_send(n, &c, NULL, NULL);
+        scenario_add(n, MACHINE_OP_BREAK, FILLERS);
     }
     (void)sim_to_node(n, 0, wake);
     sim_pass(n->sim, 6);

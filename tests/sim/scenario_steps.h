@@ -32,6 +32,8 @@ void scenario_filler(unsigned i, uint8_t name[SIM_FILLER_LEN]); /* a lock, or it
 int scenario_send(struct sim_node *n, const struct machine_command *c, struct node_ticket *t,
                   node_ticket_cb cb);
 
+/* A command about a lock, of which nobody awaits the end. */
+void scenario_add(struct sim_node *leader, uint8_t op, unsigned i);
 /* n commands about locks with these names, until they are done. */
 void scenario_add_many(struct sim *s, uint8_t op, unsigned from, unsigned n);
 void scenario_churn(struct sim *s); /* until a snapshot is due, and the log begins behind it */
