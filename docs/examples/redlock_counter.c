@@ -1,5 +1,5 @@
 /* redlock_counter.c: counter.c with the lock on Redis servers (Redlock), the token from fencelock.
- *   cc redlock_counter.c $(pkg-config --cflags --libs fencelock fencelock-redlock) -o counter
+ *   cc redlock_counter.c $(pkg-config --cflags --libs fencelock) -o counter
  *   ./counter REDIS,REDIS,REDIS NODE,NODE,NODE STORE [new servers count at once] */
 #include <fencelock/redlock.h>
 #include <fencelock/store_client.h>
@@ -8,33 +8,32 @@
 
 int main(int argc, char **argv)
 {
-    fl_redlock *r;
-    fl_client *tokens;
+    fl_client *r, *tokens;
     fl_store *store;
-    struct fl_redlock_lock lock;
-    struct fl_redlock_options options = {.servers = argv[1], .restarts_are_safe = argc == 5};
-    struct fl_redlock_acquire_options how = {.ttl_ms = 5000, .wait_ms = 60000};
-    struct fl_bytes name = fl_str("counter");
+    fl_lock *lock;
+    struct fl_fencing fence;
+    struct fl_take how = {.ttl_ms = 5000, .wait_ms = 60000};
     char *old = NULL, text[32];
-    if (argc < 4 || fl_redlock_create(NULL, &options, &r, NULL, 0) ||
-        fl_open(argv[2], NULL, &tokens) || fl_store_create(argv[3], 0, &store)) {
+    if (argc < 4 || fl_open(argv[2], NULL, &tokens) || fl_store_create(argv[3], 0, &store)) {
         return 2; /* usage: see above */
     }
-    if (fl_redlock_acquire_fenced(r, name, &how, fl_issue_token_from, tokens, &lock)) {
-        exit(fprintf(stderr, "not acquired: %s\n", fl_redlock_error(r)) > 0);
+    struct fl_redlock_options options = {
+        .servers = argv[1], .tokens = tokens, .restarts_are_safe = argc == 5};
+    if (fl_redlock_open(&options, &r, NULL, 0) || fl_lock_take(r, "counter", &how, &lock)) {
+        exit(fprintf(stderr, "not acquired: %s\n", fl_client_error(r)) > 0);
     }
     /* Two may believe to hold it now. This read is a claim: the older one can write no more. */
-    struct fl_fencing fence = {name, lock.token};
-    int rc = fl_store_get(store, fl_str("n"), fence, 0, NULL, &old, NULL);
+    int rc = fl_lock_fencing(lock, &fence);
+    rc = rc ? rc : fl_store_get(store, fl_str("n"), fence, 0, NULL, &old, NULL);
     if (rc == 0 || rc == FL_ENOTFOUND) {
         snprintf(text, sizeof text, "%ld", (old ? strtol(old, NULL, 10) : 0) + 1);
         rc = fl_store_set(store, fl_str("n"), fl_str(text), fence, 0, NULL);
     }
     printf("%s\n", rc ? fl_store_error(store) : text);
     free(old);
-    rc = fl_redlock_release(r, name, &lock) || rc;
+    rc = fl_lock_release(lock) || rc;
     fl_store_destroy(store);
+    fl_close(r);
     fl_close(tokens);
-    fl_redlock_close(r, NULL, NULL);
     return rc != 0;
 }

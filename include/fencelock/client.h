@@ -113,6 +113,7 @@ extern "C" {
 #define FL_USER_MAX 64u
 #define FL_PASSWORD_MAX 512u
 
+struct fl_redlock_report;
 typedef struct fl_client fl_client;
 typedef struct fl_lock fl_lock;   /* a lock, or a session, that is held */
 typedef struct fl_watch fl_watch; /* listens to the events of locks */
@@ -232,7 +233,9 @@ struct fl_take {
      * See "Callbacks" above. */
     void (*on_change)(void *arg, fl_lock *lock, enum fl_hold_state state);
     void *arg;
-    uint64_t reserved[8];
+    uint64_t min_validity_ms; /* of a Redlock (redlock.h), below its TTL: fail if less than this
+                                 would be left of that, and the token issued; 0: 1 */
+    uint64_t reserved[7];
 };
 
 /* Takes the lock, or queues for it for up to wait_ms, and keeps it renewed. NULL: the defaults. 0
@@ -323,11 +326,6 @@ FL_API int fl_check(fl_client *c, struct fl_bytes name, fl_token token,
  * own. */
 FL_API int fl_issue_token(fl_client *c, struct fl_bytes name, uint64_t timeout_ms,
                           fl_token *ret) FL_MUST_USE;
-
-/* Does the same; its type fits fl_redlock_acquire_fenced() as a source of tokens
- * (fencelock/redlock.h). ctx is an fl_client that belongs to the calling thread. */
-FL_API int fl_issue_token_from(void *ctx, struct fl_bytes name, uint64_t timeout_ms,
-                               fl_token *ret) FL_MUST_USE;
 
 /* For operators: takes the lock from its holders and burns a token, larger than theirs and smaller
  * than any granted later. The holders can still write until a storage has seen a newer token: claim
@@ -619,6 +617,7 @@ struct fl_result {
     uint64_t deadline_ms;
     struct fl_lock_list *locks; /* the library's, as is what follows */
     struct fl_session_list *sessions;
+    struct fl_redlock_report *report; /* of redlock.h */
 };
 typedef void (*fl_done)(void *arg, const struct fl_result *result);
 

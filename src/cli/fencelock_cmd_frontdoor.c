@@ -120,8 +120,8 @@ static bool start(struct fli_link *l, const struct fli_node *at,
                   size_t size)
 {
     uint64_t until_ms = fli_clock_ms() + timeout_ms;
-    const char *user = o->options.login.username;
-    const char *password = o->options.login.password;
+    const char *user = o->options.user;
+    const char *password = o->options.password;
     if (fli_link_connect(l, NULL, at->host, at->port, until_ms) != 0) {
         snprintf(errmsg, size, "%s: %s", at->text, l->error);
         return false;

@@ -7,9 +7,8 @@
 #include "cli/interrupted.h"
 #include "cli/redlock_args.h"
 #include "client/caller.h"
-#include "redlock/blocking.h"
 
-static void json_servers(struct cli_out *o, const fl_redlock *r)
+static void json_servers(struct cli_out *o, const fl_client *r)
 {
     const struct fl_redlock_report *report = fl_redlock_last(r);
     fli_json_u64(&o->j, "quorum", report->quorum);
@@ -17,7 +16,7 @@ static void json_servers(struct cli_out *o, const fl_redlock *r)
     for (uint32_t i = 0; i < report->servers; i++) {
         const struct fl_redlock_server_report *s = &report->server[i];
         fli_json_object(&o->j, NULL);
-        fli_json_bytes(&o->j, "address", fl_str(fl_redlock_address(r, i)));
+        fli_json_bytes(&o->j, "address", fl_str(fl_client_node(r, i)));
         fli_json_text(&o->j, "status", fl_redlock_status_text(s->status));
         fli_json_bytes(&o->j, "error", fl_str(s->error));
         fli_json_u64(&o->j, "rtt_us", s->rtt_us);
@@ -41,11 +40,11 @@ static struct cli_out begin_result(const struct cli_args *a, const char *key, bo
     return o;
 }
 
-static void show_lock(const struct cli_args *a, const fl_redlock *r, const char *key,
-                      const struct fl_redlock_lock *lock)
+static void show_lock(const struct cli_args *a, const fl_client *r, const char *key,
+                      const struct cli_redlock_lock *lock)
 {
     struct cli_out o = begin_result(a, key, true);
-    uint64_t valid_ms = fl_redlock_remaining_ms(lock);
+    uint64_t valid_ms = cli_redlock_left_ms(lock);
     bool fenced = lock->token != FL_TOKEN_NONE;
     fli_json_text(&o.j, "owner", lock->value);
     cli_json_token(&o, "token", lock->token);
@@ -70,83 +69,73 @@ static void show_lock(const struct cli_args *a, const fl_redlock *r, const char 
     cli_out_end(&o);
 }
 
-static int show_failure(const struct cli_args *a, const fl_redlock *r, const fl_client *tokens,
-                        const char *key, int rc)
+static int show_failure(const struct cli_args *a, const fl_client *r, const char *key, int rc)
 {
-    static const char *const causes[] = {"none",    "contended", "unreachable", "too slow",
-                                         "refused", "lost",      "no token",    "cancelled"};
     char text[CLI_REDLOCK_ERROR_SIZE];
-    enum fl_redlock_cause cause = fl_redlock_last(r)->cause;
-    if (cause == FL_REDLOCK_NONE) { /* the call was not even begun */
+    const struct fl_redlock_report *report = fl_redlock_last(r);
+    if (report->servers == 0) { /* the call was not even begun */
         return cli_fail(a, rc,
                         rc == FL_EINVAL ? "the name, the owner or a time is out of range"
                                         : fl_strerror(rc));
     }
-    cli_redlock_explain(text, sizeof text, r, fl_redlock_last(r), tokens, rc);
+    cli_redlock_explain(text, sizeof text, report, rc);
     cli_complain("%.255s: not %s: %s", a->arg[0], key, text);
     struct cli_out o = begin_result(a, key, false);
     fli_json_text(&o.j, "error", fl_err_name(rc));
-    fli_json_text(&o.j, "cause", causes[cause]);
+    fli_json_text(&o.j, "cause", cli_redlock_cause(key, report, rc));
     fli_json_bytes(&o.j, "message", fl_str(text));
     json_servers(&o, r);
     cli_out_end(&o);
-    return (int)cli_redlock_exit_of(rc, cause);
+    return (int)cli_redlock_exit_of(rc, report);
 }
 
 /* ---- acquire --------------------------------------------------------------------------------- */
 
 /* A signal ends it by that signal; what was set is given back before. */
-static int acquire(const struct cli_args *a, fl_redlock *r,
-                   const struct fl_redlock_acquire_options *options, fl_client *tokens,
+static int acquire(const struct cli_args *a, fl_client *r, const struct fl_take *options,
                    const struct cli_signals *signals, int *ret_signal)
 {
-    struct fl_redlock_lock lock;
-    if (signals == NULL) {
-        return cli_fail(a, FL_ESYSTEM, "signals cannot be received");
-    }
-    fli_redlock_stop_at(r, signals->fd);
-    if (tokens != NULL) {
-        fli_client_stop_at(tokens, signals->fd);
-    }
-    int rc = tokens == NULL ? fl_redlock_acquire(r, cli_name_of(a), options, &lock)
-                            : fl_redlock_acquire_fenced(r, cli_name_of(a), options,
-                                                        fl_issue_token_from, tokens, &lock);
+    fl_lock *lock;
+    fli_client_stop_at(r, signals->fd);
+    int rc = fl_lock_take(r, NULL, options, &lock);
     *ret_signal = cli_signals_next(signals);
-    if (*ret_signal != 0 && rc == 0 && fl_redlock_release(r, cli_name_of(a), &lock) != 0) {
+    fli_client_stop_at(r, -1);
+    if (*ret_signal != 0 && rc == 0 && fl_lock_release(lock) != 0) {
         cli_complain("%.255s: not given back everywhere, it ends with its TTL", a->arg[0]);
     }
     if (*ret_signal != 0) {
         return CLI_EXIT_UNKNOWN;
     }
     cli_redlock_warn_of_nodes(r, fl_redlock_last(r));
-    if (rc == 0) {
-        show_lock(a, r, "acquired", &lock);
-        return CLI_EXIT_DONE;
+    if (rc != 0) {
+        return show_failure(a, r, "acquired", rc);
     }
-    return show_failure(a, r, tokens, "acquired", rc);
+    struct cli_redlock_lock held = {.ttl_ms = fl_lock_ttl_ms(lock),
+                                    .deadline_ms = fl_lock_deadline_ms(lock),
+                                    .token = fl_lock_granted(lock)};
+    memcpy(held.value, fl_redlock_value(lock).data, FL_REDLOCK_VALUE_LEN);
+    show_lock(a, r, "acquired", &held);
+    fl_lock_free(lock);
+    return CLI_EXIT_DONE;
 }
 
 int cli_run_redlock_acquire(const struct cli_args *a)
 {
-    struct fl_redlock_acquire_options options;
+    struct fl_take options;
     int code = CLI_EXIT_USAGE;
-    if (!cli_name_is_wellformed(a->arg[0]) || !cli_redlock_acquire_options(a, &options)) {
+    if (!cli_name_is_wellformed(a->arg[0]) || !cli_redlock_take_options(a, &options)) {
         return code;
     }
-    fl_client *tokens = NULL;
-    if (cli_has(a, CLI_OPT_NODES) && (tokens = cli_client_create(a, &code)) == NULL) {
-        return code;
-    }
-    fl_redlock *r = cli_redlock_create(a, NULL, &code);
+    options.name = cli_name_of(a);
+    options.unrenewed = true;
+    fl_client *tokens;
+    fl_client *r = cli_redlock_open(a, false, &tokens, &code);
     int signal = 0;
     struct cli_signals signals;
     if (r != NULL) {
-        if (tokens != NULL) {
-            fli_client_resolve(tokens); /* while a signal still ends this process at once */
-        }
-        bool taken = cli_signals_take(&signals);
-        code = acquire(a, r, &options, tokens, taken ? &signals : NULL, &signal);
-        fl_redlock_close(r, NULL, NULL);
+        code = cli_signals_take(&signals) ? acquire(a, r, &options, &signals, &signal)
+                                          : cli_fail(a, FL_ESYSTEM, "signals cannot be received");
+        fl_close(r);
     }
     fl_close(tokens);
     return signal != 0 ? cli_signals_die(&signals, signal) : code;
@@ -155,7 +144,7 @@ int cli_run_redlock_acquire(const struct cli_args *a)
 /* ---- extend, release ------------------------------------------------------------------------- */
 
 /* The lock whose value was given as --owner. Only its holder knows how long it is still valid. */
-static int lock_of(const struct cli_args *a, uint64_t ttl_ms, struct fl_redlock_lock *ret)
+static int lock_of(const struct cli_args *a, uint64_t ttl_ms, struct cli_redlock_lock *ret)
 {
     const char *owner = a->arg[1];
     if (!cli_name_is_wellformed(a->arg[0])) {
@@ -167,50 +156,50 @@ static int lock_of(const struct cli_args *a, uint64_t ttl_ms, struct fl_redlock_
                      owner, FL_REDLOCK_VALUE_LEN);
         return CLI_EXIT_USAGE;
     }
-    *ret = (struct fl_redlock_lock){.ttl_ms = ttl_ms, .deadline_ms = fl_redlock_now_ms() + ttl_ms};
+    *ret = (struct cli_redlock_lock){.ttl_ms = ttl_ms, .deadline_ms = fl_now_ms() + ttl_ms};
     memcpy(ret->value, owner, FL_REDLOCK_VALUE_LEN);
     return 0;
 }
 
 int cli_run_redlock_extend(const struct cli_args *a)
 {
-    struct fl_redlock_acquire_options options;
-    struct fl_redlock_lock lock;
-    if (!cli_redlock_acquire_options(a, &options)) {
+    struct fl_take options;
+    struct cli_redlock_lock lock;
+    if (!cli_redlock_take_options(a, &options)) {
         return CLI_EXIT_USAGE;
     }
     int code = lock_of(a, options.ttl_ms, &lock);
-    fl_redlock *r = code == 0 ? cli_redlock_create(a, NULL, &code) : NULL;
+    fl_client *r = code == 0 ? cli_redlock_open(a, false, NULL, &code) : NULL;
     if (r == NULL) {
         return code;
     }
-    int rc = fl_redlock_extend(r, cli_name_of(a), options.ttl_ms, &lock);
+    int rc = fl_redlock_extend(r, cli_name_of(a), lock.value, options.ttl_ms, &lock.deadline_ms);
     if (rc == 0) {
         show_lock(a, r, "extended", &lock);
     } else {
-        code = show_failure(a, r, NULL, "extended", rc);
+        code = show_failure(a, r, "extended", rc);
     }
-    fl_redlock_close(r, NULL, NULL);
+    fl_close(r);
     return code;
 }
 
 int cli_run_redlock_release(const struct cli_args *a)
 {
-    struct fl_redlock_lock lock;
-    int code = lock_of(a, FL_REDLOCK_TTL_DEFAULT_MS, &lock);
-    fl_redlock *r = code == 0 ? cli_redlock_create(a, NULL, &code) : NULL;
+    struct cli_redlock_lock lock;
+    int code = lock_of(a, FL_TTL_DEFAULT_MS, &lock);
+    fl_client *r = code == 0 ? cli_redlock_open(a, false, NULL, &code) : NULL;
     if (r == NULL) {
         return code;
     }
-    int rc = fl_redlock_release(r, cli_name_of(a), &lock);
+    int rc = fl_redlock_release(r, cli_name_of(a), lock.value);
     if (rc == 0) {
         struct cli_out o = begin_result(a, "released", true);
         cli_text(&o, "\n");
         cli_out_end(&o);
     } else {
-        code = show_failure(a, r, NULL, "released", rc);
+        code = show_failure(a, r, "released", rc);
     }
-    fl_redlock_close(r, NULL, NULL);
+    fl_close(r);
     return code;
 }
 
@@ -220,7 +209,7 @@ static const char *const kinds[] = {"even",    "few",     "twice",    "replica",
                                     "evicts",  "forgets", "young",    "unreachable",
                                     "refused", "unknown", "stranger", "unable"};
 
-static void list_findings(struct cli_out *o, const fl_redlock *r,
+static void list_findings(struct cli_out *o, const fl_client *r,
                           const struct fl_redlock_check_report *found)
 {
     struct cli_list l;
@@ -229,8 +218,7 @@ static void list_findings(struct cli_out *o, const fl_redlock *r,
         const struct fl_redlock_finding *f = &found->finding[i];
         cli_list_row(&l);
         if (f->server >= 0) {
-            cli_list_text(&l, "address", "SERVER", CLI_PLAIN,
-                          fl_redlock_address(r, (size_t)f->server));
+            cli_list_text(&l, "address", "SERVER", CLI_PLAIN, fl_client_node(r, (size_t)f->server));
         } else {
             cli_list_none(&l, "address", NULL, false);
             cli_list_text(&l, NULL, "SERVER", CLI_PLAIN, "all");
@@ -255,7 +243,7 @@ static const char *verdict(int rc, bool down, size_t findings)
     return findings == 0 ? "fit for Redlock" : "usable for Redlock, with what the warnings say";
 }
 
-static int show_check(const struct cli_args *a, const fl_redlock *r, int rc,
+static int show_check(const struct cli_args *a, const fl_client *r, int rc,
                       const struct fl_redlock_check_report *found)
 {
     size_t silent = 0;
@@ -263,7 +251,7 @@ static int show_check(const struct cli_args *a, const fl_redlock *r, int rc,
         silent += found->finding[i].kind == FL_REDLOCK_FIND_UNREACHABLE ? 1 : 0;
     }
     /* too few servers answered to decide about a lock */
-    bool down = silent > fl_redlock_servers(r) - (fl_redlock_servers(r) / 2 + 1);
+    bool down = silent > fl_client_nodes(r) - (fl_client_nodes(r) / 2 + 1);
     bool fit = rc == 0 && !down;
     struct cli_out o = cli_result(a);
     fli_json_bool(&o.j, "fit", fit);
@@ -277,7 +265,7 @@ static int show_check(const struct cli_args *a, const fl_redlock *r, int rc,
 int cli_run_redlock_check(const struct cli_args *a)
 {
     int code;
-    fl_redlock *r = cli_redlock_create(a, NULL, &code);
+    fl_client *r = cli_redlock_open(a, false, NULL, &code);
     if (r == NULL) {
         return code;
     }
@@ -286,6 +274,6 @@ int cli_run_redlock_check(const struct cli_args *a)
     int rc = fl_redlock_check(r, &options, &found);
     code = rc == 0 || rc == FL_EDENIED ? show_check(a, r, rc, &found)
                                        : cli_fail(a, rc, fl_strerror(rc));
-    fl_redlock_close(r, NULL, NULL);
+    fl_close(r);
     return code;
 }

@@ -1,4 +1,5 @@
-/* fencelock_cmd_run.c: `fencelock run`: runs a command while it holds a lock, and no longer.
+/* fencelock_cmd_run.c: `fencelock run` and `fencelock redlock run`: runs a command while it holds
+ * a lock, and no longer.
  *
  * There is one thread, and only one poll() waits: neither a silent network nor a full pipe may
  * delay the end of the command.
@@ -16,12 +17,14 @@
 #include "base/clock.h"
 #include "cli/child.h"
 #include "cli/queue_watch.h"
+#include "cli/redlock_args.h"
 #include "client/caller.h"
 #include "fencelock/client.h"
 
 #define SHOW_EVERY_MS UINT64_C(1000) /* a line about the place in the queue */
 #define SILENT_ASKS 2u               /* then a person is told */
 #define NOTE_SIZE 384u
+#define CHECK_AFTER_MS UINT64_C(2000) /* without a Redlock */
 #define RELEASE_TIMEOUT_MS UINT64_C(2000)
 #define RELEASE_LOST_TIMEOUT_MS UINT64_C(500) /* it will hardly succeed */
 
@@ -37,6 +40,8 @@ struct runner {
     uint64_t shown_ms; /* when a place was printed, and which */
     uint64_t place, waiters;
     unsigned unanswered; /* questions who is in the queue, in a row */
+    bool is_redlock;     /* there is no queue */
+    uint64_t check_ms;   /* when to find out why it takes so long */
     /* running */
     fl_lock *lock;
     /* the end */
@@ -109,6 +114,37 @@ static void on_silence(void *ctx, int status, const char *error)
     }
 }
 
+/* A wrong address must not look like a lock that others hold. */
+static void check_servers(struct runner *r)
+{
+    struct fl_redlock_check_report found;
+    char text[400] = "waiting, but too few servers are of use: ";
+    size_t len = strlen(text);
+    uint32_t bad = 0; /* servers, a bit each */
+    r->check_ms = CLI_NEVER_MS;
+    int rc = fl_redlock_check(r->client, NULL, &found); /* the lock may come meanwhile */
+    if (rc != 0 && rc != FL_EDENIED) {
+        return;
+    }
+    for (size_t i = 0; i < found.len; i++) {
+        const struct fl_redlock_finding *f = &found.finding[i];
+        bool useless = f->refuses || f->kind == FL_REDLOCK_FIND_UNREACHABLE ||
+                       f->kind == FL_REDLOCK_FIND_YOUNG;
+        if (f->server < 0 || !useless) {
+            continue;
+        }
+        if (len < sizeof text) {
+            len += (size_t)snprintf(text + len, sizeof text - len, "%s%s: %s", bad == 0 ? "" : "; ",
+                                    fl_client_node(r->client, (size_t)f->server), f->text);
+        }
+        bad |= UINT32_C(1) << (unsigned)f->server;
+    }
+    size_t n = fl_client_nodes(r->client);
+    if (r->acquiring != NULL && n - (size_t)__builtin_popcount(bad) < n / 2 + 1) {
+        cli_child_inform(&r->child, text);
+    }
+}
+
 /* ---- the command ----------------------------------------------------------------------------- */
 
 static void start_command(struct runner *r)
@@ -175,11 +211,31 @@ static int not_acquired(struct runner *r, int status, const char *error)
     }
 }
 
+static int redlock_not_acquired(struct runner *r, int status,
+                                const struct fl_redlock_report *report)
+{
+    char text[CLI_REDLOCK_ERROR_SIZE];
+    cli_redlock_explain(text, sizeof text, report, status);
+    cli_complain("%.255s: not acquired: %s", r->args->arg[0], text);
+    if (status == FL_ENOTHELD) {
+        return CLI_EXIT_RUN_NOT_ACQUIRED;
+    }
+    return cli_redlock_exit_of(status, report) == CLI_EXIT_USAGE ? (int)CLI_EXIT_USAGE
+                                                                 : (int)CLI_EXIT_RUN_FAILED;
+}
+
 static void on_acquired(void *arg, const struct fl_result *result)
 {
     struct runner *r = arg;
     r->acquiring = NULL;
     r->lock = result->lock;
+    if (result->report != NULL) {
+        cli_redlock_warn_of_nodes(r->client, result->report);
+    }
+    if (result->status != 0 && result->report != NULL) {
+        r->child.exit_code = redlock_not_acquired(r, result->status, result->report);
+        return;
+    }
     if (result->status != 0) {
         r->child.exit_code = not_acquired(r, result->status, result->error);
         return;
@@ -209,6 +265,9 @@ static void turn(struct runner *r)
     uint64_t place;
     uint64_t waiters;
     uint64_t next_ms = queue_watch_next_ms(&r->queue);
+    if (r->acquiring != NULL && r->check_ms < next_ms) {
+        next_ms = r->check_ms;
+    }
     if (is_place_new(r, &place, &waiters) && r->shown_ms + SHOW_EVERY_MS < next_ms) {
         next_ms = r->shown_ms + SHOW_EVERY_MS;
     }
@@ -220,6 +279,9 @@ static void turn(struct runner *r)
     cli_child_before(&r->child);
     fl_process(r->client);
     cli_child_after(&r->child);
+    if (r->acquiring != NULL && fl_now_ms() >= r->check_ms) {
+        check_servers(r);
+    }
     if (r->acquiring != NULL) {
         queue_watch_process(&r->queue);
         show_place(r);
@@ -251,6 +313,8 @@ static void wait_run_and_release(struct runner *r)
     }
     if (r->acquiring != NULL) {
         fl_call_cancel(r->acquiring);
+    }
+    if (r->acquiring != NULL && !r->is_redlock) {
         cli_settle(r->args, &r->child.signals, &r->options, fli_client_last_attempt(r->client));
     }
     r->acquiring = NULL;
@@ -284,6 +348,18 @@ static void describe_holder(const struct cli_args *a, char note[NOTE_SIZE],
              (long)getpid(), command, random[0], random[1]);
 }
 
+static int start_taking(struct runner *r)
+{
+    uint64_t max_hold_ms = r->args->number[CLI_OPT_MAX_HOLD];
+    r->options.max_hold_ms =
+        r->is_redlock && max_hold_ms == 0 ? FL_REDLOCK_TIME_MAX_MS : max_hold_ms;
+    r->options.reserve_ms = r->child.reserve_ms;
+    r->options.on_change = on_change;
+    r->options.arg = r;
+    return fl_lock_take_start(r->client, r->args->arg[0], &r->options, on_acquired, r,
+                              &r->acquiring);
+}
+
 static int acquire(struct runner *r)
 {
     const struct cli_args *a = r->args;
@@ -294,11 +370,7 @@ static int acquire(struct runner *r)
         .value = fl_str(cli_has(a, CLI_OPT_VALUE) ? a->text[CLI_OPT_VALUE] : r->note),
     };
     (void)cli_mode_of(a, &r->options); /* checked in cli_run_run() already */
-    r->options.max_hold_ms = a->number[CLI_OPT_MAX_HOLD];
-    r->options.reserve_ms = r->child.reserve_ms;
-    r->options.on_change = on_change;
-    r->options.arg = r;
-    return fl_lock_take_start(r->client, a->arg[0], &r->options, on_acquired, r, &r->acquiring);
+    return start_taking(r);
 }
 
 /* With --quiet nobody is asked anything but for the lock. */
@@ -317,7 +389,8 @@ static void watch_queue(struct runner *r)
 
 int cli_run_run(const struct cli_args *a)
 {
-    struct runner r = {.args = a, .child = {.still_held = still_held, .ctx = &r}};
+    struct runner r = {
+        .args = a, .child = {.still_held = still_held, .ctx = &r}, .check_ms = CLI_NEVER_MS};
     struct fl_take unused;
     if (!cli_child_init(&r.child, a, FL_TTL_DEFAULT_MS, FL_TTL_MAX_MS) ||
         !cli_mode_of(a, &unused) || !cli_lock_is_wellformed(a)) {
@@ -352,4 +425,39 @@ int cli_run_run(const struct cli_args *a)
     queue_watch_end(&r.queue);
     fl_close(r.client);
     return cli_child_fini(&r.child);
+}
+
+int cli_run_redlock_run(const struct cli_args *a)
+{
+    struct runner r = {.args = a,
+                       .child = {.still_held = still_held, .ctx = &r},
+                       .is_redlock = true,
+                       .check_ms = fl_now_ms() + CHECK_AFTER_MS};
+    uint64_t most_ms =
+        cli_has(a, CLI_OPT_MAX_TTL) ? a->number[CLI_OPT_MAX_TTL] : FL_REDLOCK_MAX_TTL_DEFAULT_MS;
+    if (!cli_child_init(&r.child, a, FL_TTL_DEFAULT_MS, most_ms) ||
+        !cli_name_is_wellformed(a->arg[0]) || !cli_redlock_take_options(a, &r.options)) {
+        return CLI_EXIT_USAGE;
+    }
+    if (a->number[CLI_OPT_MAX_HOLD] > FL_REDLOCK_TIME_MAX_MS) {
+        cli_complain("--max-hold of redlock is at most 24h");
+        return CLI_EXIT_USAGE;
+    }
+    fl_client *tokens;
+    int code;
+    r.options.wait_ms = cli_has(a, CLI_OPT_WAIT) ? r.options.wait_ms : FL_WAIT_MAX_MS;
+    r.client = cli_redlock_open(a, true, &tokens, &code);
+    if (r.client != NULL) {
+        int rc = cli_child_take_over_signals(&r.child) ? start_taking(&r) : FL_ESYSTEM;
+        fli_client_stop_at(r.client, r.child.signals.fd); /* when the servers are checked */
+        if (rc == 0) {
+            wait_run_and_release(&r);
+        } else {
+            cli_complain("%.255s: %s", a->arg[0], fl_strerror(rc));
+            r.child.exit_code = rc == FL_EINVAL ? CLI_EXIT_USAGE : CLI_EXIT_RUN_FAILED;
+        }
+        fl_close(r.client);
+    }
+    fl_close(tokens);
+    return r.client != NULL ? cli_child_fini(&r.child) : code;
 }

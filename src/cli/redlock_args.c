@@ -12,9 +12,9 @@ static int take_password(const struct cli_args *a, struct cli_redlock_options *o
     int code = cli_password_of(a, CLI_OPT_REDIS_PASSWORD_FILE, PASSWORD_VARIABLE, o->password,
                                sizeof o->password);
     if (code == 0 && o->password[0] != '\0') {
-        o->options.login.password = o->password;
+        o->options.password = o->password;
     }
-    if (code == 0 && cli_has(a, CLI_OPT_REDIS_USER) && o->options.login.password == NULL) {
+    if (code == 0 && cli_has(a, CLI_OPT_REDIS_USER) && o->options.password == NULL) {
         cli_complain("--redis-user needs a password: put it into " PASSWORD_VARIABLE
                      ", or into a file and name that with --redis-password-file");
         code = CLI_EXIT_USAGE;
@@ -37,8 +37,8 @@ int cli_redlock_options(const struct cli_args *a, struct cli_redlock_options *re
     }
     ret->options = (struct fl_redlock_options){
         .servers = a->text[CLI_OPT_REDIS],
-        .login = {.username = a->text[CLI_OPT_REDIS_USER],
-                  .database = (uint32_t)a->number[CLI_OPT_REDIS_DB]},
+        .user = a->text[CLI_OPT_REDIS_USER],
+        .database = (uint32_t)a->number[CLI_OPT_REDIS_DB],
         .key_format = a->text[CLI_OPT_KEY_FORMAT],
         .max_ttl_ms = a->number[CLI_OPT_MAX_TTL],
         .budget_ms = a->number[CLI_OPT_BUDGET],
@@ -47,9 +47,13 @@ int cli_redlock_options(const struct cli_args *a, struct cli_redlock_options *re
     return take_password(a, ret);
 }
 
-fl_redlock *cli_redlock_create(const struct cli_args *a, struct uv_loop_s *loop, int *ret_exit)
+fl_client *cli_redlock_open(const struct cli_args *a, bool own_loop, fl_client **ret_tokens,
+                            int *ret_exit)
 {
     struct cli_redlock_options o;
+    if (ret_tokens != NULL) {
+        *ret_tokens = NULL;
+    }
     *ret_exit = cli_redlock_options(a, &o);
     if (*ret_exit != 0) {
         return NULL;
@@ -60,9 +64,15 @@ fl_redlock *cli_redlock_create(const struct cli_args *a, struct uv_loop_s *loop,
     if (*ret_exit != 0) {
         return NULL;
     }
+    if (ret_tokens != NULL && cli_has(a, CLI_OPT_NODES) &&
+        (*ret_tokens = cli_client_create(a, ret_exit)) == NULL) {
+        return NULL;
+    }
     o.options.tls = tls.use;
-    fl_redlock *r = NULL;
-    int rc = fl_redlock_create(loop, &o.options, &r, errmsg, sizeof errmsg);
+    o.options.tokens = ret_tokens != NULL ? *ret_tokens : NULL;
+    o.options.own_loop = own_loop;
+    fl_client *r;
+    int rc = fl_redlock_open(&o.options, &r, errmsg, sizeof errmsg);
     if (rc != 0) {
         char message[640];
         snprintf(message, sizeof message, "--redis or FENCELOCK_REDIS cannot be used as given: %s",
@@ -73,9 +83,9 @@ fl_redlock *cli_redlock_create(const struct cli_args *a, struct uv_loop_s *loop,
     return r;
 }
 
-bool cli_redlock_acquire_options(const struct cli_args *a, struct fl_redlock_acquire_options *ret)
+bool cli_redlock_take_options(const struct cli_args *a, struct fl_take *ret)
 {
-    uint64_t ttl_ms = cli_has(a, CLI_OPT_TTL) ? a->number[CLI_OPT_TTL] : FL_REDLOCK_TTL_DEFAULT_MS;
+    uint64_t ttl_ms = cli_has(a, CLI_OPT_TTL) ? a->number[CLI_OPT_TTL] : FL_TTL_DEFAULT_MS;
     uint64_t most_ms = max_ttl_of(a);
     char most[CLI_DURATION_SIZE];
     cli_format_duration(most, most_ms);
@@ -88,81 +98,80 @@ bool cli_redlock_acquire_options(const struct cli_args *a, struct fl_redlock_acq
         cli_complain("--min-validity must be shorter than --ttl");
         return false;
     }
-    *ret = (struct fl_redlock_acquire_options){.ttl_ms = ttl_ms,
-                                               .min_validity_ms = a->number[CLI_OPT_MIN_VALIDITY],
-                                               .wait_ms = a->number[CLI_OPT_WAIT]};
+    *ret = (struct fl_take){.ttl_ms = ttl_ms,
+                            .min_validity_ms = a->number[CLI_OPT_MIN_VALIDITY],
+                            .wait_ms = a->number[CLI_OPT_WAIT]};
     return true;
 }
 
-/* What to do about it. token_result: how the request for a token ended. */
-static const char *remedy(const struct fl_redlock_report *report, int token_result)
+const char *cli_redlock_cause(const char *key, const struct fl_redlock_report *report, int result)
 {
-    switch (report->cause) {
-    case FL_REDLOCK_UNREACHABLE:
-        return "Start the servers, or name others with --redis or FENCELOCK_REDIS";
-    case FL_REDLOCK_TOO_SLOW:
-        return "Try again with --wait, or with a longer --budget (50ms) and --ttl: each server may "
-               "take the budget, or a twentieth of the TTL when that is less";
-    case FL_REDLOCK_NOTOKEN:
-        return token_result == FL_ENOCONN || token_result == FL_ENOLEADER ||
-                       token_result == FL_ETIMEOUT
+    if (report->no_token) {
+        return "no token";
+    }
+    switch (result) {
+    case FL_ENOTHELD:
+        return strcmp(key, "acquired") == 0 ? "contended" : "lost";
+    case FL_ENOCONN:
+        return "unreachable";
+    case FL_ETIMEOUT:
+        return "too slow";
+    case FL_EDENIED:
+        return "refused";
+    default:
+        return "none";
+    }
+}
+
+/* What to do about it. */
+static const char *remedy(const struct fl_redlock_report *report, int result)
+{
+    if (report->no_token) {
+        return result == FL_ENOCONN || result == FL_ENOLEADER || result == FL_ETIMEOUT
                    ? "A majority of the nodes in --nodes must be up: see fencelock status"
                    : NULL; /* the servers answer, and have said why they refuse */
-    case FL_REDLOCK_REFUSED:
-        break;
-    default:
-        return NULL;
     }
-    for (uint32_t i = 0; i < report->servers; i++) {
+    if (result == FL_ENOCONN) {
+        return "Start the servers, or name others with --redis or FENCELOCK_REDIS";
+    }
+    if (result == FL_ETIMEOUT) {
+        return "Try again with --wait, or with a longer --budget (50ms) and --ttl: each server may "
+               "take the budget, or a twentieth of the TTL when that is less";
+    }
+    for (uint32_t i = 0; i < report->servers && result == FL_EDENIED; i++) {
         if (report->server[i].status == FL_REDLOCK_YOUNG) {
             return "Wait until the servers have been up for --max-ttl (30 s), or say "
                    "--restarts-are-safe when they keep their keys";
         }
     }
-    return "See fencelock redlock check";
+    return result == FL_EDENIED ? "See fencelock redlock check" : NULL;
 }
 
-void cli_redlock_warn_of_nodes(const fl_redlock *r, const struct fl_redlock_report *report)
+void cli_redlock_warn_of_nodes(const fl_client *r, const struct fl_redlock_report *report)
 {
     for (uint32_t i = 0; i < report->servers; i++) {
         if (report->server[i].is_node) {
             cli_complain("%.255s is fencelockd and no independent Redis server: all nodes of a "
                          "cluster are one, so lock with fencelock acquire or run (--nodes) instead",
-                         fl_redlock_address(r, i));
+                         fl_client_node(r, i));
         }
     }
 }
 
-void cli_redlock_explain(char *out, size_t size, const fl_redlock *r,
-                         const struct fl_redlock_report *report, const fl_client *tokens,
-                         int result)
+void cli_redlock_explain(char *out, size_t size, const struct fl_redlock_report *report, int result)
 {
-    size_t len = (size_t)snprintf(out, size, "%s (%u of %u, %u needed)",
-                                  fl_redlock_cause_text(report->cause), report->yes,
-                                  report->servers, report->quorum);
-    bool about_servers = report->cause != FL_REDLOCK_CONTENDED &&
-                         report->cause != FL_REDLOCK_LOST && report->cause != FL_REDLOCK_NOTOKEN;
-    if (report->cause == FL_REDLOCK_NOTOKEN && tokens != NULL && len < size) {
-        len += (size_t)snprintf(out + len, size - len, "; %s", fl_client_error(tokens));
-    }
-    for (uint32_t i = 0; i < report->servers && len < size && about_servers; i++) {
-        const struct fl_redlock_server_report *s = &report->server[i];
-        if (s->status == FL_REDLOCK_YES) {
-            continue;
-        }
-        len += (size_t)snprintf(out + len, size - len, "; %s: %s%s%s", fl_redlock_address(r, i),
-                                fl_redlock_status_text(s->status), s->error[0] != '\0' ? ": " : "",
-                                s->error);
-    }
     const char *what = remedy(report, result);
-    if (what != NULL && len < size) {
-        snprintf(out + len, size - len, ". %s", what);
-    }
+    snprintf(out, size, "%s%s%s", report->text, what != NULL ? ". " : "", what != NULL ? what : "");
 }
 
-enum cli_exit cli_redlock_exit_of(int code, enum fl_redlock_cause cause)
+uint64_t cli_redlock_left_ms(const struct cli_redlock_lock *lock)
+{
+    uint64_t now_ms = fl_now_ms();
+    return lock->deadline_ms > now_ms ? lock->deadline_ms - now_ms : 0;
+}
+
+enum cli_exit cli_redlock_exit_of(int code, const struct fl_redlock_report *report)
 {
     /* A refusal by servers or nodes is an outage: to a script it must not look like contention. */
-    bool outage = cause == FL_REDLOCK_REFUSED || cause == FL_REDLOCK_NOTOKEN;
-    return outage ? CLI_EXIT_UNKNOWN : cli_exit_of(code);
+    return code == FL_EDENIED || report->no_token ? CLI_EXIT_UNKNOWN : cli_exit_of(code);
 }

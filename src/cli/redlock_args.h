@@ -6,33 +6,42 @@
 #include "cli/fencelock_common.h"
 #include "fencelock/redlock.h"
 
-#define CLI_REDLOCK_ERROR_SIZE 4096u
+#define CLI_REDLOCK_ERROR_SIZE (FL_REDLOCK_TEXT_MAX + 256u)
 
 struct cli_redlock_options {
     struct fl_redlock_options options; /* points into the arguments and into `password` */
-    char password[FL_REDLOCK_CREDENTIAL_MAX + 1];
+    char password[FL_PASSWORD_MAX + 1];
 };
 
 /* Reads --redis and the options that go with it. 0, or the exit code after a sentence. */
 int cli_redlock_options(const struct cli_args *a, struct cli_redlock_options *ret);
 
-/* Makes a handle. NULL: a sentence was printed, and *ret_exit is the exit code. loop: as in
- * fl_redlock_create(). */
-fl_redlock *cli_redlock_create(const struct cli_args *a, struct uv_loop_s *loop, int *ret_exit);
+/* A lock that one command takes, and others extend and release. */
+struct cli_redlock_lock {
+    char value[FL_REDLOCK_VALUE_LEN + 1];
+    uint64_t ttl_ms, deadline_ms;
+    fl_token token;
+};
+uint64_t cli_redlock_left_ms(const struct cli_redlock_lock *lock);
+
+/* Opens a client. NULL: a sentence was printed, and *ret_exit is the exit code. ret_tokens (may be
+ * NULL): the client that issues tokens, or NULL; to be closed after this one, also on failure. */
+fl_client *cli_redlock_open(const struct cli_args *a, bool own_loop, fl_client **ret_tokens,
+                            int *ret_exit);
 
 /* --ttl, --min-validity and --wait. False after a sentence. */
-bool cli_redlock_acquire_options(const struct cli_args *a, struct fl_redlock_acquire_options *ret);
+bool cli_redlock_take_options(const struct cli_args *a, struct fl_take *ret);
 
-/* Writes the sentence about a failed call, with what to do about it. tokens: the client that was
- * asked for a token, or NULL. */
 /* Prints which of the servers are fencelockd. Their votes are not independent of each other. */
-void cli_redlock_warn_of_nodes(const fl_redlock *r, const struct fl_redlock_report *report);
+void cli_redlock_warn_of_nodes(const fl_client *r, const struct fl_redlock_report *report);
 
-void cli_redlock_explain(char *out, size_t size, const fl_redlock *r,
-                         const struct fl_redlock_report *report, const fl_client *tokens,
+/* Writes the sentence about a failed call, with what to do about it; and a word for it. key: what
+ * the lock is not, "acquired" for example. */
+void cli_redlock_explain(char *out, size_t size, const struct fl_redlock_report *report,
                          int result);
+const char *cli_redlock_cause(const char *key, const struct fl_redlock_report *report, int result);
 
 /* The exit code for a failed call. */
-enum cli_exit cli_redlock_exit_of(int code, enum fl_redlock_cause cause);
+enum cli_exit cli_redlock_exit_of(int code, const struct fl_redlock_report *report);
 
 #endif

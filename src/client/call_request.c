@@ -237,6 +237,41 @@ int fli_call_encode(const struct fli_call_request *request, uint64_t wait_ms, st
     return rc;
 }
 
+size_t fli_call_request_size(const struct fli_call_request *q)
+{
+    size_t size = q->name.len + q->lock.len + q->owner.len + q->value.len + q->cursor.len;
+    for (size_t i = 0; i < q->also_len; i++) {
+        size += q->also[i].len;
+    }
+    return size;
+}
+
+static struct fl_bytes copy_bytes(char **at, struct fl_bytes b)
+{
+    struct fl_bytes copy = {*at, b.len};
+    if (b.len > 0) {
+        memcpy(*at, b.data, b.len);
+        *at += b.len;
+    }
+    return copy;
+}
+
+void fli_call_request_copy(struct fli_call_request *to, const struct fli_call_request *from,
+                           struct fl_bytes *also, char *room)
+{
+    FLI_ASSERT(from->also_len <= FLI_CALL_ALSO_MAX);
+    *to = *from;
+    to->name = copy_bytes(&room, from->name);
+    to->lock = copy_bytes(&room, from->lock);
+    to->owner = copy_bytes(&room, from->owner);
+    to->value = copy_bytes(&room, from->value);
+    to->cursor = copy_bytes(&room, from->cursor);
+    for (size_t i = 0; i < from->also_len; i++) {
+        also[i] = copy_bytes(&room, from->also[i]);
+    }
+    to->also = also;
+}
+
 bool fli_acquire_mode_ok(const struct fl_take *o)
 {
     bool plain = o->mode == FL_MODE_EXCLUSIVE;

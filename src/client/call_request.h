@@ -54,14 +54,21 @@ struct fli_call_request {
     uint64_t ttl_ms;
     uint64_t lockdelay_ms;
     uint64_t count;
-    uint64_t permits; /* ACQUIRE; 0: none */
-    uint64_t attempt; /* ACQUIRE: the number of this attempt; 0 counts as 1 */
+    uint64_t permits;         /* ACQUIRE; 0: none */
+    uint64_t attempt;         /* ACQUIRE: the number of this attempt; 0 counts as 1 */
+    uint64_t min_validity_ms; /* ACQUIRE of a Redlock; 0: 1 */
     /* RENEW, SESSION_RENEW: leases that came into jeopardy since the last report */
     uint32_t jeopardies;
     uint32_t lost; /* likewise, leases that were lost */
     bool shared;
     bool under_session;
 };
+
+/* How many bytes the texts of a request have; and a copy of it, with its texts in `room` and the
+ * names after the first in `also`, which has room for all of them. */
+size_t fli_call_request_size(const struct fli_call_request *request);
+void fli_call_request_copy(struct fli_call_request *to, const struct fli_call_request *from,
+                           struct fl_bytes *also, char *room);
 
 /* Whether mode, permits and further names make sense together. */
 bool fli_acquire_mode_ok(const struct fl_take *o);

@@ -1,6 +1,8 @@
 /* call_state.c: see call_state.h. */
 #include "client/call_state.h"
 
+#include "base/splitmix.h"
+
 #define PAUSE_FIRST_MS UINT64_C(10)
 #define PAUSE_MAX_MS UINT64_C(500)
 #define ATTEMPT_MAX_MS UINT64_C(30000)
@@ -25,16 +27,10 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* SplitMix64 (Steele, Lea and Flood 2014): good enough for jitter, and the same on every
- * machine. */
 static uint64_t random_below(struct fli_call_state *f, uint64_t n)
 {
     FLI_ASSERT(n > 0);
-    f->rng += UINT64_C(0x9e3779b97f4a7c15);
-    uint64_t z = f->rng;
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return (z ^ (z >> 31)) % n;
+    return fli_splitmix(&f->rng) % n;
 }
 
 uint64_t fli_lease_until(uint64_t sent_ms, uint64_t ttl_ms)

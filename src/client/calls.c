@@ -9,6 +9,7 @@
 #include "client/backup.h"
 #include "client/handle.h"
 #include "client/lists.h"
+#include "fencelock/redlock.h"
 
 uint64_t fl_now_ms(void)
 {
@@ -68,6 +69,18 @@ int fli_client_check_ttl(const fl_client *c, uint64_t ttl_ms)
     return 0;
 }
 
+/* Of what this client's locks were granted under before this process was forked. */
+static bool is_of_parent(const fl_client *c, fl_token token)
+{
+    const struct fli_engine *e = &c->engine;
+    return token <= (fli_engine_is_inherited(e) ? e->newest : e->inherited);
+}
+
+int fli_not_ours(const fl_client *c, int code)
+{
+    return fli_fail(c, code, "it is held by the process that forked this one, and not by this one");
+}
+
 /* The parts of a request that are the same for all commands. */
 static int check(const fl_client *c, const struct fli_call_plan *q)
 {
@@ -80,6 +93,9 @@ static int check(const fl_client *c, const struct fli_call_plan *q)
         rc = rc != 0 ? rc : fli_client_check_name(c, request->name);
         rc = rc != 0 ? rc : fli_client_check_token(c, request->token);
         rc = rc != 0 || request->ttl_ms == 0 ? rc : fli_client_check_ttl(c, request->ttl_ms);
+        if (rc == 0 && request->command != FLI_CALL_CHECK && is_of_parent(c, request->token)) {
+            rc = fli_not_ours(c, FL_ENOTHELD);
+        }
         break;
     case FLI_CALL_TOKEN:
     case FLI_CALL_BREAK:
@@ -126,18 +142,6 @@ static struct fli_call_plan list(enum fli_call_command command, struct fl_bytes 
         .request = {.command = command, .name = match, .cursor = cursor, .count = count},
         .timeout_ms = timeout_ms,
         .no = ""};
-}
-
-/* Of what this client's locks were granted under before this process was forked. */
-static bool is_of_parent(const fl_client *c, fl_token token)
-{
-    const struct fli_engine *e = &c->engine;
-    return token <= (fli_engine_is_inherited(e) ? e->newest : e->inherited);
-}
-
-int fli_not_ours(const fl_client *c, int code)
-{
-    return fli_fail(c, code, "it is held by the process that forked this one, and not by this one");
 }
 
 /* Puts what an answer says into the result. */
@@ -208,9 +212,6 @@ int fl_renew(fl_client *c, struct fl_bytes name, fl_token token, uint64_t ttl_ms
     struct fl_result r;
     struct fli_call_plan q = with_token(FLI_CALL_RENEW, name, token, timeout_ms);
     q.request.ttl_ms = ttl_ms;
-    if (c != NULL && token != FL_TOKEN_NONE && is_of_parent(c, token)) {
-        return fli_not_ours(c, FL_ENOTHELD);
-    }
     int rc = run(c, &q, &r);
     if (rc == 0 && ret_deadline_ms != NULL) {
         *ret_deadline_ms = r.deadline_ms;
@@ -222,9 +223,6 @@ int fl_release(fl_client *c, struct fl_bytes name, fl_token token, uint64_t time
 {
     struct fl_result r;
     const struct fli_call_plan q = with_token(FLI_CALL_RELEASE, name, token, timeout_ms);
-    if (c != NULL && token != FL_TOKEN_NONE && is_of_parent(c, token)) {
-        return fli_not_ours(c, FL_ENOTHELD);
-    }
     return run(c, &q, &r);
 }
 
@@ -244,11 +242,6 @@ int fl_issue_token(fl_client *c, struct fl_bytes name, uint64_t timeout_ms, fl_t
         *ret = r.token;
     }
     return rc;
-}
-
-int fl_issue_token_from(void *ctx, struct fl_bytes name, uint64_t timeout_ms, fl_token *ret)
-{
-    return fl_issue_token(ctx, name, timeout_ms, ret);
 }
 
 int fl_break(fl_client *c, struct fl_bytes name, uint64_t timeout_ms, fl_token *ret_burnt)
@@ -384,6 +377,7 @@ void fli_call_delete(struct fl_call *call)
     fli_lock_discard(call->lock);
     fl_lock_list_free(call->result.locks);
     fl_session_list_free(call->result.sessions);
+    free(call->result.report);
     free(call);
 }
 
@@ -396,6 +390,7 @@ static void deliver(fl_client *c, struct fli_callback *n)
     call->done(call->arg, &result);
     fl_lock_list_free(result.locks);
     fl_session_list_free(result.sessions);
+    free(result.report);
     (void)pthread_mutex_lock(&c->mutex);
     n->under_way = false;
     if (!call->cancelled) {
@@ -409,8 +404,9 @@ void fli_call_complete(struct fl_call *call, int status, const char *error)
     call->engine_call = NULL;
     call->result.status = status;
     snprintf(call->error, sizeof call->error, "%s", error);
-    call->result.error = call->error;
+    call->result.error = call->result.report != NULL ? call->result.report->text : call->error;
     if (call->wait != NULL) {
+        call->wait->report = call->result.report;
         *call->ret = call->result;
         call->wait->over = true;
         call->result = (struct fl_result){.status = 0};
@@ -444,6 +440,8 @@ void fli_call_ended(void *arg, struct fli_ended *how)
     struct fl_call *call = arg;
     int status = fli_code_of(call->request.command, how->status);
     const char *error = how->error;
+    call->result.report = how->report;
+    how->report = NULL;
     if (status == 0) {
         status = convert(call->request.command, &how->reply, &call->result);
         error = status == 0 ? "" : fl_strerror(status);
@@ -479,9 +477,6 @@ int fl_renew_start(fl_client *c, struct fl_bytes name, fl_token token, uint64_t 
 {
     struct fli_call_plan q = with_token(FLI_CALL_RENEW, name, token, timeout_ms);
     q.request.ttl_ms = ttl_ms;
-    if (c != NULL && token != FL_TOKEN_NONE && is_of_parent(c, token)) {
-        return fli_not_ours(c, FL_ENOTHELD);
-    }
     return start(c, &q, done, arg, ret_call);
 }
 
@@ -489,9 +484,6 @@ int fl_release_start(fl_client *c, struct fl_bytes name, fl_token token, uint64_
                      fl_done done, void *arg, fl_call **ret_call)
 {
     const struct fli_call_plan q = with_token(FLI_CALL_RELEASE, name, token, timeout_ms);
-    if (c != NULL && token != FL_TOKEN_NONE && is_of_parent(c, token)) {
-        return fli_not_ours(c, FL_ENOTHELD);
-    }
     return start(c, &q, done, arg, ret_call);
 }
 

@@ -33,21 +33,29 @@ void fli_channel_end_listening(struct fli_channel *ch, int code)
 void fli_channel_read_events(struct fli_channel *ch)
 {
     redisReply *reply;
-    int rc = fli_link_read(&ch->link);
-    rc = rc > 0 ? 0 : rc;
-    while (rc == 0 && ch->asked != ch->answered && (rc = fli_link_next(&ch->link, &reply)) == 1) {
-        fli_channel_answered(ch, reply);
-        if (ch->link.fd < 0) {
-            return;
+    int rc;
+    do {
+        rc = fli_link_read(&ch->link);
+        int next = 1;
+        while (rc >= 0 && ch->asked != ch->answered &&
+               (next = fli_link_next(&ch->link, &reply)) == 1) {
+            fli_channel_answered(ch, reply);
+            if (ch->link.fd < 0) {
+                return;
+            }
         }
-        rc = 0;
-    }
+        rc = next < 0 ? next : rc;
+    } while (rc > 0 && ch->asked != ch->answered);
     if (rc < 0) {
         fli_channel_break(ch, rc);
-    } else if (ch->asked == ch->answered) {
+        return;
+    }
+    if (ch->asked == ch->answered) {
         ch->held = true;
-        fli_channel_watch(ch);
         ch->listener->called(ch->listener);
+    }
+    if (ch->link.fd >= 0) {
+        fli_channel_watch(ch); /* or not, as long as it is held */
     }
 }
 

@@ -1,12 +1,11 @@
 /* cluster.c: calls about the members of the cluster; see client.h. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "client/caller.h"
 #include "client/handle.h"
+#include "client/lists.h"
 
 #define WORDS_MAX 8u
 #define LEADER_MS UINT64_C(1000) /* before a question, to find out who leads */
@@ -57,103 +56,21 @@ int fli_client_words(fl_client *c, const char *const *words, size_t n, bool chan
 
 /* ---- members --------------------------------------------------------------------------------- */
 
-struct owned_members {
-    struct fl_member_list list;
-    redisReply *reply;
-    const struct fl_member **pointers;
-    struct fl_member *members;
-};
-
-static const redisReply *field(const redisReply *map, const char *name)
-{
-    for (size_t i = 0; i + 1 < map->elements; i += 2) {
-        const redisReply *key = map->element[i];
-        if (key->type == REDIS_REPLY_STRING && strcmp(key->str, name) == 0) {
-            return map->element[i + 1];
-        }
-    }
-    return NULL;
-}
-
-static const char *text_of(const redisReply *map, const char *name)
-{
-    const redisReply *r = field(map, name);
-    return r != NULL && r->type == REDIS_REPLY_STRING ? r->str : "";
-}
-
-/* 0: it is none, or not there. */
-static uint64_t number_of(const redisReply *map, const char *name)
-{
-    const redisReply *r = field(map, name);
-    return r != NULL && r->type == REDIS_REPLY_INTEGER && r->integer > 0 ? (uint64_t)r->integer : 0;
-}
-
-static struct fl_member read_member(const redisReply *map)
-{
-    return (struct fl_member){.id = number_of(map, "id"),
-                              .role = text_of(map, "role"),
-                              .state = text_of(map, "state"),
-                              .peer_address = text_of(map, "peer_address"),
-                              .client_address = text_of(map, "client_address"),
-                              .incarnation = text_of(map, "incarnation"),
-                              .version = number_of(map, "version"),
-                              .starts = number_of(map, "starts"),
-                              .connected = number_of(map, "connected") == 1};
-}
-
-void fl_member_list_free(struct fl_member_list *list)
-{
-    if (list != NULL) {
-        struct owned_members *o = FLI_CONTAINER_OF(list, struct owned_members, list);
-        freeReplyObject(o->reply);
-        free(o->pointers);
-        free(o->members);
-        free(o);
-    }
-}
-
-/* Owns the reply from now on. What is no member is left out. 0; FL_ENOMEM. */
-static int make_list(redisReply *reply, struct fl_member_list **ret)
-{
-    struct owned_members *o = calloc(1, sizeof *o);
-    if (o == NULL) {
-        freeReplyObject(reply);
-        return FL_ENOMEM;
-    }
-    o->reply = reply;
-    o->members = calloc(reply->elements + 1, sizeof *o->members);
-    o->pointers = calloc(reply->elements + 1, sizeof *o->pointers);
-    if (o->members == NULL || o->pointers == NULL) {
-        fl_member_list_free(&o->list);
-        return FL_ENOMEM;
-    }
-    o->list.members = o->pointers;
-    for (size_t i = 0; i < reply->elements; i++) {
-        struct fl_member *m = &o->members[o->list.len];
-        *m = read_member(reply->element[i]);
-        if (m->id != 0) {
-            o->pointers[o->list.len++] = m;
-        }
-    }
-    *ret = &o->list;
-    return 0;
-}
-
 int fl_members(fl_client *c, uint64_t timeout_ms, struct fl_member_list **ret)
 {
     static const char *const words[] = {"CLUSTER", "MEMBERS"};
     redisReply *reply;
     bool unused;
     int rc = fli_client_words(c, words, 2, false, true, timeout_ms, &reply, &unused);
-    if (rc == 0 && reply->type != REDIS_REPLY_ARRAY) {
-        rc = fli_fail(c, FL_EPROTO, "the answer to CLUSTER MEMBERS makes no sense");
-    }
     if (rc != 0) {
         freeReplyObject(reply);
         return rc;
     }
-    rc = make_list(reply, ret);
-    return rc == 0 ? 0 : fli_fail(c, rc, "out of memory");
+    rc = fli_list_of_members(reply, ret);
+    return rc == 0 ? 0
+                   : fli_fail(c, rc, "%s",
+                              rc == FL_ENOMEM ? "out of memory"
+                                              : "the answer to CLUSTER MEMBERS makes no sense");
 }
 
 /* ---- changes --------------------------------------------------------------------------------- */

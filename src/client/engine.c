@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/process.h"
+#include "base/splitmix.h"
 #include "base/timer.h"
 #include "client/channel.h"
 
@@ -17,11 +18,12 @@
 #define SHUN_MS UINT64_C(30000)
 #define SILENT_MS UINT64_C(10000)
 
-static int init_nodes(struct fli_engine *e, const char *nodes)
+static int init_nodes(struct fli_engine *e, const char *nodes, enum fli_kind kind)
 {
     char errmsg[128];
     struct fli_node parsed[FL_NODES_MAX];
-    int rc = fli_nodes_parse(nodes, parsed, &e->n_nodes, errmsg, sizeof errmsg);
+    int rc =
+        fli_servers_parse(nodes, kind == FLI_OF_REDIS, parsed, &e->n_nodes, errmsg, sizeof errmsg);
     if (rc != 0) {
         return rc;
     }
@@ -45,11 +47,11 @@ static void init_lists(struct fli_engine *e)
     }
 }
 
-int fli_engine_init(struct fli_engine *e, const char *nodes, bool resolves)
+int fli_engine_init(struct fli_engine *e, const char *nodes, enum fli_kind kind, bool resolves)
 {
     memset(e, 0, sizeof *e);
     e->resolves = resolves;
-    e->learns_leader = true;
+    e->learns_leader = kind == FLI_OF_CLUSTER;
     init_lists(e);
     fli_random(&e->seed, sizeof e->seed);
     e->timeout_ms = FL_TIMEOUT_DEFAULT_MS;
@@ -57,7 +59,7 @@ int fli_engine_init(struct fli_engine *e, const char *nodes, bool resolves)
     e->leader = FLI_CALL_NOBODY;
     e->silent = FLI_CALL_NOBODY;
     e->timer_ms = UINT64_MAX;
-    int rc = init_nodes(e, nodes);
+    int rc = init_nodes(e, nodes, kind);
     if (rc != 0) {
         return rc;
     }
@@ -92,20 +94,10 @@ void fli_engine_wake_for(struct fli_engine *e, uint64_t time_ms)
     }
 }
 
-/* SplitMix64 (Steele, Lea and Flood 2014). */
-static uint64_t random_number(struct fli_engine *e)
-{
-    e->seed += UINT64_C(0x9e3779b97f4a7c15);
-    uint64_t z = e->seed;
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
 uint64_t fli_engine_random(struct fli_engine *e, uint64_t below)
 {
     FLI_ASSERT(below > 0);
-    return random_number(e) % below;
+    return fli_splitmix(&e->seed) % below;
 }
 
 /* ---- who leads ------------------------------------------------------------------------------- */
@@ -413,6 +405,13 @@ static void call_ended(struct fli_call *c)
     fli_list_push(&e->ended, &c->in);
 }
 
+void fli_call_end(struct fli_call *c, int status, uint64_t lease_until_ms)
+{
+    c->call_state.status = status;
+    c->call_state.lease_until_ms = lease_until_ms;
+    call_ended(c);
+}
+
 /* False: the call has ended. */
 static bool take(struct fli_call *c, enum fli_call_event event, int code)
 {
@@ -490,16 +489,6 @@ static void time_is_over(struct fli_due *d, uint64_t now_ms)
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-static struct fl_bytes copy_bytes(char **at, struct fl_bytes b)
-{
-    struct fl_bytes copy = {*at, b.len};
-    if (b.len > 0) {
-        memcpy(*at, b.data, b.len);
-        *at += b.len;
-    }
-    return copy;
-}
-
 static uint32_t first_node(struct fli_engine *e, uint64_t seed)
 {
     if (e->leader != FLI_CALL_NOBODY) {
@@ -517,7 +506,7 @@ static uint32_t first_node(struct fli_engine *e, uint64_t seed)
 static void init_state(struct fli_call *c, const struct fli_call_times *times)
 {
     struct fli_engine *e = c->engine;
-    uint64_t seed = random_number(e);
+    uint64_t seed = fli_splitmix(&e->seed);
     uint64_t ttl_ms = fli_call_lease_ms(&c->request);
     uint64_t attempt_ms = times->attempt_ms != 0 ? times->attempt_ms : e->attempt_ms;
     const struct fli_call_config config = {
@@ -548,26 +537,15 @@ int fli_engine_start(struct fli_engine *e, const struct fli_call_request *reques
                      const struct fli_call_times *times, fli_ended_cb done, void *arg,
                      struct fli_call **ret)
 {
-    FLI_ASSERT(request->also_len <= FLI_CALL_ALSO_MAX);
-    size_t also_bytes = 0;
-    for (size_t i = 0; i < request->also_len; i++) {
-        also_bytes += request->also[i].len;
+    if (e->backend != NULL && e->backend->refuses(e, request) != NULL) {
+        return FL_EINVAL;
     }
-    struct fli_call *call = calloc(1, sizeof *call + request->name.len + request->owner.len +
-                                          request->value.len + also_bytes);
+    struct fli_call *call = calloc(1, sizeof *call + fli_call_request_size(request));
     if (call == NULL) {
         return FL_ENOMEM;
     }
     call->engine = e;
-    call->request = *request;
-    char *at = call->bytes;
-    call->request.name = copy_bytes(&at, request->name);
-    call->request.owner = copy_bytes(&at, request->owner);
-    call->request.value = copy_bytes(&at, request->value);
-    for (size_t i = 0; i < request->also_len; i++) {
-        call->also[i] = copy_bytes(&at, request->also[i]);
-    }
-    call->request.also = call->also;
+    fli_call_request_copy(&call->request, request, call->also, call->bytes);
     fli_list_init(&call->in);
     fli_list_init(&call->in_channel);
     fli_list_init(&call->in_askers);
@@ -592,6 +570,7 @@ static void call_free(struct fli_call *c)
     fli_list_remove(&c->in);
     freeReplyObject(c->arrived);
     freeReplyObject(c->reply);
+    free(c->report);
     free(c);
 }
 
@@ -602,6 +581,9 @@ bool fli_engine_is_out(const struct fli_call *c)
 
 void fli_engine_cancel(struct fli_call *c)
 {
+    if (c->op != NULL) {
+        c->engine->backend->cancel(c);
+    }
     fli_attempts_cancel(&c->engine->attempts, &c->call_state, c->request.attempt, fli_clock_ms());
     fli_channel_leave(c, false);
     call_free(c);
@@ -610,9 +592,12 @@ void fli_engine_cancel(struct fli_call *c)
 static void call_done(struct fli_call *c)
 {
     char error[sizeof c->trouble + 128] = "";
+    bool is_number = c->reply != NULL && c->reply->type == REDIS_REPLY_INTEGER;
     struct fli_ended ended = {.status = c->call_state.status,
                               .error = error,
                               .reply = c->reply,
+                              .report = c->report,
+                              .token = is_number ? (fl_token)c->reply->integer : c->token,
                               .lease_until_ms = c->call_state.lease_until_ms,
                               .unknown = c->call_state.unknown};
     if (ended.status != 0) {
@@ -622,6 +607,7 @@ static void call_done(struct fli_call *c)
     }
     c->done(c->arg, &ended);
     c->reply = ended.reply;
+    c->report = ended.report;
     call_free(c);
 }
 
@@ -631,7 +617,9 @@ static void begin_fresh(struct fli_engine *e)
     while ((at = fli_list_pop(&e->fresh)) != NULL) {
         struct fli_call *c = FLI_CONTAINER_OF(at, struct fli_call, in);
         fli_list_push(&e->calls, at);
-        if (c->call_state.order.want == FLI_WANT_NOTHING) { /* its time was over at once */
+        if (e->backend != NULL) {
+            e->backend->begin(c);
+        } else if (c->call_state.order.want == FLI_WANT_NOTHING) { /* its time was over at once */
             call_ended(c);
         } else {
             go_on(c);
@@ -666,6 +654,9 @@ static void free_all(struct fli_list *calls)
 
 void fli_engine_drop(struct fli_engine *e)
 {
+    if (e->backend != NULL) {
+        e->backend->drop(e);
+    }
     fli_channels_close_all(e);
     free_all(&e->fresh);
     free_all(&e->calls);
@@ -675,6 +666,9 @@ void fli_engine_drop(struct fli_engine *e)
 void fli_engine_abandon(struct fli_engine *e)
 {
     init_lists(e);
+    if (e->backend != NULL) {
+        e->backend->abandon(e);
+    }
 }
 
 void fli_engine_fini(struct fli_engine *e)
@@ -684,6 +678,9 @@ void fli_engine_fini(struct fli_engine *e)
         e->epoll_fd = -1;
     }
     fli_engine_drop(e);
+    if (e->backend != NULL) {
+        e->backend->fini(e->backend);
+    }
     fli_dues_fini(&e->dues);
     fli_link_security_fini(&e->tls);
     close(e->timer_fd);

@@ -16,9 +16,17 @@
 
 #include "client/engine_state.h"
 
+/* What the servers are. */
+enum fli_kind {
+    FLI_OF_CLUSTER,
+    FLI_OF_STORE, /* one, which knows no leader */
+    FLI_OF_REDIS, /* perhaps on Unix sockets; the backend is set after init */
+};
+
 /* Resolves names, which may block; with `resolves`, each connection does that instead. 0;
  * FL_EINVAL, FL_ENOCONN, FL_ESYSTEM. */
-int fli_engine_init(struct fli_engine *e, const char *nodes, bool resolves) FLI_MUST_USE;
+int fli_engine_init(struct fli_engine *e, const char *nodes, enum fli_kind kind,
+                    bool resolves) FLI_MUST_USE;
 /* Resolves the names at once, for a program that cannot be ended while a call resolves one; none is
  * resolved later. 0; FL_ENOCONN: none is known. */
 int fli_engine_resolve(struct fli_engine *e) FLI_MUST_USE;

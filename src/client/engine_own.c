@@ -67,5 +67,5 @@ int fli_engine_own(struct fli_engine *e)
     e->owner_is_given = false;
     e->inherited = e->newest;
     e->process = fli_process();
-    return 0;
+    return e->backend != NULL ? e->backend->own(e) : 0;
 }

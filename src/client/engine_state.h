@@ -20,6 +20,24 @@ struct fli_engine_watcher {
     void *arg;
 };
 
+struct fli_call;
+struct fli_engine;
+
+/* Carries out calls in place of the engine's own way through the nodes of a cluster: src/redlock.
+ * All of it is called as the engine's functions are. */
+struct fli_backend {
+    /* Why it cannot make this call, in a sentence; NULL: it can. */
+    const char *(*refuses)(const struct fli_engine *e, const struct fli_call_request *request);
+    void (*begin)(struct fli_call *call); /* which ends by fli_call_end() */
+    void (*cancel)(struct fli_call *call);
+    /* The engine is about to close its connections and to free its calls. */
+    void (*drop)(struct fli_engine *e);
+    void (*abandon)(struct fli_engine *e);       /* as fli_engine_abandon() */
+    int (*own)(struct fli_engine *e);            /* the end of fli_engine_own() */
+    bool (*is_busy)(const struct fli_engine *e); /* something is to be sent yet */
+    void (*fini)(struct fli_backend *b);
+};
+
 struct fli_engine_node {
     struct fli_place place;
     struct fli_list channels;        /* that new requests may use, or that owe an answer */
@@ -35,6 +53,7 @@ struct fli_engine {
     uint32_t n_nodes;
     bool resolves;      /* which may block to resolve names: each connection resolves its own */
     bool learns_leader; /* true after init */
+    struct fli_backend *backend;       /* NULL: the calls are to nodes */
     struct fli_engine_watcher watcher; /* of all calls; all NULL: none */
     int epoll_fd;
     struct fli_owner owner; /* of acquires that name none */
@@ -64,13 +83,14 @@ struct fli_engine {
     struct fli_engine_node nodes[FL_NODES_MAX + 1];
 };
 
-struct fli_call;
-
-/* How a call ended. reply belongs to the call; a callback that keeps it sets it to NULL. */
+/* How a call ended. reply and report belong to the call; a callback that keeps one sets it to
+ * NULL. */
 struct fli_ended {
     int status; /* that of the call state machine */
     const char *error;
     redisReply *reply;
+    struct fl_redlock_report *report; /* of a backend */
+    fl_token token;                   /* that the reply is, or a backend's */
     uint64_t lease_until_ms;
     bool unknown; /* some attempt may have been done without an answer */
 };
@@ -134,6 +154,9 @@ struct fli_call {
     uint32_t alive;      /* it has been told that this node lives */
     redisReply *arrived; /* an answer that came while the node was asked whether it lives */
     redisReply *reply;
+    struct fli_redlock_op *op; /* of a backend; NULL: it has not begun, or has ended */
+    struct fl_redlock_report *report;
+    fl_token token;
     fli_ended_cb done;
     void *arg;
     char trouble[512];
@@ -144,6 +167,8 @@ struct fli_call {
 /* ---- engine.c: what channels tell of --------------------------------------------------------- */
 
 void fli_call_feed(struct fli_call *c, enum fli_call_event event, int code);
+/* By a backend. */
+void fli_call_end(struct fli_call *c, int status, uint64_t lease_until_ms);
 void fli_call_answer(struct fli_call *c, redisReply *reply);
 void fli_call_trouble(struct fli_call *c, const char *text);
 void fli_engine_leader_is(struct fli_channel *ch, const redisReply *reply);

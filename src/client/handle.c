@@ -11,18 +11,25 @@
 #include "base/clock.h"
 #include "base/process.h"
 #include "client/url.h"
+#include "fencelock/redlock.h"
 
 /* ---- texts ----------------------------------------------------------------------------------- */
 
 /* Of the last call of this thread: to the lock service, and to a storage. */
 static _Thread_local char errors[2][1024];
+static _Thread_local struct fl_redlock_report last_report;
+
+static bool is_of_store(const fl_client *c)
+{
+    return !c->engine.learns_leader && c->engine.backend == NULL;
+}
 
 int fli_fail(const fl_client *c, int code, const char *fmt, ...)
 {
-    bool is_store = c != NULL && !c->engine.learns_leader;
+    bool to_store = c != NULL && is_of_store(c);
     va_list args;
     va_start(args, fmt);
-    vsnprintf(errors[is_store], sizeof errors[0], fmt, args);
+    vsnprintf(errors[to_store], sizeof errors[0], fmt, args);
     va_end(args);
     return code;
 }
@@ -35,6 +42,11 @@ const char *fli_error(bool is_store)
 const char *fl_client_error(const fl_client *c)
 {
     return fli_error(false);
+}
+
+const struct fl_redlock_report *fl_redlock_last(const fl_client *c)
+{
+    return &last_report;
 }
 
 static void log_trouble(void *arg, uint32_t node, const char *text);
@@ -76,7 +88,7 @@ static bool is_reserved_unset(const struct fl_client_options *o)
     return any == 0; /* else the program was built for a newer library */
 }
 
-static int make(const char *nodes, const struct fl_client_options *o, bool learns_leader,
+static int make(const char *nodes, const struct fl_client_options *o, enum fli_kind kind,
                 fl_client **ret)
 {
     fl_client *c = calloc(1, sizeof *c);
@@ -85,7 +97,7 @@ static int make(const char *nodes, const struct fl_client_options *o, bool learn
     }
     int rc = nodes == NULL || !is_reserved_unset(o)
                  ? FL_EINVAL
-                 : fli_engine_init(&c->engine, nodes, !o->own_loop);
+                 : fli_engine_init(&c->engine, nodes, kind, !o->own_loop && kind != FLI_OF_REDIS);
     if (rc != 0) {
         free(c);
         return rc;
@@ -98,7 +110,6 @@ static int make(const char *nodes, const struct fl_client_options *o, bool learn
     c->on_log = o->on_log;
     c->log_arg = o->log_arg;
     c->stop_fd = -1;
-    c->engine.learns_leader = learns_leader;
     c->engine.watcher = (struct fli_engine_watcher){.on_trouble = log_trouble, .arg = c};
     rc = fli_engine_options(&c->engine, o);
     if (rc != 0) {
@@ -110,14 +121,14 @@ static int make(const char *nodes, const struct fl_client_options *o, bool learn
     return 0;
 }
 
-int fli_client_make(const char *nodes, const struct fl_client_options *options, bool learns_leader,
+int fli_client_make(const char *nodes, const struct fl_client_options *options, enum fli_kind kind,
                     fl_client **ret)
 {
     struct fli_url room;
     struct fl_client_options own = {.timeout_ms = 0};
     own = options == NULL ? own : *options;
     int rc = fli_url_client(&nodes, &own, &room);
-    rc = rc != 0 ? rc : make(nodes, &own, learns_leader, ret);
+    rc = rc != 0 ? rc : make(nodes, &own, kind, ret);
     fli_url_forget(&room);
     return rc;
 }
@@ -125,7 +136,7 @@ int fli_client_make(const char *nodes, const struct fl_client_options *options, 
 int fl_open(const char *nodes, const struct fl_client_options *options, fl_client **ret)
 {
     *ret = NULL;
-    return fli_client_make(nodes, options, true, ret);
+    return fli_client_make(nodes, options, FLI_OF_CLUSTER, ret);
 }
 
 /* In a child: lets go of what is the parent's. If another thread was at work while the process
@@ -201,12 +212,17 @@ void fli_client_unref(fl_client *c)
 
 static void drive(fl_client *c, uint64_t until_ms);
 
+static bool is_busy(const fl_client *c)
+{
+    return c->engine.backend != NULL && c->engine.backend->is_busy(&c->engine);
+}
+
 /* Gives back what calls that have lost their users may have got, for as long as a call may
  * take. */
 static void give_back(fl_client *c)
 {
     uint64_t until_ms = fli_clock_ms() + c->engine.timeout_ms;
-    while (!c->closing && fli_calls_are_left(c) && fli_clock_ms() < until_ms) {
+    while (!c->closing && (fli_calls_are_left(c) || is_busy(c)) && fli_clock_ms() < until_ms) {
         if (c->driving) {
             fli_engine_wake_for(&c->engine, until_ms);
             (void)pthread_cond_wait(&c->turned, &c->mutex);
@@ -439,7 +455,7 @@ void fl_process(fl_client *c)
 static void append_troubles(const struct fli_wait *w)
 {
     const struct fli_engine *e = &w->c->engine;
-    char *text = errors[!e->learns_leader];
+    char *text = errors[is_of_store(w->c)];
     size_t len = strlen(text);
     const char *before = ": ";
     for (uint32_t i = 0; i <= e->n_nodes && len < sizeof errors[0]; i++) {
@@ -454,8 +470,16 @@ static void append_troubles(const struct fli_wait *w)
 
 void fli_wait_explain(struct fli_wait *w, int status, const char *no, uint64_t timeout_ms)
 {
-    unsigned long long ms = timeout_ms;
+    unsigned long long ms = timeout_ms != 0 ? timeout_ms : w->c->engine.timeout_ms;
+    if (w->report != NULL) {
+        last_report = *w->report;
+        free(w->report);
+        fli_fail(w->c, 0, "%s", last_report.text);
+        return;
+    }
     switch (status) {
+    case 0:
+        return;
     case FL_ENOTHELD:
         fli_fail(w->c, 0, "%s", no);
         return;
@@ -506,7 +530,7 @@ static void tell(struct fli_wait *w, uint64_t without_ms, const char *text)
     if (text[0] != '\0') {
         append_troubles(w);
     }
-    struct line *l = add_line(c, fli_error(!c->engine.learns_leader));
+    struct line *l = add_line(c, fli_error(is_of_store(c)));
     if (l != NULL) {
         l->is_trouble = true;
         l->without_ms = without_ms;
@@ -541,6 +565,7 @@ void fli_wait_init(struct fli_wait *w, fl_client *c)
     memset(w, 0, sizeof *w);
     w->c = c;
     w->watcher = (struct fli_engine_watcher){on_trouble, on_event, w};
+    last_report = (struct fl_redlock_report){.servers = 0};
     fli_fail(c, 0, "%s", "");
 }
 
@@ -595,8 +620,10 @@ static void on_ended(void *arg, struct fli_ended *ended)
 {
     struct outcome *o = arg;
     o->wait.over = true;
+    o->wait.report = ended->report;
     o->ended = *ended;
     ended->reply = NULL;
+    ended->report = NULL;
 }
 
 static int run_locked(fl_client *c, const struct fli_call_plan *q, struct outcome *o)
@@ -619,9 +646,8 @@ static int run_locked(fl_client *c, const struct fli_call_plan *q, struct outcom
         const char *text = o->wait.trouble[q->node];
         fli_fail(c, 0, "%s: %s", c->engine.nodes[q->node].place.node.text,
                  text[0] != '\0' ? text : fl_strerror(rc));
-    } else if (rc != 0) {
-        fli_wait_explain(&o->wait, rc, q->no,
-                         q->timeout_ms != 0 ? q->timeout_ms : c->engine.timeout_ms);
+    } else {
+        fli_wait_explain(&o->wait, rc, q->no, q->timeout_ms);
     }
     return rc;
 }

@@ -65,7 +65,7 @@ struct fl_client {
 /* ---- handle.c -------------------------------------------------------------------------------- */
 
 /* A handle for one kind of server. */
-int fli_client_make(const char *nodes, const struct fl_client_options *options, bool learns_leader,
+int fli_client_make(const char *nodes, const struct fl_client_options *options, enum fli_kind kind,
                     fl_client **ret) FLI_MUST_USE;
 
 /* Makes an inherited handle this process's own, and takes the mutex. 0; FL_EINVAL: it is closed, or
@@ -96,13 +96,14 @@ struct fli_wait {
     bool without; /* no usable node, since without_ms */
     fl_client *c;
     char trouble[FL_NODES_MAX + 1][FLI_TROUBLE_SIZE]; /* of each node */
+    struct fl_redlock_report *report; /* how a call of Redlock ended; freed by fli_wait_explain() */
     struct fli_engine_watcher watcher;
 };
 
 void fli_wait_init(struct fli_wait *w, fl_client *c);
 /* Waits, under the mutex, until w->over. False: it was interrupted, or the handle is closed. */
 bool fli_wait(fl_client *c, struct fli_wait *w);
-/* The text of its failure. */
+/* The text of its failure, if it has failed. timeout_ms: 0: the handle's. */
 void fli_wait_explain(struct fli_wait *w, int status, const char *no, uint64_t timeout_ms);
 
 /* One call, from begin to end. */

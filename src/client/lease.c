@@ -1,6 +1,7 @@
 /* lease.c: see lease.h. */
 #include "client/lease.h"
 
+#include "base/splitmix.h"
 #include "client/call_state.h"
 
 static uint64_t least(uint64_t a, uint64_t b)
@@ -27,11 +28,7 @@ static uint64_t sooner_ms(struct fli_lease *h)
     if (h->config.seed == 0) {
         return 0;
     }
-    h->config.seed += UINT64_C(0x9e3779b97f4a7c15); /* SplitMix64, as in call_state.c */
-    uint64_t z = h->config.seed;
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return (z ^ (z >> 31)) % (h->config.ttl_ms / 6 + 1);
+    return fli_splitmix(&h->config.seed) % (h->config.ttl_ms / 6 + 1);
 }
 
 static void begin_lease(struct fli_lease *h, uint64_t lease_until_ms)

@@ -7,11 +7,15 @@
 #include "base/base.h"
 #include "base/bytes.h"
 
-/* A list, its locks, their queues, and the reply that holds all their bytes: freed together. */
-struct owned_list {
-    struct fl_lock_list list; /* comes first: the caller has a pointer to it */
+/* A list, its elements, and the reply that holds all their bytes: freed together. */
+struct owned {
     redisReply *reply;
-    void *locks, *queue, *held_by; /* of array_make() */
+    void *elements, *queue, *held_by; /* of array_make() */
+    union {                           /* the caller has a pointer to it */
+        struct fl_lock_list locks;
+        struct fl_session_list sessions;
+        struct fl_member_list members;
+    } list;
 };
 
 /* n elements, and n pointers to them in front: who has the pointers needs not know how large an
@@ -129,43 +133,58 @@ static int read_lock(const redisReply *map, struct fl_lock_info *ret)
     return 0;
 }
 
-static int make_list(size_t n, redisReply *reply, struct owned_list **ret)
+static void owned_free(struct owned *o)
 {
-    struct owned_list *o = calloc(1, sizeof *o);
-    void *locks = n > 0 ? array_make(n, sizeof(struct fl_lock_info)) : NULL;
-    if (o == NULL || (n > 0 && locks == NULL)) {
+    freeReplyObject(o->reply);
+    free(o->elements);
+    free(o->queue);
+    free(o->held_by);
+    free(o);
+}
+
+/* Owns the reply from now on. NULL: out of memory. */
+static struct owned *make_list(size_t n, size_t size, redisReply *reply)
+{
+    struct owned *o = calloc(1, sizeof *o);
+    void *elements = n > 0 ? array_make(n, size) : NULL;
+    if (o == NULL || (n > 0 && elements == NULL)) {
         free(o);
-        free(locks);
+        free(elements);
         freeReplyObject(reply);
-        return FL_ENOMEM;
+        return NULL;
     }
     o->reply = reply;
-    o->locks = locks;
-    o->list.locks = locks;
-    o->list.len = n;
-    o->list.cursor.data = "";
-    *ret = o;
-    return 0;
+    o->elements = elements;
+    return o;
 }
 
 void fl_lock_list_free(struct fl_lock_list *list)
 {
     if (list != NULL) {
-        struct owned_list *o = FLI_CONTAINER_OF(list, struct owned_list, list);
-        freeReplyObject(o->reply);
-        free(o->locks);
-        free(o->queue);
-        free(o->held_by);
-        free(o);
+        owned_free(FLI_CONTAINER_OF(list, struct owned, list.locks));
     }
 }
 
-static struct fl_lock_info *first_of(struct owned_list *o)
+void fl_session_list_free(struct fl_session_list *list)
 {
-    return element(o->locks, 0);
+    if (list != NULL) {
+        owned_free(FLI_CONTAINER_OF(list, struct owned, list.sessions));
+    }
 }
 
-static int read_holders(struct owned_list *o)
+void fl_member_list_free(struct fl_member_list *list)
+{
+    if (list != NULL) {
+        owned_free(FLI_CONTAINER_OF(list, struct owned, list.members));
+    }
+}
+
+static struct fl_lock_info *first_of(struct owned *o)
+{
+    return element(o->elements, 0);
+}
+
+static int read_holders(struct owned *o)
 {
     const redisReply *held_by = field(o->reply, "held_by");
     if (held_by == NULL || held_by->type != REDIS_REPLY_ARRAY || held_by->elements == 0) {
@@ -197,7 +216,7 @@ static int read_holders(struct owned_list *o)
     return 0;
 }
 
-static int read_queue(struct owned_list *o)
+static int read_queue(struct owned *o)
 {
     const redisReply *queue = field(o->reply, "queue");
     if (queue == NULL || queue->type != REDIS_REPLY_ARRAY || queue->elements == 0) {
@@ -228,23 +247,19 @@ static int read_queue(struct owned_list *o)
 
 int fli_list_of_one(redisReply *show, struct fl_lock_list **ret)
 {
-    struct owned_list *o;
-    int rc = make_list(1, show, &o);
+    struct owned *o = make_list(1, sizeof(struct fl_lock_info), show);
+    if (o == NULL) {
+        return FL_ENOMEM;
+    }
+    int rc = read_lock(show, first_of(o));
+    rc = rc == 0 ? read_queue(o) : rc;
+    rc = rc == 0 ? read_holders(o) : rc;
     if (rc != 0) {
+        owned_free(o);
         return rc;
     }
-    rc = read_lock(show, first_of(o));
-    if (rc == 0) {
-        rc = read_queue(o);
-    }
-    if (rc == 0) {
-        rc = read_holders(o);
-    }
-    if (rc != 0) {
-        fl_lock_list_free(&o->list);
-        return rc;
-    }
-    *ret = &o->list;
+    o->list.locks = (struct fl_lock_list){.locks = o->elements, .len = 1, .cursor = {"", 0}};
+    *ret = &o->list.locks;
     return 0;
 }
 
@@ -255,56 +270,17 @@ static bool is_page(const redisReply *r)
            r->element[1]->type == REDIS_REPLY_ARRAY;
 }
 
-int fli_list_of_page(redisReply *locks, struct fl_lock_list **ret)
+static int read_one_lock(const redisReply *map, void *to)
 {
-    if (!is_page(locks)) {
-        freeReplyObject(locks);
-        return FL_EPROTO;
-    }
-    const redisReply *cursor = locks->element[0];
-    const redisReply *page = locks->element[1];
-    struct owned_list *o;
-    int rc = make_list(page->elements, locks, &o);
-    for (size_t i = 0; rc == 0 && i < page->elements; i++) {
-        rc = read_lock(page->element[i], element(o->locks, i));
-        if (rc != 0) {
-            fl_lock_list_free(&o->list);
-        }
-    }
-    if (rc != 0) {
-        return rc;
-    }
-    if (cursor->type == REDIS_REPLY_STRING) {
-        o->list.cursor = (struct fl_bytes){cursor->str, cursor->len};
-    }
-    *ret = &o->list;
-    return 0;
+    return read_lock(map, to);
 }
 
-/* ---- sessions -------------------------------------------------------------------------------- */
-
-struct owned_sessions {
-    struct fl_session_list list;
-    redisReply *reply;
-    void *sessions; /* of array_make() */
-};
-
-void fl_session_list_free(struct fl_session_list *list)
-{
-    if (list != NULL) {
-        struct owned_sessions *o = FLI_CONTAINER_OF(list, struct owned_sessions, list);
-        freeReplyObject(o->reply);
-        free(o->sessions);
-        free(o);
-    }
-}
-
-static int read_session(const redisReply *map, struct fl_session_info *ret)
+static int read_session(const redisReply *map, void *to)
 {
     if (map->type != REDIS_REPLY_ARRAY || map->elements % 2 != 0) {
         return FL_EPROTO;
     }
-    *ret = (struct fl_session_info){
+    *(struct fl_session_info *)to = (struct fl_session_info){
         .owner = bytes_field(map, "owner"),
         .label = bytes_field(map, "label"),
         .ttl_ms = number_field(map, "ttl_ms"),
@@ -316,39 +292,93 @@ static int read_session(const redisReply *map, struct fl_session_info *ret)
     return 0;
 }
 
-int fli_list_of_sessions(redisReply *sessions, struct fl_session_list **ret)
+/* Reads a cursor and the elements behind it. */
+static int read_page(redisReply *r, size_t size, int (*read)(const redisReply *map, void *to),
+                     struct fl_bytes *ret_cursor, struct owned **ret)
 {
-    if (!is_page(sessions)) {
-        freeReplyObject(sessions);
+    if (!is_page(r)) {
+        freeReplyObject(r);
         return FL_EPROTO;
     }
-    const redisReply *cursor = sessions->element[0];
-    const redisReply *page = sessions->element[1];
-    size_t n = page->elements;
-    struct owned_sessions *o = calloc(1, sizeof *o);
-    void *all = n > 0 ? array_make(n, sizeof(struct fl_session_info)) : NULL;
-    if (o == NULL || (n > 0 && all == NULL)) {
-        free(o);
-        free(all);
-        freeReplyObject(sessions);
+    const redisReply *cursor = r->element[0];
+    const redisReply *page = r->element[1];
+    struct owned *o = make_list(page->elements, size, r);
+    if (o == NULL) {
         return FL_ENOMEM;
     }
-    o->reply = sessions;
-    o->sessions = all;
-    o->list.sessions = o->sessions;
-    o->list.len = n;
-    o->list.cursor.data = "";
-    if (cursor->type == REDIS_REPLY_STRING) {
-        o->list.cursor = (struct fl_bytes){cursor->str, cursor->len};
-    }
     for (size_t i = 0; i < page->elements; i++) {
-        int rc = read_session(page->element[i], element(o->sessions, i));
+        int rc = read(page->element[i], element(o->elements, i));
         if (rc != 0) {
-            fl_session_list_free(&o->list);
+            owned_free(o);
             return rc;
         }
     }
-    *ret = &o->list;
+    bool more = cursor->type == REDIS_REPLY_STRING;
+    *ret_cursor = (struct fl_bytes){more ? cursor->str : "", more ? cursor->len : 0};
+    *ret = o;
+    return 0;
+}
+
+int fli_list_of_page(redisReply *locks, struct fl_lock_list **ret)
+{
+    struct fl_bytes cursor;
+    struct owned *o;
+    int rc = read_page(locks, sizeof(struct fl_lock_info), read_one_lock, &cursor, &o);
+    if (rc == 0) {
+        o->list.locks = (struct fl_lock_list){
+            .locks = o->elements, .len = o->reply->element[1]->elements, .cursor = cursor};
+        *ret = &o->list.locks;
+    }
+    return rc;
+}
+
+int fli_list_of_sessions(redisReply *sessions, struct fl_session_list **ret)
+{
+    struct fl_bytes cursor;
+    struct owned *o;
+    int rc = read_page(sessions, sizeof(struct fl_session_info), read_session, &cursor, &o);
+    if (rc == 0) {
+        o->list.sessions = (struct fl_session_list){
+            .sessions = o->elements, .len = o->reply->element[1]->elements, .cursor = cursor};
+        *ret = &o->list.sessions;
+    }
+    return rc;
+}
+
+/* ---- members --------------------------------------------------------------------------------- */
+
+static const char *text_field(const redisReply *map, const char *name)
+{
+    const redisReply *r = field(map, name);
+    return r != NULL && r->type == REDIS_REPLY_STRING ? r->str : "";
+}
+
+int fli_list_of_members(redisReply *members, struct fl_member_list **ret)
+{
+    if (members->type != REDIS_REPLY_ARRAY) {
+        freeReplyObject(members);
+        return FL_EPROTO;
+    }
+    struct owned *o = make_list(members->elements, sizeof(struct fl_member), members);
+    if (o == NULL) {
+        return FL_ENOMEM;
+    }
+    o->list.members = (struct fl_member_list){.members = o->elements};
+    for (size_t i = 0; i < members->elements; i++) {
+        const redisReply *map = members->element[i];
+        struct fl_member *m = element(o->elements, o->list.members.len);
+        *m = (struct fl_member){.id = number_field(map, "id"),
+                                .role = text_field(map, "role"),
+                                .state = text_field(map, "state"),
+                                .peer_address = text_field(map, "peer_address"),
+                                .client_address = text_field(map, "client_address"),
+                                .incarnation = text_field(map, "incarnation"),
+                                .version = number_field(map, "version"),
+                                .starts = number_field(map, "starts"),
+                                .connected = number_field(map, "connected") == 1};
+        o->list.members.len += m->id != 0; /* else it is no member */
+    }
+    *ret = &o->list.members;
     return 0;
 }
 

@@ -153,38 +153,16 @@ static void leave_session(struct fl_lock *lock)
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
-static struct fl_bytes copy_bytes(char **at, struct fl_bytes b)
-{
-    struct fl_bytes copy = {*at, b.len};
-    if (b.len > 0) {
-        memcpy(*at, b.data, b.len);
-        *at += b.len;
-    }
-    return copy;
-}
-
 static void on_due(struct fli_due *due, uint64_t now_ms);
 
 struct fl_lock *fli_lock_make(fl_client *c, const struct fli_call_request *request)
 {
-    size_t size = request->name.len + request->owner.len + request->value.len;
-    for (size_t i = 0; i < request->also_len; i++) {
-        size += request->also[i].len;
-    }
-    struct fl_lock *lock = calloc(1, sizeof *lock + size);
+    struct fl_lock *lock = calloc(1, sizeof *lock + fli_call_request_size(request));
     if (lock == NULL || fli_due_add(&c->engine.dues, &lock->due, on_due) != 0) {
         free(lock);
         return NULL;
     }
-    char *at = lock->bytes;
-    lock->request = *request;
-    lock->request.name = copy_bytes(&at, request->name);
-    lock->request.owner = copy_bytes(&at, request->owner);
-    lock->request.value = copy_bytes(&at, request->value);
-    for (size_t i = 0; i < request->also_len; i++) {
-        lock->also[i] = copy_bytes(&at, request->also[i]);
-    }
-    lock->request.also = lock->also;
+    fli_call_request_copy(&lock->request, request, lock->also, lock->bytes);
     fli_list_init(&lock->in);
     fli_list_init(&lock->in_session);
     fli_list_init(&lock->in_shared);

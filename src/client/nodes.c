@@ -35,8 +35,28 @@ int fli_node_parse(const char *text, size_t len, struct fli_node *ret, char *err
     return 0;
 }
 
+/* /path/of/a/socket */
+static int parse_socket(const char *text, size_t len, struct fli_node *ret, char *errmsg,
+                        size_t errmsg_size)
+{
+    if (len > FLI_SOCKET_MAX) {
+        snprintf(errmsg, errmsg_size, "the path of a socket has at most %u bytes, not %zu",
+                 FLI_SOCKET_MAX, len);
+        return FL_EINVAL;
+    }
+    *ret = (struct fli_node){.text = ""};
+    memcpy(ret->text, text, len);
+    return 0;
+}
+
 int fli_nodes_parse(const char *text, struct fli_node *ret, uint32_t *ret_n, char *errmsg,
                     size_t errmsg_size)
+{
+    return fli_servers_parse(text, false, ret, ret_n, errmsg, errmsg_size);
+}
+
+int fli_servers_parse(const char *text, bool sockets, struct fli_node *ret, uint32_t *ret_n,
+                      char *errmsg, size_t errmsg_size)
 {
     uint32_t n = 0;
     for (const char *p = text;; p++) {
@@ -45,13 +65,15 @@ int fli_nodes_parse(const char *text, struct fli_node *ret, uint32_t *ret_n, cha
             snprintf(errmsg, errmsg_size, "more than %u nodes are given", FL_NODES_MAX);
             return FL_EINVAL;
         }
-        int rc = fli_node_parse(p, len, &ret[n], errmsg, errmsg_size);
+        bool is_socket = sockets && *p == '/';
+        int rc = is_socket ? parse_socket(p, len, &ret[n], errmsg, errmsg_size)
+                           : fli_node_parse(p, len, &ret[n], errmsg, errmsg_size);
         if (rc != 0) {
             return rc;
         }
         for (uint32_t i = 0; i < n; i++) {
             if (strcmp(ret[i].text, ret[n].text) == 0) {
-                snprintf(errmsg, errmsg_size, "node %s is given twice", ret[n].text);
+                snprintf(errmsg, errmsg_size, "%s is given twice", ret[n].text);
                 return FL_EINVAL;
             }
         }

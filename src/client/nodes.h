@@ -5,9 +5,11 @@
 #include "base/base.h"
 #include "fencelock/client.h"
 
+#define FLI_SOCKET_MAX 107u /* of a path; sun_path has a zero byte behind it */
+
 struct fli_node {
     char text[FL_ADDRESS_MAX + 1]; /* as written */
-    char host[FL_ADDRESS_MAX + 1]; /* without brackets */
+    char host[FL_ADDRESS_MAX + 1]; /* without brackets; "": text is the path of a socket */
     char port[6];
 };
 
@@ -19,5 +21,9 @@ int fli_node_parse(const char *text, size_t len, struct fli_node *ret, char *err
  * FL_NODES_MAX. */
 int fli_nodes_parse(const char *text, struct fli_node *ret, uint32_t *ret_n, char *errmsg,
                     size_t errmsg_size) FLI_MUST_USE;
+
+/* The same, with paths of Unix sockets if `sockets`. */
+int fli_servers_parse(const char *text, bool sockets, struct fli_node *ret, uint32_t *ret_n,
+                      char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 
 #endif

@@ -33,7 +33,7 @@ int fl_store_create_with(const char *address, const struct fl_store_options *opt
     if (address == NULL || strchr(address, ',') != NULL) {
         return FL_EINVAL;
     }
-    int rc = fli_client_make(address, &mine, false, &c);
+    int rc = fli_client_make(address, &mine, FLI_OF_STORE, &c);
     if (rc == 0) {
         *ret = (fl_store *)(void *)c;
     }

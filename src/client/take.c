@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/process.h"
 #include "client/handle.h"
+#include "fencelock/redlock.h"
 
 #define SETTLE_TTL_MS UINT64_C(1000)
 
@@ -136,7 +137,7 @@ static void settled(void *arg, struct fli_ended *how)
 {
     struct fl_call *call = arg;
     if (how->status == 0) {
-        call->lock->token = (fl_token)how->reply->integer;
+        call->lock->token = how->token;
         give_back(call);
     } else if (is_passing(how->status)) {
         fli_call_settle(call);
@@ -245,6 +246,8 @@ static void taken(void *arg, struct fli_ended *how)
     int status = how->status;
     const char *error = how->error;
     bool under = lock->request.under_session;
+    call->result.report = how->report;
+    how->report = NULL;
     if (status == 0 && under && !is_alive(call->session)) {
         status = FL_ENOSESSION;
         error = fl_strerror(status);
@@ -258,7 +261,11 @@ static void taken(void *arg, struct fli_ended *how)
         fli_call_settle(more);
     }
     if (status == 0) {
-        fl_token token = lock->is_session ? FL_TOKEN_NONE : (fl_token)how->reply->integer;
+        fl_token token = how->token;
+        if (call->result.report != NULL) { /* whose value nobody has known before */
+            memcpy((char *)(uintptr_t)lock->request.owner.data, call->result.report->value,
+                   lock->request.owner.len);
+        }
         c->engine.newest = token > c->engine.newest ? token : c->engine.newest;
         lock->session = call->session;
         if (under) {
@@ -381,9 +388,9 @@ static struct fl_lock *shared_session(fl_client *c, const struct fl_take *o,
                                       const struct fli_call_request *request,
                                       const struct fli_call_times *times)
 {
-    bool shares = !o->alone && !o->unrenewed && (o->shares || o->ttl_ms == 0) &&
-                  o->owner.len == 0 && o->also_len == 0 && o->permits == 0 &&
-                  o->mode == FL_MODE_EXCLUSIVE && !c->engine.owner_is_given;
+    bool shares = c->engine.backend == NULL && !o->alone && !o->unrenewed &&
+                  (o->shares || o->ttl_ms == 0) && o->owner.len == 0 && o->also_len == 0 &&
+                  o->permits == 0 && o->mode == FL_MODE_EXCLUSIVE && !c->engine.owner_is_given;
     if (!shares) {
         return NULL;
     }
@@ -405,16 +412,20 @@ static int begin_taking(struct fl_call *call, struct fl_lock *session)
     call->session = session;
     if (session != NULL) {
         session->takers++;
+        call->lock->request.ttl_ms = 0; /* it has the session's */
     }
     /* else session_opened() goes on */
     return session == NULL || session->is_held ? start_taking(call) : 0;
 }
 
+struct taking;
+typedef int take_fn(fl_client *c, struct taking *t, fl_done done, void *arg, struct fl_call **ret);
+
 struct taking {
+    take_fn *fn;
     struct fli_call_plan request;
-    struct fl_take options;
-    struct fl_lock *session; /* that was given */
-    struct fli_owner owner;
+    struct fl_take options; /* of a session, what it has of them */
+    struct fli_owner owner; /* room for one */
 };
 
 static int check_take(const fl_client *c, const struct taking *t)
@@ -442,6 +453,14 @@ static int check_take(const fl_client *c, const struct taking *t)
         return fli_fail(c, FL_EINVAL, "a value has at most %u bytes, not %zu", FL_VALUE_MAX,
                         o->value.len);
     }
+    struct fli_backend *backend = c->engine.backend;
+    if (backend == NULL ? o->min_validity_ms != 0 : o->session != NULL || o->owner.len != 0) {
+        return fli_fail(c, FL_EINVAL, "an option is set that is of no use with these servers");
+    }
+    const char *why = backend != NULL ? backend->refuses(&c->engine, request) : NULL;
+    if (why != NULL) {
+        return fli_fail(c, FL_EINVAL, "%s", why);
+    }
     if (!fli_acquire_mode_ok(o)) {
         return fli_fail(c, FL_EINVAL,
                         "a lock is taken alone, in shared mode, with 1 to %u permits, or "
@@ -451,6 +470,32 @@ static int check_take(const fl_client *c, const struct taking *t)
     rc = o->owner.len == 0 ? 0 : check_owner(c, o->owner);
     uint64_t ttl_ms = o->session != NULL ? o->session->ttl_ms : request->ttl_ms;
     return rc != 0 ? rc : check_hold(c, o->reserve_ms, o->max_hold_ms, ttl_ms);
+}
+
+/* Makes the lock of the call, and begins to take it. */
+static int take_with(struct fl_call *call, const struct fli_call_request *request,
+                     const struct fl_take *o, struct fl_lock *session, struct fl_call **ret)
+{
+    const struct fli_engine *e = &call->client->engine;
+    struct fl_lock *lock = fli_lock_make(call->client, request);
+    int rc = lock == NULL ? FL_ENOMEM : 0;
+    call->lock = lock;
+    if (rc == 0) {
+        lock->on_change = o->on_change;
+        lock->arg = o->arg;
+        lock->max_hold_ms = o->max_hold_ms;
+        lock->reserve_ms = o->reserve_ms;
+        lock->is_renewed = !o->unrenewed;
+        lock->is_private = !lock->is_session && o->session == NULL && o->owner.len == 0 &&
+                           !e->owner_is_given && e->backend == NULL;
+        rc = begin_taking(call, session);
+    }
+    if (rc != 0) {
+        fli_call_delete(call);
+        return rc;
+    }
+    *ret = call;
+    return 0;
 }
 
 /* Under the mutex. */
@@ -472,41 +517,20 @@ static int take(fl_client *c, struct taking *t, fl_done done, void *arg, struct 
     if (call == NULL) {
         return rc != 0 ? rc : FL_ENOMEM;
     }
-    if (session == NULL) {
-        session = shared_session(c, o, request, &call->times);
-    }
-    uint64_t ttl_ms = request->ttl_ms;
+    session = session != NULL ? session : shared_session(c, o, request, &call->times);
     request->under_session = session != NULL;
     if (session == NULL && request->owner.len == 0) { /* each lock object is another holder */
         fli_owner_make(&t->owner);
+        t->owner.len = c->engine.backend != NULL ? FL_REDLOCK_VALUE_LEN : t->owner.len;
         request->owner = c->engine.owner_is_given ? fli_owner_bytes(&c->engine.owner)
                                                   : fli_owner_bytes(&t->owner);
     }
-    request->ttl_ms = session != NULL ? 0 : request->ttl_ms;
-    call->lock = fli_lock_make(c, request);
-    if (call->lock == NULL) {
-        fli_call_delete(call);
-        return FL_ENOMEM;
-    }
-    call->lock->ttl_ms = ttl_ms;
-    call->lock->is_private = o->session == NULL && o->owner.len == 0 && !c->engine.owner_is_given;
-    call->lock->on_change = o->on_change;
-    call->lock->arg = o->arg;
-    call->lock->max_hold_ms = o->max_hold_ms;
-    call->lock->reserve_ms = o->reserve_ms;
-    call->lock->is_renewed = !o->unrenewed;
-    rc = begin_taking(call, session);
-    if (rc != 0) {
-        fli_call_delete(call);
-        return rc;
-    }
-    *ret = call;
-    return 0;
+    return take_with(call, request, o, session, ret);
 }
 
 static void plan_take(struct taking *t, const char *name, const struct fl_take *options)
 {
-    *t = (struct taking){.options = {.ttl_ms = 0}};
+    *t = (struct taking){.fn = take, .options = {.ttl_ms = 0}};
     if (options != NULL) {
         t->options = *options;
     }
@@ -520,6 +544,7 @@ static void plan_take(struct taking *t, const char *name, const struct fl_take *
                     .also = o->also,
                     .also_len = o->also_len,
                     .permits = o->permits,
+                    .min_validity_ms = o->min_validity_ms,
                     .shared = o->mode == FL_MODE_SHARED},
         .wait_ms = o->wait_ms,
         .timeout_ms = o->timeout_ms,
@@ -528,87 +553,63 @@ static void plan_take(struct taking *t, const char *name, const struct fl_take *
     };
 }
 
-static int plan_session(const fl_client *c, struct taking *t,
-                        const struct fl_session_options *options)
+static int check_session(const fl_client *c, const struct taking *t)
 {
-    static const struct fl_session_options defaults;
-    const struct fl_session_options *o = options != NULL ? options : &defaults;
-    struct fl_bytes owner = o->owner;
-    *t = (struct taking){.options = {.on_change = o->on_change,
-                                     .arg = o->arg,
-                                     .max_hold_ms = o->max_hold_ms,
-                                     .reserve_ms = o->reserve_ms}};
-    if (owner.len == 0) {
-        fli_owner_make(&t->owner);
-        owner = fli_owner_bytes(&t->owner);
-    }
-    t->request = (struct fli_call_plan){
-        .request = {.command = FLI_CALL_SESSION_OPEN,
-                    .owner = owner,
-                    .value = o->label,
-                    .ttl_ms = o->ttl_ms != 0 ? o->ttl_ms : FL_TTL_DEFAULT_MS,
-                    .lockdelay_ms = o->lockdelay_ms},
-        .timeout_ms = o->timeout_ms,
-        .no = "",
-    };
-    int rc = check_owner(c, owner);
+    const struct fli_call_request *request = &t->request.request;
+    const struct fl_take *o = &t->options;
+    int rc = check_owner(c, request->owner);
     rc = rc != 0 ? rc : check_reserved(c, o->reserved, sizeof o->reserved / sizeof o->reserved[0]);
-    if (rc == 0 && o->label.len > FL_LABEL_MAX) {
+    if (rc == 0 && request->value.len > FL_LABEL_MAX) {
         rc = fli_fail(c, FL_EINVAL, "a label has at most %u bytes, not %zu", FL_LABEL_MAX,
-                      o->label.len);
+                      request->value.len);
     }
-    if (rc == 0 && o->lockdelay_ms > FL_LOCKDELAY_MAX_MS) {
+    if (rc == 0 && request->lockdelay_ms > FL_LOCKDELAY_MAX_MS) {
         rc = fli_fail(c, FL_EINVAL, "a lock-delay is at most %llu ms",
                       (unsigned long long)FL_LOCKDELAY_MAX_MS);
     }
-    rc = rc != 0 ? rc : fli_client_check_timeout(c, o->timeout_ms);
-    rc = rc != 0 ? rc : fli_client_check_ttl(c, t->request.request.ttl_ms);
-    return rc != 0 ? rc : check_hold(c, o->reserve_ms, o->max_hold_ms, t->request.request.ttl_ms);
+    rc = rc != 0 ? rc : fli_client_check_timeout(c, t->request.timeout_ms);
+    rc = rc != 0 ? rc : fli_client_check_ttl(c, request->ttl_ms);
+    return rc != 0 ? rc : check_hold(c, o->reserve_ms, o->max_hold_ms, request->ttl_ms);
 }
 
 /* Under the mutex. */
 static int take_session(fl_client *c, struct taking *t, fl_done done, void *arg,
                         struct fl_call **ret)
 {
-    int rc = fli_client_keep(c);
+    int rc = check_session(c, t);
+    rc = rc != 0 ? rc : fli_client_keep(c);
     struct fl_call *call = rc == 0 ? fli_call_make(c, &t->request, done, arg) : NULL;
     if (call == NULL) {
         return rc != 0 ? rc : FL_ENOMEM;
     }
-    call->lock = fli_lock_make(c, &t->request.request);
-    if (call->lock == NULL) {
-        fli_call_delete(call);
-        return FL_ENOMEM;
-    }
-    call->lock->on_change = t->options.on_change;
-    call->lock->arg = t->options.arg;
-    call->lock->max_hold_ms = t->options.max_hold_ms;
-    call->lock->reserve_ms = t->options.reserve_ms;
-    call->lock->is_renewed = true;
-    rc = start_taking(call);
-    if (rc != 0) {
-        fli_call_delete(call);
-        return rc;
-    }
-    *ret = call;
-    return 0;
+    return take_with(call, &t->request.request, &t->options, NULL, ret);
 }
 
-typedef int take_fn(fl_client *c, struct taking *t, fl_done done, void *arg, struct fl_call **ret);
-
-/* Starts it; done may be called before this returns, on another thread. */
-static int take_start(fl_client *c, struct taking *t, take_fn *fn, fl_done done, void *arg,
-                      fl_call **ret_call)
+static void plan_session(struct taking *t, const struct fl_session_options *options)
 {
-    struct fl_call *call;
-    int rc = fn(c, t, done, arg, &call);
-    if (rc == 0 && ret_call != NULL) {
-        *ret_call = call;
+    static const struct fl_session_options defaults;
+    const struct fl_session_options *o = options != NULL ? options : &defaults;
+    *t = (struct taking){.fn = take_session,
+                         .options = {.on_change = o->on_change,
+                                     .arg = o->arg,
+                                     .max_hold_ms = o->max_hold_ms,
+                                     .reserve_ms = o->reserve_ms}};
+    for (size_t i = 0; i < sizeof o->reserved / sizeof o->reserved[0]; i++) {
+        t->options.reserved[0] |= o->reserved[i];
     }
-    return rc;
+    fli_owner_make(&t->owner);
+    t->request = (struct fli_call_plan){
+        .request = {.command = FLI_CALL_SESSION_OPEN,
+                    .owner = o->owner.len != 0 ? o->owner : fli_owner_bytes(&t->owner),
+                    .value = o->label,
+                    .ttl_ms = o->ttl_ms != 0 ? o->ttl_ms : FL_TTL_DEFAULT_MS,
+                    .lockdelay_ms = o->lockdelay_ms},
+        .timeout_ms = o->timeout_ms,
+        .no = "",
+    };
 }
 
-static int take_and_wait(fl_client *c, struct taking *t, take_fn *fn, fl_lock **ret)
+static int wait_for_lock(fl_client *c, struct taking *t, fl_lock **ret)
 {
     struct fl_call *call;
     struct fli_wait w;
@@ -616,7 +617,7 @@ static int take_and_wait(fl_client *c, struct taking *t, take_fn *fn, fl_lock **
     fli_wait_init(&w, c);
     w.tells = t->request.wait_ms == 0;
     t->request.watcher = &w.watcher;
-    int rc = fn(c, t, NULL, NULL, &call);
+    int rc = t->fn(c, t, NULL, NULL, &call);
     if (rc != 0) {
         return fli_error(false)[0] != '\0' ? rc : fli_fail(c, rc, "%s", fl_strerror(rc));
     }
@@ -629,67 +630,66 @@ static int take_and_wait(fl_client *c, struct taking *t, take_fn *fn, fl_lock **
     rc = result.status;
     if (rc == 0) {
         *ret = result.lock;
-    } else {
-        uint64_t timeout_ms = t->request.timeout_ms;
-        fli_wait_explain(&w, rc, t->request.no, timeout_ms ? timeout_ms : c->engine.timeout_ms);
     }
+    fli_wait_explain(&w, rc, t->request.no, t->request.timeout_ms);
+    return rc;
+}
+
+static int take_and_wait(fl_client *c, struct taking *t, fl_lock **ret)
+{
+    int rc = fli_client_enter(c);
+    if (rc == 0) {
+        rc = wait_for_lock(c, t, ret);
+        fli_client_leave(c);
+    }
+    return rc;
+}
+
+/* done may be called before this returns, on another thread. */
+static int take_start(fl_client *c, struct taking *t, fl_done done, void *arg, fl_call **ret_call)
+{
+    struct fl_call *call;
+    int rc = done == NULL ? fli_fail(c, FL_EINVAL, "nobody would hear of the lock")
+                          : fli_client_enter(c);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = t->fn(c, t, done, arg, &call);
+    if (rc == 0 && ret_call != NULL) {
+        *ret_call = call;
+    }
+    fli_client_leave(c);
     return rc;
 }
 
 int fl_lock_take(fl_client *c, const char *name, const struct fl_take *options, fl_lock **ret)
 {
     struct taking t;
-    int rc = fli_client_enter(c);
-    if (rc != 0) {
-        return rc;
-    }
     plan_take(&t, name, options);
-    rc = take_and_wait(c, &t, take, ret);
-    fli_client_leave(c);
-    return rc;
+    return take_and_wait(c, &t, ret);
 }
 
 int fl_lock_take_start(fl_client *c, const char *name, const struct fl_take *options, fl_done done,
                        void *arg, fl_call **ret_call)
 {
     struct taking t;
-    int rc = done == NULL ? fli_fail(c, FL_EINVAL, "nobody would hear of the lock")
-                          : fli_client_enter(c);
-    if (rc != 0) {
-        return rc;
-    }
     plan_take(&t, name, options);
-    rc = take_start(c, &t, take, done, arg, ret_call);
-    fli_client_leave(c);
-    return rc;
+    return take_start(c, &t, done, arg, ret_call);
 }
 
 int fl_session_open(fl_client *c, const struct fl_session_options *options, fl_lock **ret)
 {
     struct taking t;
-    int rc = fli_client_enter(c);
-    if (rc != 0) {
-        return rc;
-    }
-    rc = plan_session(c, &t, options);
-    rc = rc == 0 ? take_and_wait(c, &t, take_session, ret) : rc;
-    fli_client_leave(c);
-    return rc;
+    plan_session(&t, options);
+    return take_and_wait(c, &t, ret);
 }
 
 int fl_session_open_start(fl_client *c, const struct fl_session_options *options, fl_done done,
                           void *arg, fl_call **ret_call)
 {
     struct taking t;
-    int rc = done == NULL ? fli_fail(c, FL_EINVAL, "nobody would hear of the session")
-                          : fli_client_enter(c);
-    if (rc != 0) {
-        return rc;
-    }
-    rc = plan_session(c, &t, options);
-    rc = rc == 0 ? take_start(c, &t, take_session, done, arg, ret_call) : rc;
-    fli_client_leave(c);
-    return rc;
+    plan_session(&t, options);
+    return take_start(c, &t, done, arg, ret_call);
 }
 
 /* The attempt that settles is the newest, so that all before it have no effect any more. Its TTL is
@@ -770,10 +770,7 @@ int fl_lock_release_within(fl_lock *lock, uint64_t timeout_ms)
     call->ret = &result;
     if (fli_wait(c, &w)) {
         rc = result.status;
-        if (rc != 0) {
-            fli_wait_explain(&w, rc == FL_ENOSESSION ? FL_ENOTHELD : rc, q.no,
-                             timeout_ms != 0 ? timeout_ms : c->engine.timeout_ms);
-        }
+        fli_wait_explain(&w, rc == FL_ENOSESSION ? FL_ENOTHELD : rc, q.no, timeout_ms);
     } else {
         leave_release(call);
         rc = FL_EUNCERTAIN;

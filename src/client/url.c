@@ -88,39 +88,27 @@ int fli_url_parse(const char *text, struct fli_url *ret, char *errmsg, size_t er
     return 0;
 }
 
-int fli_url_apply(struct fli_url_options *o, struct fli_url *room)
+int fli_url_client(const char **nodes, struct fl_client_options *o, struct fli_url *room)
 {
     static const struct fl_tls_options with_tls; /* checks servers by the system's CAs */
     char errmsg[256];
-    if (o->nodes == NULL || !fli_url_is(o->nodes)) {
+    if (*nodes == NULL || !fli_url_is(*nodes)) {
         return 0;
     }
-    int rc = fli_url_parse(o->nodes, room, errmsg, sizeof errmsg);
+    int rc = fli_url_parse(*nodes, room, errmsg, sizeof errmsg);
     bool twice = rc == 0 && room->user[0] != '\0' && o->user != NULL;
     bool plain = rc == 0 && !room->tls && o->tls != NULL;
     if (rc != 0 || twice || plain) {
         fli_url_forget(room);
         return FL_EINVAL;
     }
-    o->nodes = room->nodes;
+    *nodes = room->nodes;
     o->tls = room->tls && o->tls == NULL ? &with_tls : o->tls;
     if (room->user[0] != '\0') {
         o->user = room->user;
         o->password = room->password;
     }
     return 0;
-}
-
-int fli_url_client(const char **nodes, struct fl_client_options *options, struct fli_url *room)
-{
-    struct fli_url_options o = {
-        .nodes = *nodes, .tls = options->tls, .user = options->user, .password = options->password};
-    int rc = fli_url_apply(&o, room);
-    *nodes = o.nodes;
-    options->tls = o.tls;
-    options->user = o.user;
-    options->password = o.password;
-    return rc;
 }
 
 void fli_url_forget(struct fli_url *room)

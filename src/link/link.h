@@ -1,7 +1,6 @@
 /* link.h: one connection to a server that speaks RESP, driven by poll() with a deadline for
- * everything, or in steps that do not wait (link_uv.h does so on a loop of libuv); with TLS when
- * the client says so. Replies are parsed by hiredis, with ceilings on what a broken peer can make
- * us keep. One thread. */
+ * everything, or in steps that do not wait; with TLS when the client says so. Replies are parsed by
+ * hiredis, with ceilings on what a broken peer can make us keep. One thread. */
 #ifndef FLI_LINK_LINK_H
 #define FLI_LINK_LINK_H
 

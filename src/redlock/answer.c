@@ -6,12 +6,13 @@
 
 #include "base/bytes.h"
 
-const char fli_release_script[] = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end "
-                                  "return redis.call('DEL', KEYS[1])";
-static const char release_sha1[] = "a3a2e641cda83495175e20b2f2dca850c65f2a63";
-const char fli_extend_script[] = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end "
-                                 "return redis.call('PEXPIRE', KEYS[1], ARGV[2])";
-static const char extend_sha1[] = "90d1c0955a140e8c4c217fed32c22f0d1a4163bd";
+/* Both scripts compare the value first, so they touch no other owner's key and create none. Each
+ * request carries its text: a server may have forgotten a script, and to send the request again
+ * takes a second round trip, or overtakes a newer one. */
+static const char release_script[] = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end "
+                                     "return redis.call('DEL', KEYS[1])";
+static const char extend_script[] = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end "
+                                    "return redis.call('PEXPIRE', KEYS[1], ARGV[2])";
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
@@ -84,22 +85,17 @@ int fli_put_set(struct fli_buf *b, struct fli_slice key, const char *value, uint
     return put_request(b, 6, argv);
 }
 
-int fli_put_extend(struct fli_buf *b, struct fli_slice key, const char *value, uint64_t ttl_ms,
-                   bool by_text)
+int fli_put_extend(struct fli_buf *b, struct fli_slice key, const char *value, uint64_t ttl_ms)
 {
     char number[24];
     (void)snprintf(number, sizeof number, "%llu", (unsigned long long)ttl_ms);
-    const struct fli_slice argv[] = {word(by_text ? "EVAL" : "EVALSHA"),
-                                     word(by_text ? fli_extend_script : extend_sha1),
-                                     word("1"),
-                                     key,
-                                     word(value),
-                                     word(number)};
+    const struct fli_slice argv[] = {word("EVAL"), word(extend_script), word("1"),
+                                     key,          word(value),         word(number)};
     return put_request(b, 6, argv);
 }
 
 int fli_put_release(struct fli_buf *b, struct fli_slice key, const char *value,
-                    enum fli_delete_how how, bool by_text)
+                    enum fli_delete_how how)
 {
     if (how == FLI_DELETE_DELEX) {
         const struct fli_slice argv[] = {word("DELEX"), key, word("IFEQ"), word(value)};
@@ -109,9 +105,8 @@ int fli_put_release(struct fli_buf *b, struct fli_slice key, const char *value,
         const struct fli_slice argv[] = {word("DELIFEQ"), key, word(value)};
         return put_request(b, 3, argv);
     }
-    const struct fli_slice argv[] = {word(by_text ? "EVAL" : "EVALSHA"),
-                                     word(by_text ? fli_release_script : release_sha1), word("1"),
-                                     key, word(value)};
+    const struct fli_slice argv[] = {word("EVAL"), word(release_script), word("1"), key,
+                                     word(value)};
     return put_request(b, 5, argv);
 }
 

@@ -9,10 +9,6 @@
 #include "base/buf.h"
 #include "fencelock/redlock.h"
 
-/* Both scripts compare the value first, so they touch no other owner's key and create none. */
-extern const char fli_release_script[];
-extern const char fli_extend_script[];
-
 /* How a server can delete a key that holds a value. */
 enum fli_delete_how {
     FLI_DELETE_SCRIPT,
@@ -24,11 +20,10 @@ enum fli_delete_how {
 int fli_put_words(struct fli_buf *b, size_t argc, const char *const *argv) FLI_MUST_USE;
 int fli_put_set(struct fli_buf *b, struct fli_slice key, const char *value,
                 uint64_t ttl_ms) FLI_MUST_USE;
-/* by_text: sends the whole script (EVAL) instead of its SHA1 (EVALSHA). */
-int fli_put_extend(struct fli_buf *b, struct fli_slice key, const char *value, uint64_t ttl_ms,
-                   bool by_text) FLI_MUST_USE;
+int fli_put_extend(struct fli_buf *b, struct fli_slice key, const char *value,
+                   uint64_t ttl_ms) FLI_MUST_USE;
 int fli_put_release(struct fli_buf *b, struct fli_slice key, const char *value,
-                    enum fli_delete_how how, bool by_text) FLI_MUST_USE;
+                    enum fli_delete_how how) FLI_MUST_USE;
 
 /* Classifies the answer to a SET NX; to a release or an extend. error gets the server's text, or
  * what is odd about the reply; otherwise it is empty. */

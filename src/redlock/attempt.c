@@ -70,30 +70,30 @@ void fli_attempt_asked(struct fli_attempt *a, uint32_t i)
 }
 
 /* The commonest trouble of the servers that did not answer as they should. */
-static enum fl_redlock_cause outage(const struct tally *t)
+static int outage(const struct tally *t)
 {
     if (t->refused >= t->down && t->refused >= t->silent) {
-        return FL_REDLOCK_REFUSED;
+        return FL_EDENIED;
     }
-    return t->down >= t->silent ? FL_REDLOCK_UNREACHABLE : FL_REDLOCK_TOO_SLOW;
+    return t->down >= t->silent ? FL_ENOCONN : FL_ETIMEOUT;
 }
 
-/* Why there is no quorum. The cause is contention when the servers in trouble could not have
- * prevented a quorum by themselves: then trying again makes sense. The cause of a failed extend is
+/* Why there is no quorum. It is contention when the servers in trouble could not have
+ * prevented a quorum by themselves: then trying again makes sense. A failed extend means
  * "lost" only when that is certain, since the caller then gives the lock up. */
-static enum fl_redlock_cause blame(const struct fli_attempt *a, const struct tally *t)
+static int blame(const struct fli_attempt *a, const struct tally *t)
 {
     uint32_t spare = a->n - fli_quorum(a->n);
     if (a->kind == FLI_ATTEMPT_ACQUIRE) {
-        return t->down + t->silent + t->refused <= spare ? FL_REDLOCK_CONTENDED : outage(t);
+        return t->down + t->silent + t->refused <= spare ? FL_ENOTHELD : outage(t);
     }
-    return t->no > spare ? FL_REDLOCK_LOST : outage(t);
+    return t->no > spare ? FL_ENOTHELD : outage(t);
 }
 
-static enum fli_verdict end(struct fli_attempt *a, enum fl_redlock_cause cause)
+static enum fli_verdict end(struct fli_attempt *a, int code)
 {
-    a->verdict = cause == FL_REDLOCK_NONE ? FLI_VERDICT_DONE : FLI_VERDICT_FAILED;
-    a->cause = cause;
+    a->verdict = code == 0 ? FLI_VERDICT_DONE : FLI_VERDICT_FAILED;
+    a->code = code;
     return a->verdict;
 }
 
@@ -102,15 +102,15 @@ static enum fli_verdict decide_release(struct fli_attempt *a, const struct tally
 {
     uint32_t quorum = fli_quorum(a->n);
     if (t->yes >= quorum) {
-        return end(a, FL_REDLOCK_NONE);
+        return end(a, 0);
     }
     if (t->no > a->n - quorum) {
-        return end(a, FL_REDLOCK_LOST);
+        return end(a, FL_ENOTHELD);
     }
     if (t->open > 0) {
         return FLI_VERDICT_NONE;
     }
-    return end(a, t->yes + t->no >= quorum ? FL_REDLOCK_NONE : outage(t));
+    return end(a, t->yes + t->no >= quorum ? 0 : outage(t));
 }
 
 static enum fli_verdict decide(struct fli_attempt *a, uint64_t now_ms)
@@ -121,7 +121,7 @@ static enum fli_verdict decide(struct fli_attempt *a, uint64_t now_ms)
     }
     if (t.yes >= fli_quorum(a->n)) {
         bool valid = fli_is_valid(a->t0_ms, a->ttl_ms, a->min_validity_ms, now_ms);
-        return end(a, valid ? FL_REDLOCK_NONE : FL_REDLOCK_TOO_SLOW);
+        return end(a, valid ? 0 : FL_ETIMEOUT);
     }
     if (t.yes + t.open < fli_quorum(a->n)) {
         return end(a, blame(a, &t));
@@ -158,13 +158,6 @@ enum fli_verdict fli_attempt_timeout(struct fli_attempt *a, uint64_t now_ms)
     return verdict;
 }
 
-void fli_attempt_cancel(struct fli_attempt *a)
-{
-    if (a->verdict == FLI_VERDICT_NONE) {
-        (void)end(a, FL_REDLOCK_CANCELLED);
-    }
-}
-
 uint32_t fli_attempt_to_release(const struct fli_attempt *a)
 {
     bool failed = a->kind == FLI_ATTEMPT_ACQUIRE && a->verdict == FLI_VERDICT_FAILED;
@@ -174,26 +167,4 @@ uint32_t fli_attempt_to_release(const struct fli_attempt *a)
 uint32_t fli_attempt_yes(const struct fli_attempt *a)
 {
     return count(a).yes;
-}
-
-int fli_cause_code(enum fl_redlock_cause cause)
-{
-    switch (cause) {
-    case FL_REDLOCK_NONE:
-        return 0;
-    case FL_REDLOCK_CONTENDED:
-    case FL_REDLOCK_LOST:
-    case FL_REDLOCK_CANCELLED:
-        return FL_ENOTHELD;
-    case FL_REDLOCK_UNREACHABLE:
-        return FL_ENOCONN;
-    case FL_REDLOCK_TOO_SLOW:
-        return FL_ETIMEOUT;
-    case FL_REDLOCK_REFUSED:
-        return FL_EDENIED;
-    case FL_REDLOCK_NOTOKEN:
-        /* where the issuer gave a code of its own, the caller gets that one */
-        return FL_EUNCERTAIN;
-    }
-    return FL_EPROTO;
 }

@@ -20,7 +20,7 @@ enum fli_attempt_kind { FLI_ATTEMPT_ACQUIRE, FLI_ATTEMPT_EXTEND, FLI_ATTEMPT_REL
 enum fli_verdict {
     FLI_VERDICT_NONE, /* go on */
     FLI_VERDICT_DONE,
-    FLI_VERDICT_FAILED /* see cause */
+    FLI_VERDICT_FAILED /* see code */
 };
 
 /* status[i]: FL_REDLOCK_UNASKED while server i may still be asked, FL_REDLOCK_WAITING while its
@@ -32,8 +32,10 @@ struct fli_attempt {
     uint64_t ttl_ms;
     uint64_t min_validity_ms;
     enum fli_verdict verdict;
-    enum fl_redlock_cause cause; /* why the verdict is FLI_VERDICT_FAILED */
-    uint32_t asked;              /* bit i: bytes for server i were handed to a connection */
+    /* why the verdict is FLI_VERDICT_FAILED: FL_ENOTHELD (contended; of an extend or a release:
+     * lost), FL_ENOCONN, FL_ETIMEOUT or FL_EDENIED, by what most servers are in trouble with */
+    int code;
+    uint32_t asked; /* bit i: bytes for server i were handed to a connection */
     enum fl_redlock_status status[FL_REDLOCK_SERVERS_MAX];
 };
 
@@ -53,16 +55,10 @@ enum fli_verdict fli_attempt_answer(struct fli_attempt *a, uint32_t i,
  * down. Always ends the attempt. */
 enum fli_verdict fli_attempt_timeout(struct fli_attempt *a, uint64_t now_ms) FLI_MUST_USE;
 
-/* Ends the attempt because the caller wants that. */
-void fli_attempt_cancel(struct fli_attempt *a);
-
 /* Servers where this attempt may have set the lock, so that it has to be released there: all that
  * were asked, once an acquire has failed; none otherwise. Bits as in `asked`. */
 uint32_t fli_attempt_to_release(const struct fli_attempt *a);
 
 uint32_t fli_attempt_yes(const struct fli_attempt *a);
-
-/* The result code for a cause. */
-int fli_cause_code(enum fl_redlock_cause cause);
 
 #endif

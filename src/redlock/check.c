@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "client/handle.h"
 #include "redlock/fitness.h"
 #include "redlock/quorum.h"
 #include "redlock/redlock_private.h"
@@ -26,22 +27,16 @@ enum question {
 struct check {
     struct fli_list node;
     struct fli_due due;
-    struct fli_note note;
-    struct fl_redlock *r;
-    uint32_t refs; /* one for the caller, one for each request */
-    bool over;
+    struct fli_wait *wait; /* of who waits for it; NULL: it is over */
+    struct fli_redlock *r;
+    uint32_t refs;                          /* one for the caller, one for each request */
     uint32_t asked;                         /* servers, a bit each */
     uint32_t left;                          /* answers still to come */
     bool unsettled[FL_REDLOCK_SERVERS_MAX]; /* its connection is still being made */
     struct fli_facts facts[FL_REDLOCK_SERVERS_MAX];
-    struct fli_fitness_rules rules;
     char value[FL_REDLOCK_VALUE_LEN + 1]; /* of the scratch key */
     char key[FLI_REDIS_KEY_MAX];
     size_t key_len;
-    fl_redlock_checked *done;
-    void *ctx;
-    int result;
-    struct fl_redlock_check_report report;
 };
 
 struct question_request {
@@ -58,20 +53,11 @@ static void unref(struct check *c)
     }
 }
 
-static void deliver(struct fli_note *note)
+/* Takes what is known of the servers from their connections. */
+static void complete_facts(struct check *c)
 {
-    struct check *c = FLI_CONTAINER_OF(note, struct check, note);
-    c->done(c->ctx, c->result, &c->report);
-    unref(c);
-}
-
-static void finish(struct check *c)
-{
-    struct fl_redlock *r = c->r;
+    struct fli_redlock *r = c->r;
     uint64_t now_ms = fli_clock_ms();
-    c->over = true;
-    fli_redlock_not_due(r, &c->due);
-    fli_list_remove(&c->node);
     for (uint32_t i = 0; i < r->n; i++) {
         struct fli_facts *f = &c->facts[i];
         const struct fli_server *s = &r->servers[i];
@@ -85,19 +71,26 @@ static void finish(struct check *c)
         }
         f->young_ms = fli_left_ms(s->counts_from_ms, now_ms);
     }
-    bool fit = fli_fitness(c->facts, r->n, &c->rules, &c->report);
-    c->result = fit ? 0 : FL_EDENIED;
-    fli_note_add(r, &c->note);
 }
 
-static void finish_if_complete(struct check *c)
+static void end(struct check *c)
+{
+    if (c->wait != NULL) {
+        c->wait->over = true;
+        c->wait = NULL;
+        fli_due_remove(&c->r->owner.engine->dues, &c->due);
+        fli_list_remove(&c->node);
+    }
+}
+
+static void end_if_complete(struct check *c)
 {
     bool waits = c->left > 0;
     for (uint32_t i = 0; i < c->r->n; i++) {
         waits = waits || c->unsettled[i];
     }
-    if (!waits && !c->over) {
-        finish(c);
+    if (!waits) {
+        end(c);
     }
 }
 
@@ -127,7 +120,7 @@ static void on_answer(struct fli_redis_request *base, struct fli_server *s, cons
 {
     struct question_request *q = FLI_CONTAINER_OF(base, struct question_request, base);
     struct check *c = q->check;
-    if (!c->over) {
+    if (c->wait != NULL) {
         struct fli_facts *f = &c->facts[q->index];
         c->left--;
         f->heard = f->heard || reply != NULL;
@@ -141,7 +134,7 @@ static void on_answer(struct fli_redis_request *base, struct fli_server *s, cons
             fli_copy_text(f->fsync, sizeof f->fsync, reply->element[1]->str,
                           reply->element[1]->len);
         }
-        finish_if_complete(c);
+        end_if_complete(c);
     }
     free(q);
     unref(c);
@@ -160,9 +153,9 @@ static int put(struct check *c, const struct fli_server *s, enum question questi
     case ASK_SET:
         return fli_put_set(out, key, c->value, SCRATCH_TTL_MS);
     case ASK_EXTEND:
-        return fli_put_extend(out, key, c->value, SCRATCH_TTL_MS, true);
+        return fli_put_extend(out, key, c->value, SCRATCH_TTL_MS);
     case ASK_RELEASE:
-        return fli_put_release(out, key, c->value, s->delete_how, true);
+        return fli_put_release(out, key, c->value, s->delete_how);
     default:
         return fli_put_words(out, words[question][2] == NULL ? 2 : 3, words[question]);
     }
@@ -172,101 +165,127 @@ static void ask(struct check *c, struct fli_server *s)
 {
     c->unsettled[s->index] = false;
     for (int i = 0; i < QUESTIONS; i++) {
-        struct fli_buf *out = fli_server_out(s);
+        struct fli_buf *text = &c->r->text;
         struct question_request *q = calloc(1, sizeof *q);
-        if (q == NULL || out == NULL || put(c, s, (enum question)i, out) != 0) {
-            free(q);
+        if (q == NULL) {
             continue;
         }
         q->base.answered = on_answer;
         q->check = c;
         q->index = s->index;
         q->question = (enum question)i;
+        fli_buf_clear(text);
+        if (put(c, s, (enum question)i, text) != 0 ||
+            fli_server_put(s, &q->base, text, fli_clock_ns()) != 0) {
+            free(q);
+            continue;
+        }
         c->refs++;
         c->left++;
-        fli_server_put(s, &q->base, fli_clock_ns());
     }
 }
 
 static void on_due(struct fli_due *d, uint64_t now_ms)
 {
-    finish(FLI_CONTAINER_OF(d, struct check, due));
+    end(FLI_CONTAINER_OF(d, struct check, due));
 }
 
-void fli_checks_ready(struct fl_redlock *r, struct fli_server *s)
+void fli_checks_ready(struct fli_redlock *r, struct fli_server *s)
 {
     FLI_LIST_FOREACH_SAFE(node, next, &r->checks)
     {
         struct check *c = FLI_CONTAINER_OF(node, struct check, node);
         if (c->unsettled[s->index]) {
             ask(c, s);
-            finish_if_complete(c);
+            end_if_complete(c);
         }
     }
 }
 
-void fli_checks_down(struct fl_redlock *r, struct fli_server *s)
+void fli_checks_down(struct fli_redlock *r, struct fli_server *s)
 {
     FLI_LIST_FOREACH_SAFE(node, next, &r->checks)
     {
         struct check *c = FLI_CONTAINER_OF(node, struct check, node);
         c->unsettled[s->index] = false;
-        finish_if_complete(c);
+        end_if_complete(c);
     }
 }
 
-void fli_checks_close(struct fl_redlock *r)
+void fli_checks_end(struct fli_redlock *r)
 {
     FLI_LIST_FOREACH_SAFE(node, next, &r->checks)
     {
-        finish(FLI_CONTAINER_OF(node, struct check, node));
+        end(FLI_CONTAINER_OF(node, struct check, node));
     }
 }
 
-int fl_redlock_check_start(fl_redlock *r, const struct fl_redlock_check_options *options,
-                           fl_redlock_checked *done, void *ctx)
+static struct check *begin(struct fli_redlock *r, uint64_t timeout_ms, struct fli_wait *w)
 {
-    static const struct fl_redlock_check_options defaults;
-    const struct fl_redlock_check_options *o = options != NULL ? options : &defaults;
-    if (r->closing || done == NULL || o->timeout_ms > FL_REDLOCK_TIME_MAX_MS) {
-        return FL_EINVAL;
-    }
-    int rc = fli_own(r);
-    if (rc != 0) {
-        return rc;
-    }
     struct check *c = calloc(1, sizeof *c);
-    if (c == NULL) {
-        return FL_ENOMEM;
+    struct fli_dues *dues = &r->owner.engine->dues;
+    if (c == NULL || fli_due_add(dues, &c->due, on_due) != 0) {
+        free(c);
+        return NULL;
     }
     c->r = r;
     c->refs = 1;
-    c->rules.eviction_allowed = o->eviction_allowed;
-    c->rules.restarts_are_safe = r->owner.restarts_are_safe;
-    c->done = done;
-    c->ctx = ctx;
-    c->note.deliver = deliver;
+    c->wait = w;
     char name[64];
     fli_value_make(c->value);
     int len = snprintf(name, sizeof name, "fencelock-check-%s", c->value);
     c->key_len = fli_make_key(r, (struct fl_bytes){name, (size_t)len}, c->key);
-    c->due.fire = on_due;
-    fli_heap_node_init(&c->due.node);
-    for (uint32_t i = 0; i < r->n; i++) {
-        fli_facts_init(&c->facts[i]);
-    }
-    fli_enter(r);
-    uint64_t timeout_ms = o->timeout_ms != 0 ? o->timeout_ms : r->owner.connect_ms + r->budget_ms;
-    fli_redlock_due(r, &c->due, fli_clock_ms() + timeout_ms);
+    fli_due_set(dues, &c->due, fli_clock_ms() + timeout_ms);
     fli_list_push(&r->checks, &c->node);
     for (uint32_t i = 0; i < r->n; i++) {
         struct fli_server *s = &r->servers[i];
-        c->unsettled[i] = s->state == FLI_SERVER_OPENING;
+        fli_facts_init(&c->facts[i]);
+        c->unsettled[i] = s->state == FLI_SERVER_OPENING || !s->settled;
         if (s->state == FLI_SERVER_READY) {
             ask(c, s);
         }
     }
-    finish_if_complete(c);
-    fli_leave_call(r);
-    return 0;
+    end_if_complete(c);
+    fli_engine_wake(r->owner.engine);
+    return c;
+}
+
+static int check(fl_client *client, const struct fl_redlock_check_options *o,
+                 struct fl_redlock_check_report *ret)
+{
+    struct fli_redlock *r = fli_redlock_of(client);
+    const struct fli_fitness_rules rules = {.eviction_allowed = o->eviction_allowed,
+                                            .restarts_are_safe = r->owner.restarts_are_safe};
+    uint64_t timeout_ms = o->timeout_ms != 0 ? o->timeout_ms : r->owner.connect_ms + r->budget_ms;
+    struct fli_wait w;
+    fli_wait_init(&w, client);
+    struct check *c = begin(r, timeout_ms, &w);
+    if (c == NULL) {
+        return fli_fail(client, FL_ENOMEM, "out of memory");
+    }
+    int rc = fli_wait(client, &w) ? 0 : FL_EUNCERTAIN;
+    end(c);
+    if (rc == 0) {
+        complete_facts(c);
+        bool fit = fli_fitness(c->facts, r->n, &rules, ret);
+        rc = fit ? 0 : fli_fail(client, FL_EDENIED, "the servers are not fit for Redlock");
+    }
+    unref(c);
+    return rc;
+}
+
+int fl_redlock_check(fl_client *client, const struct fl_redlock_check_options *options,
+                     struct fl_redlock_check_report *ret)
+{
+    static const struct fl_redlock_check_options defaults;
+    const struct fl_redlock_check_options *o = options != NULL ? options : &defaults;
+    int rc = fli_redlock_enter(client);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = o->timeout_ms > FL_REDLOCK_TIME_MAX_MS
+             ? fli_fail(client, FL_EINVAL, "a timeout is at most a day")
+             : check(client, o, ret);
+    fli_client_leave(client);
+    return rc;
 }

@@ -3,8 +3,6 @@
  * implementation uses. */
 #include "redlock/quorum.h"
 
-#define KEEP_MIN_PAUSE_MS UINT64_C(5)
-
 static uint64_t sum(uint64_t a, uint64_t b)
 {
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
@@ -60,13 +58,6 @@ uint64_t fli_retry_ms(uint32_t attempt, uint64_t base_ms, uint64_t cap_ms, uint6
     return ceiling == UINT64_MAX ? random : random % (ceiling + 1);
 }
 
-uint64_t fli_extended_deadline_ms(uint64_t old_deadline_ms, uint64_t t0_ms, uint64_t ttl_ms,
-                                  bool extended)
-{
-    uint64_t fresh = fli_deadline_ms(t0_ms, ttl_ms);
-    return extended || fresh < old_deadline_ms ? fresh : old_deadline_ms;
-}
-
 uint64_t fli_counts_from_ms(uint64_t now_ms, uint64_t uptime_s, uint64_t max_ttl_ms)
 {
     /* Both ends of an uptime are cut to whole seconds, so the true one is larger than uptime - 1.
@@ -74,58 +65,4 @@ uint64_t fli_counts_from_ms(uint64_t now_ms, uint64_t uptime_s, uint64_t max_ttl
     uint64_t age_s = uptime_s > UINT64_MAX / 1000 ? UINT64_MAX / 1000 : less(uptime_s, 1);
     uint64_t needed_ms = sum(max_ttl_ms, fli_drift_ms(max_ttl_ms));
     return sum(now_ms, less(needed_ms, age_s * 1000));
-}
-
-/* ---- keeping a lock -------------------------------------------------------------------------- */
-
-/* When a third of the time that is left will have passed. */
-static uint64_t third_ms(uint64_t now_ms, uint64_t deadline_ms)
-{
-    return sum(now_ms, fli_left_ms(deadline_ms, now_ms) / 3);
-}
-
-void fli_renewal_init(struct fli_renewal *k, uint64_t now_ms, uint64_t ttl_ms, uint64_t deadline_ms,
-                      uint64_t max_hold_ms)
-{
-    FLI_ASSERT(ttl_ms > 0 && max_hold_ms > 0);
-    k->ttl_ms = ttl_ms;
-    k->until_ms = sum(now_ms, max_hold_ms);
-    k->deadline_ms = deadline_ms < k->until_ms ? deadline_ms : k->until_ms;
-    k->try_ms = third_ms(now_ms, k->deadline_ms);
-}
-
-/* The largest TTL, at most the wanted one, whose deadline is not after the end of max_hold. A TTL
- * of the time that is left always fits, since a deadline comes before its TTL ends. */
-static uint64_t affordable_ttl_ms(const struct fli_renewal *k, uint64_t now_ms)
-{
-    uint64_t left = fli_left_ms(k->until_ms, now_ms);
-    return k->ttl_ms < left ? k->ttl_ms : left;
-}
-
-enum fli_renewal_step fli_renewal_next(const struct fli_renewal *k, uint64_t now_ms,
-                                       uint64_t *ret_wake_ms, uint64_t *ret_ttl_ms)
-{
-    if (now_ms >= k->deadline_ms) {
-        return FLI_RENEWAL_EXPIRED;
-    }
-    if (now_ms < k->try_ms) {
-        *ret_wake_ms = k->try_ms < k->deadline_ms ? k->try_ms : k->deadline_ms;
-        return FLI_RENEWAL_WAIT;
-    }
-    uint64_t ttl_ms = affordable_ttl_ms(k, now_ms);
-    uint64_t worthwhile_ms = sum(k->deadline_ms, k->ttl_ms / 20);
-    if (ttl_ms < FL_TTL_MIN_MS || fli_deadline_ms(now_ms, ttl_ms) <= worthwhile_ms) {
-        return FLI_RENEWAL_ENDING;
-    }
-    *ret_ttl_ms = ttl_ms;
-    return FLI_RENEWAL_EXTEND;
-}
-
-void fli_renewal_extended(struct fli_renewal *k, uint64_t now_ms, uint64_t deadline_ms,
-                          bool extended)
-{
-    /* The extend began a little later than the time for which its TTL was computed. */
-    k->deadline_ms = deadline_ms < k->until_ms ? deadline_ms : k->until_ms;
-    uint64_t pause_ms = extended ? fli_left_ms(k->deadline_ms, now_ms) / 3 : k->ttl_ms / 20;
-    k->try_ms = sum(now_ms, pause_ms > KEEP_MIN_PAUSE_MS ? pause_ms : KEEP_MIN_PAUSE_MS);
 }

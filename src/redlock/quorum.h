@@ -33,38 +33,8 @@ uint64_t fli_server_budget_ms(uint64_t ttl_ms, uint64_t budget_ms);
  * min(cap, base * 2^(attempt - 1)), both included, out of 64 random bits. */
 uint64_t fli_retry_ms(uint32_t attempt, uint64_t base_ms, uint64_t cap_ms, uint64_t random);
 
-/* The deadline after an extend that was asked for at t0 with this TTL. If it failed, the old
- * deadline stays, or the new one where that is earlier: some servers may have taken the shorter
- * TTL. */
-uint64_t fli_extended_deadline_ms(uint64_t old_deadline_ms, uint64_t t0_ms, uint64_t ttl_ms,
-                                  bool extended);
-
 /* From when on a server counts that at now_ms says it has been up for uptime_s seconds (rounded up
  * or down): by then nobody can still believe in a key that it may have forgotten. */
 uint64_t fli_counts_from_ms(uint64_t now_ms, uint64_t uptime_s, uint64_t max_ttl_ms);
-
-/* ---- keeping a lock -------------------------------------------------------------------------- */
-
-struct fli_renewal {
-    uint64_t ttl_ms;      /* the TTL that each extend asks for */
-    uint64_t until_ms;    /* the end of max_hold */
-    uint64_t deadline_ms; /* the deadline at present */
-    uint64_t try_ms;      /* when the next extend is due */
-};
-
-enum fli_renewal_step {
-    FLI_RENEWAL_WAIT,    /* until *ret_wake_ms */
-    FLI_RENEWAL_EXTEND,  /* with *ret_ttl_ms */
-    FLI_RENEWAL_ENDING,  /* max_hold is nearly over: another extend would gain nothing */
-    FLI_RENEWAL_EXPIRED, /* the deadline has passed */
-};
-
-void fli_renewal_init(struct fli_renewal *k, uint64_t now_ms, uint64_t ttl_ms, uint64_t deadline_ms,
-                      uint64_t max_hold_ms);
-enum fli_renewal_step fli_renewal_next(const struct fli_renewal *k, uint64_t now_ms,
-                                       uint64_t *ret_wake_ms, uint64_t *ret_ttl_ms);
-/* An extend has ended, well or not, and left this deadline. */
-void fli_renewal_extended(struct fli_renewal *k, uint64_t now_ms, uint64_t deadline_ms,
-                          bool extended);
 
 #endif

@@ -1,40 +1,26 @@
-/* redlock_private.h: what the files of a handle share.
+/* redlock_private.h: what the files of a client of Redis servers share.
  *
- *   redlock.c    the handle: options, the loop, time, closing
- *   alarm.c      wakes it
+ *   redlock.c    opening: options, servers
  *   op.c         acquire, extend, release as a series of attempts
  *   request.c    their requests
  *   check.c      the check of the servers
- *   keepalive.c  extends a lock again and again
- *   blocking.c   calls that block
  *
- * One place, leave(), calls the user's callbacks, when everything else of the current event
- * is done: so they may call anything, also close the handle. A callback of libuv's runs between
- * fli_enter() and leave(), a public call between fli_enter() and fli_leave_call(). */
+ * Such a client is one as any other (client/handle.h): its calls, held locks, renewals, thread and
+ * callbacks are those of src/client. Only, its engine hands its calls to the functions here instead
+ * of sending them to the nodes of a cluster. All of this is under the mutex of the client. */
 #ifndef FLI_REDLOCK_PRIVATE_H
 #define FLI_REDLOCK_PRIVATE_H
 
-#include "base/due.h"
 #include "base/list.h"
-#include "redlock/alarm.h"
 #include "redlock/attempt.h"
 #include "redlock/server.h"
 
 #define FLI_REDIS_KEY_MAX (FL_REDLOCK_KEY_FORMAT_MAX + FL_NAME_MAX)
 #define FLI_OP_TEXT_MAX ((size_t)2048) /* a request with the longest key and the longer script */
 
-/* A callback of the user's that waits for leave(). */
-struct fli_note {
-    struct fli_list node;
-    void (*deliver)(struct fli_note *n);
-};
-
-struct fl_redlock {
+struct fli_redlock {
+    struct fli_backend backend;
     struct fli_server_owner owner;
-    uv_loop_t own_loop;
-    bool is_private;
-    struct fli_alarm alarm;
-    uint64_t armed_ms; /* UINT64_MAX: the alarm is not set */
     uint32_t n;
     struct fli_server servers[FL_REDLOCK_SERVERS_MAX];
 
@@ -45,79 +31,92 @@ struct fl_redlock {
     char suffix[FL_REDLOCK_KEY_FORMAT_MAX + 1];
 
     struct fli_list ops; /* all that exist, also ended ones that wait for late answers */
-    struct fli_op_text { /* the request written last: all servers get the same bytes */
-        uint64_t op_id;  /* 0: none */
-        uint32_t serial;
-        int kind;
-        int how;
-        bool by_text; /* with the text of its script, not its SHA-1 */
-        struct fli_buf bytes;
-    } text;
-    uint32_t in_flight;
-    uint64_t last_id;
     struct fli_list checks;
-    struct fli_list keepers;
-    struct fli_dues due;
-    struct fli_list notes;
+    struct fli_buf text; /* room for one request */
 
-    /* of a handle whose calls block; NULL: none */
-    struct fl_redlock_options *options; /* those it was made with */
-    struct fli_keep_thread *keep_thread;
+    /* Asks for a token, and calls done() later, never from inside. NULL: locks have none. */
+    int (*issue)(struct fli_redlock *r, struct fl_bytes name, uint64_t timeout_ms, fl_done done,
+                 void *arg);
+    fl_client *tokens;
+};
 
-    uint64_t process; /* whose it is */
-    uint32_t depth;   /* of fli_enter() */
-    bool closing;
-    void (*closed)(void *ctx);
-    void *closed_ctx;
+/* An op is one call: acquire, extend or release, with its requests to servers. It has a reference
+ * for its call, for each request without an answer, and for the issuer of a token while that may
+ * call back. An answer that comes after the end of the call changes nothing. */
+enum fli_op_state {
+    OP_CONNECTING, /* the first connections are still being made */
+    OP_ATTEMPT,
+    OP_ISSUING, /* the quorum is held, and the token has not come yet */
+    OP_PAUSE,   /* the pause before the next attempt */
+    OP_ENDED
+};
 
-    int stop_fd;                   /* cancels a blocking acquire when it is readable; -1: none */
-    struct fl_redlock_report last; /* of the last blocking call */
-    char error[512];
+struct fli_redlock_op {
+    struct fli_list node;
+    struct fli_redlock *r;
+    struct fli_call *call; /* NULL: it has ended */
+    uint32_t refs;
+    enum fli_op_state state;
+    struct fli_attempt attempt;
+    uint64_t began_ns;
+    uint64_t until_ms; /* no attempt begins after that */
+    uint64_t ttl_ms;
+    uint64_t min_validity_ms;
+    uint64_t deadline_ms; /* of the lock that it has got, or made longer */
+    char value[FL_REDLOCK_VALUE_LEN + 1];
+    uint32_t deferred;     /* servers that get the release when they are ready again; a bit each */
+    uint32_t issue_serial; /* the attempt that waits for a token; 0: none does */
+    struct fl_redlock_report *report; /* NULL once it has ended */
+    uint32_t attempts;
+    size_t key_len;
+    char key[FLI_REDIS_KEY_MAX];
 };
 
 /* ---- redlock.c ------------------------------------------------------------------------------- */
 
-void fli_enter(struct fl_redlock *r); /* and fli_own() */
-/* In a child of fork() that has inherited the handle, makes it the child's. FL_ESYSTEM: there is no
- * descriptor for an alarm; then nothing may be begun, and what the parent had begun has ended. */
-int fli_own(struct fl_redlock *r) FLI_MUST_USE;
-void fli_leave_call(struct fl_redlock *r); /* for public calls */
-/* d->fire() is called then. And: not any more. */
-void fli_redlock_due(struct fl_redlock *r, struct fli_due *d, uint64_t due_ms);
-void fli_redlock_not_due(struct fl_redlock *r, struct fli_due *d);
-void fli_note_add(struct fl_redlock *r, struct fli_note *n);
-/* 0 or FL_EINVAL. */
-int fli_check_name(struct fl_bytes name) FLI_MUST_USE;
-size_t fli_make_key(const struct fl_redlock *r, struct fl_bytes name, char *key);
+struct fli_redlock *fli_redlock_of(fl_client *c);
+/* As fli_client_enter(); FL_EINVAL also for a client of a cluster. */
+int fli_redlock_enter(fl_client *c) FLI_MUST_USE;
+size_t fli_make_key(const struct fli_redlock *r, struct fl_bytes name, char *key);
 /* A value that no other lock has. */
 void fli_value_make(char value[FL_REDLOCK_VALUE_LEN + 1]);
-/* Whether the first attempt may begin: every connection has been made or has failed, or enough
- * servers are ready. */
-bool fli_may_begin(const struct fl_redlock *r);
 
 /* ---- op.c ------------------------------------------------------------------------------------ */
 
-void fli_ops_ready(struct fl_redlock *r, struct fli_server *s);
-void fli_ops_down(struct fl_redlock *r, struct fli_server *s);
-void fli_ops_close(struct fl_redlock *r);  /* ends all; their callbacks are queued */
-void fli_ops_forget(struct fl_redlock *r); /* the handle is about to be freed */
+extern const struct fli_backend fli_op_backend; /* all of it but fini() */
+void fli_ops_ready(struct fli_redlock *r, struct fli_server *s);
+void fli_ops_down(struct fli_redlock *r, struct fli_server *s);
+/* The attempt has taken an answer, with this verdict: goes on with the op. */
+void fli_op_after(struct fli_redlock_op *op, enum fli_verdict verdict, uint64_t now_ms);
+
+/* ---- request.c: what is said to servers ------------------------------------------------------ */
+
+void fli_op_unref(struct fli_redlock_op *op);
+
+/* Sends server i, which is ready, the request of the attempt. 0, FL_EBUSY, FL_ENOMEM. */
+int fli_op_ask(struct fli_redlock_op *op, uint32_t i, uint64_t now_ns) FLI_MUST_USE;
+
+/* Releases what the attempt may have set. To a server that has not answered yet the release goes
+ * right behind the request; to one that is down, when it is ready again. */
+void fli_op_release(struct fli_redlock_op *op, uint32_t servers);
+
+/* Keeps the release for a server that is down until it is ready again. */
+void fli_op_defer_release(struct fli_redlock_op *op, uint32_t i);
+
+/* The server is ready: sends it the releases that were kept for it. */
+void fli_op_send_deferred(struct fli_server *s);
 void fli_deferred_drop(struct fli_server *s);
 
-/* ---- check.c, keepalive.c -------------------------------------------------------------------- */
+/* ---- check.c --------------------------------------------------------------------------------- */
 
-void fli_checks_ready(struct fl_redlock *r, struct fli_server *s);
-void fli_checks_down(struct fl_redlock *r, struct fli_server *s);
-void fli_checks_close(struct fl_redlock *r);
-void fli_keepers_close(struct fl_redlock *r);
-/* From now on it is told of each new deadline. */
-void fli_keeper_watch(fl_redlock_keeper *k,
-                      void (*moved)(void *ctx, const struct fl_redlock_lock *lock), void *ctx);
+void fli_checks_ready(struct fli_redlock *r, struct fli_server *s);
+void fli_checks_down(struct fli_redlock *r, struct fli_server *s);
+void fli_checks_end(struct fli_redlock *r);
 
-/* ---- kept_options.c -------------------------------------------------------------------------- */
+/* ---- text.c ---------------------------------------------------------------------------------- */
 
-/* A copy, in memory of its own. NULL: there is none. */
-struct fl_redlock_options *fli_options_copy(const struct fl_redlock_options *o,
-                                            uint32_t servers) FLI_MUST_USE;
-void fli_options_free(struct fl_redlock_options *o, uint32_t servers); /* NULL is fine */
+/* What became of the call, and what each server had to say. token_error: of the issuer, or NULL. */
+void fli_redlock_explain(const struct fli_redlock *r, enum fli_attempt_kind kind, int result,
+                         const char *token_error, struct fl_redlock_report *report);
 
 #endif

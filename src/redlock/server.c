@@ -6,20 +6,28 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "client/channel.h"
 #include "redlock/quorum.h"
 
 #define BACKOFF_MIN_MS UINT64_C(50)
 #define BACKOFF_MAX_MS UINT64_C(2000)
 #define STEADY_MS UINT64_C(1000) /* a connection that worked for so long is reopened at once */
+#define LOGIN_MAX ((size_t)4096)
 
-static uint64_t random_below(uint64_t n)
+static void set_due(struct fli_server *s, uint64_t at_ms)
 {
-    uint64_t r;
-    fli_random(&r, sizeof r);
-    return r % n;
+    struct fli_engine *e = s->owner->engine;
+    fli_due_set(&e->dues, &s->due, at_ms);
+    fli_engine_wake_for(e, s->due.at_ms);
 }
 
-/* ---- closing --------------------------------------------------------------------------------- */
+static struct fli_redis_request *oldest(const struct fli_server *s)
+{
+    struct fli_list *first = fli_list_first(&s->pending);
+    return first == NULL ? NULL : FLI_CONTAINER_OF(first, struct fli_redis_request, node);
+}
+
+/* ---- ending a connection --------------------------------------------------------------------- */
 
 static void answer_all(struct fli_server *s)
 {
@@ -34,35 +42,42 @@ static void answer_all(struct fli_server *s)
     }
 }
 
+/* When to connect again. */
+static uint64_t retry_ms(struct fli_server *s, bool was_ready)
+{
+    uint64_t now_ms = fli_clock_ms();
+    if (was_ready && now_ms - s->opened_ms >= STEADY_MS) {
+        s->failures = 0;
+        return now_ms;
+    }
+    uint64_t pause_ms = BACKOFF_MIN_MS << (s->failures < 10 ? s->failures : 10);
+    pause_ms = pause_ms < BACKOFF_MAX_MS ? pause_ms : BACKOFF_MAX_MS;
+    s->failures++;
+    return now_ms + pause_ms / 2 + fli_engine_random(s->owner->engine, pause_ms / 2 + 1);
+}
+
 /* Ends the connection. error: why, unless a better reason is known already. */
 static void drop(struct fli_server *s, enum fl_redlock_status status, const char *error)
 {
+    struct fli_channel *ch = s->channel;
     bool was_ready = s->state == FLI_SERVER_READY;
     if (!s->doomed) {
         s->status = status;
         fli_copy_text(s->error, sizeof s->error, error, strlen(error));
     }
+    s->channel = NULL;
     s->doomed = false;
     s->state = FLI_SERVER_DOWN;
     s->settled = true;
-    fli_link_uv_close(&s->conn);
-    uint64_t now_ms = fli_clock_ms();
-    if (was_ready && now_ms - s->opened_ms >= STEADY_MS) {
-        s->failures = 0;
-        s->retry_ms = now_ms;
-    } else {
-        uint64_t shift = s->failures < 10 ? s->failures : 10;
-        uint64_t pause_ms = BACKOFF_MIN_MS << shift;
-        pause_ms = pause_ms < BACKOFF_MAX_MS ? pause_ms : BACKOFF_MAX_MS;
-        s->retry_ms = now_ms + pause_ms / 2 + random_below(pause_ms / 2 + 1);
-        s->failures++;
+    if (ch != NULL) {
+        fli_channel_unlisten(ch);
     }
+    set_due(s, retry_ms(s, was_ready));
     answer_all(s);
     s->owner->down(s->owner, s);
 }
 
-/* Called inside an answer: marks the connection to be closed when the answers read so far are
- * handed out. */
+/* Called inside an answer: marks the connection to be closed when that is handed out. */
 static void doom(struct fli_server *s, enum fl_redlock_status status, const char *error, size_t len)
 {
     if (!s->doomed) {
@@ -78,60 +93,25 @@ void fli_server_distrust(struct fli_server *s)
     doom(s, FL_REDLOCK_ERROR, text, sizeof text - 1);
 }
 
-static void on_opened(struct fli_link_uv *c);
-static bool on_answered(struct fli_link_uv *c, const redisReply *reply);
-static void on_broken(struct fli_link_uv *c, int rc);
-
-void fli_server_init(struct fli_server *s, struct fli_server_owner *owner, uint32_t index)
+void fli_server_leave(struct fli_server *s)
 {
-    owner->links.opened = on_opened;
-    owner->links.answered = on_answered;
-    owner->links.broken = on_broken;
-    s->owner = owner;
-    s->index = index;
-    s->state = FLI_SERVER_DOWN;
-    s->status = FL_REDLOCK_DOWN;
+    s->state = FLI_SERVER_CLOSED;
+    s->channel = NULL;
+    answer_all(s);
+}
+
+void fli_server_abandon(struct fli_server *s)
+{
+    s->channel = NULL;
     fli_list_init(&s->pending);
     fli_list_init(&s->deferred);
-    fli_link_uv_init(&s->conn, &owner->links, FLI_SERVER_OUT_MAX);
-    s->conn.link.bytes_max = FLI_SERVER_REPLY_MAX;
-    s->conn.link.elements_max = FLI_SERVER_ARRAY_MAX;
-    fli_facts_init(&s->facts);
-}
-
-void fli_server_close(struct fli_server *s)
-{
-    if (s->conn.watch != NULL) {
-        drop(s, FL_REDLOCK_DOWN, "closed");
-    }
-    s->state = FLI_SERVER_CLOSED;
-    free(s->username);
-    free(s->password);
-    s->username = NULL;
-    s->password = NULL;
-}
-
-void fli_server_own(struct fli_server *s)
-{
-    if (s->conn.watch != NULL) {
-        drop(s, FL_REDLOCK_DOWN, "it was the connection of the process that forked this one");
-    }
-    s->retry_ms = 0;
-    s->failures = 0;
-    s->settled = false;
+    s->pending_len = s->deferred_len = 0;
+    fli_heap_node_init(&s->due.node);
 }
 
 /* ---- logging in ------------------------------------------------------------------------------ */
 
-enum step {
-    STEP_AUTH,
-    STEP_SELECT,
-    STEP_SERVER,
-    STEP_REPLICATION,
-    STEP_COMMANDS,
-    STEP_SCRIPT,
-    STEP_EVAL,
-};
+enum step { STEP_AUTH, STEP_SELECT, STEP_SERVER, STEP_REPLICATION, STEP_COMMANDS, STEP_EVAL };
 
 struct login_request {
     struct fli_redis_request base;
@@ -166,6 +146,7 @@ static void logged_in(struct fli_server *s)
     s->state = FLI_SERVER_READY;
     s->status = FL_REDLOCK_YES;
     s->error[0] = '\0';
+    set_due(s, FLI_DUE_NEVER);
     s->owner->ready(s->owner, s);
 }
 
@@ -195,8 +176,6 @@ static void take_login(struct fli_server *s, enum step step, const redisReply *r
             fli_copy_text(s->no_scripts, sizeof s->no_scripts, reply->str, reply->len);
         }
         break;
-    case STEP_SCRIPT:
-        break; /* if that is not permitted, each request carries the text */
     }
 }
 
@@ -220,17 +199,22 @@ static void on_login_answer(struct fli_redis_request *q, struct fli_server *s,
 static void enqueue(struct fli_server *s, struct fli_redis_request *q, uint64_t now_ns)
 {
     q->sent_ns = now_ns;
+    fli_list_init(&q->node);
     fli_list_push(&s->pending, &q->node);
     s->pending_len++;
 }
 
 static int ask(struct fli_server *s, enum step step, size_t argc, const char *const *argv)
 {
+    struct fli_buf bytes;
     struct login_request *login = calloc(1, sizeof *login);
     if (login == NULL) {
         return FL_ENOMEM;
     }
-    int rc = fli_put_words(&s->conn.out, argc, argv);
+    fli_buf_init(&bytes, LOGIN_MAX);
+    int rc = fli_put_words(&bytes, argc, argv);
+    rc = rc == 0 ? fli_channel_put_bytes(s->channel, &bytes, 1) : rc;
+    fli_buf_fini(&bytes);
     if (rc != 0) {
         free(login);
         return rc;
@@ -244,20 +228,20 @@ static int ask(struct fli_server *s, enum step step, size_t argc, const char *co
 
 static int ask_auth(struct fli_server *s)
 {
-    const char *const named[] = {"AUTH", s->username, s->password};
-    const char *const plain[] = {"AUTH", s->password};
-    if (s->password == NULL) {
+    const char *const named[] = {"AUTH", s->owner->user, s->owner->password};
+    const char *const plain[] = {"AUTH", s->owner->password};
+    if (s->owner->password == NULL) {
         return 0;
     }
-    return s->username != NULL ? ask(s, STEP_AUTH, 3, named) : ask(s, STEP_AUTH, 2, plain);
+    return s->owner->user != NULL ? ask(s, STEP_AUTH, 3, named) : ask(s, STEP_AUTH, 2, plain);
 }
 
 static int ask_select(struct fli_server *s)
 {
     char number[12];
-    (void)snprintf(number, sizeof number, "%u", s->database);
+    (void)snprintf(number, sizeof number, "%u", s->owner->database);
     const char *const select[] = {"SELECT", number};
-    return s->database == 0 ? 0 : ask(s, STEP_SELECT, 2, select);
+    return s->owner->database == 0 ? 0 : ask(s, STEP_SELECT, 2, select);
 }
 
 /* All requests of the log-in are sent at once, so that it costs one round trip. */
@@ -266,8 +250,6 @@ static int start_login(struct fli_server *s)
     static const char *const server[] = {"INFO", "server"};
     static const char *const replication[] = {"INFO", "replication"};
     static const char *const commands[] = {"COMMAND", "INFO", "delex", "delifeq"};
-    static const char *const release[] = {"SCRIPT", "LOAD", fli_release_script};
-    static const char *const extend[] = {"SCRIPT", "LOAD", fli_extend_script};
     static const char *const eval[] = {"EVAL", "return 1", "0"};
     s->login_left = 0;
     s->delete_how = FLI_DELETE_SCRIPT;
@@ -278,123 +260,144 @@ static int start_login(struct fli_server *s)
     rc = rc != 0 ? rc : ask(s, STEP_SERVER, 2, server);
     rc = rc != 0 ? rc : ask(s, STEP_REPLICATION, 2, replication);
     rc = rc != 0 ? rc : ask(s, STEP_COMMANDS, 4, commands);
-    rc = rc != 0 ? rc : ask(s, STEP_SCRIPT, 3, release);
-    rc = rc != 0 ? rc : ask(s, STEP_SCRIPT, 3, extend);
     return rc != 0 ? rc : ask(s, STEP_EVAL, 3, eval);
 }
 
 /* ---- the connection -------------------------------------------------------------------------- */
 
-static struct fli_server *server_of(struct fli_link_uv *c)
+static struct fli_server *server_of(struct fli_listener *l)
 {
-    return FLI_CONTAINER_OF(c, struct fli_server, conn);
+    return FLI_CONTAINER_OF(l, struct fli_server, listener);
 }
 
-static void on_opened(struct fli_link_uv *c)
+static void on_opened(struct fli_listener *l, struct fli_channel *ch)
 {
-    if (start_login(server_of(c)) != 0) {
-        drop(server_of(c), FL_REDLOCK_DOWN, "out of memory");
+    struct fli_server *s = server_of(l);
+    s->channel = ch;
+    if (start_login(s) != 0) {
+        set_due(s, fli_clock_ms()); /* it has no answer */
     }
 }
 
-static bool on_answered(struct fli_link_uv *c, const redisReply *reply)
+static void on_answered(struct fli_listener *l, const redisReply *reply)
 {
-    struct fli_server *s = server_of(c);
-    struct fli_list *node = fli_list_pop(&s->pending);
-    if (node == NULL) {
-        static const char odd[] = "it says something unasked";
-        bool is_text = reply->type == REDIS_REPLY_ERROR;
-        doom(s, FL_REDLOCK_ERROR, is_text ? reply->str : odd,
-             is_text ? reply->len : sizeof odd - 1);
-    } else {
-        s->pending_len--;
-        struct fli_redis_request *q = FLI_CONTAINER_OF(node, struct fli_redis_request, node);
-        q->answered(q, s, reply);
+    struct fli_server *s = server_of(l);
+    struct fli_redis_request *q = oldest(s);
+    FLI_ASSERT(q != NULL);
+    fli_list_remove(&q->node);
+    s->pending_len--;
+    q->answered(q, s, reply);
+    if (s->doomed) {
+        drop(s, s->status, "");
     }
-    return !s->doomed;
 }
 
-static void on_broken(struct fli_link_uv *c, int rc)
+/* All is answered. */
+static void on_called(struct fli_listener *l)
 {
-    bool is_wrong = rc == FL_EPROTO || c->link.tls_failed;
-    drop(server_of(c), is_wrong ? FL_REDLOCK_ERROR : FL_REDLOCK_DOWN, c->link.error);
+    struct fli_server *s = server_of(l);
+    redisReply *reply;
+    if (!fli_channel_hear(s->channel, &reply)) {
+        return;
+    }
+    bool is_text = reply->type == REDIS_REPLY_ERROR;
+    char text[FL_REDLOCK_ERROR_MAX];
+    (void)snprintf(text, sizeof text, "%s", is_text ? reply->str : "it says something unasked");
+    freeReplyObject(reply);
+    drop(s, FL_REDLOCK_ERROR, text);
 }
 
-void fli_server_read(struct fli_server *s)
+static void on_ended(struct fli_listener *l, int code, const char *why)
 {
-    fli_link_uv_read(&s->conn);
+    struct fli_server *s = server_of(l);
+    bool is_wrong = code == FL_EPROTO || code == FL_EDENIED || strncmp(why, "TLS: ", 5) == 0;
+    s->channel = NULL;
+    drop(s, is_wrong ? FL_REDLOCK_ERROR : FL_REDLOCK_DOWN, why);
 }
 
-void fli_server_flush(struct fli_server *s)
-{
-    fli_link_uv_flush(&s->conn);
-}
-
-struct fli_buf *fli_server_out(struct fli_server *s)
+int fli_server_put(struct fli_server *s, struct fli_redis_request *q, const struct fli_buf *bytes,
+                   uint64_t now_ns)
 {
     FLI_ASSERT(s->state == FLI_SERVER_READY);
-    return s->doomed || s->pending_len >= FLI_SERVER_PENDING_MAX ? NULL : &s->conn.out;
-}
-
-void fli_server_put(struct fli_server *s, struct fli_redis_request *q, uint64_t now_ns)
-{
-    enqueue(s, q, now_ns);
-}
-
-static void start(struct fli_server *s, uint64_t now_ms)
-{
-    struct fli_link_security *security = s->host[0] != '\0' ? &s->owner->tls : NULL;
-    s->state = FLI_SERVER_OPENING;
-    s->opened_ms = now_ms;
-    if (fli_link_uv_begin(&s->conn, security, s->host, (const struct sockaddr *)&s->where,
-                          s->where_len) != 0) {
-        drop(s, FL_REDLOCK_DOWN, s->conn.link.error);
+    if (s->doomed || s->pending_len >= FLI_SERVER_PENDING_MAX ||
+        s->channel->out.len - s->channel->out_at + bytes->len > FLI_SERVER_OUT_MAX) {
+        return FL_EBUSY;
     }
+    int rc = fli_channel_put_bytes(s->channel, bytes, 1);
+    if (rc != 0) {
+        return rc;
+    }
+    enqueue(s, q, now_ns);
+    if (s->due.at_ms == FLI_DUE_NEVER) {
+        set_due(s, now_ns / UINT64_C(1000000) + s->owner->hung_ms + 1);
+    }
+    return 0;
 }
 
 /* ---- time ------------------------------------------------------------------------------------ */
 
 uint64_t fli_server_silent_ms(const struct fli_server *s, uint64_t now_ns)
 {
-    const struct fli_list *first = fli_list_first(&s->pending);
-    if (first == NULL) {
-        return 0;
-    }
-    uint64_t sent_ns = FLI_CONTAINER_OF(first, struct fli_redis_request, node)->sent_ns;
-    return now_ns > sent_ns ? (now_ns - sent_ns) / UINT64_C(1000000) : 0;
+    const struct fli_redis_request *q = oldest(s);
+    return q != NULL && now_ns > q->sent_ns ? (now_ns - q->sent_ns) / UINT64_C(1000000) : 0;
 }
 
-uint64_t fli_server_due_ms(const struct fli_server *s)
+static void begin_connection(struct fli_server *s)
 {
-    const struct fli_list *first = fli_list_first(&s->pending);
-    switch (s->state) {
-    case FLI_SERVER_DOWN:
-        return s->retry_ms;
-    case FLI_SERVER_OPENING:
-        return s->opened_ms + s->owner->connect_ms;
-    case FLI_SERVER_READY:
-        if (first != NULL) {
-            uint64_t ns = FLI_CONTAINER_OF(first, struct fli_redis_request, node)->sent_ns;
-            return ns / UINT64_C(1000000) + s->owner->hung_ms + 1;
-        }
-        break;
-    case FLI_SERVER_CLOSED:
-        break;
+    int code;
+    s->state = FLI_SERVER_OPENING;
+    s->opened_ms = fli_clock_ms();
+    uint64_t until_ms = s->opened_ms + s->owner->connect_ms;
+    set_due(s, until_ms);
+    struct fli_channel *ch =
+        fli_channel_listen(s->owner->engine, s->index, until_ms, &s->listener, &code);
+    s->channel = ch;
+    if (ch == NULL) {
+        drop(s, FL_REDLOCK_DOWN, s->owner->engine->nodes[s->index].error);
     }
-    return UINT64_MAX;
 }
 
-void fli_server_tick(struct fli_server *s, uint64_t now_ms)
+static void on_due(struct fli_due *d, uint64_t now_ms)
 {
-    if (now_ms < fli_server_due_ms(s)) {
-        return;
-    }
+    struct fli_server *s = FLI_CONTAINER_OF(d, struct fli_server, due);
     if (s->state == FLI_SERVER_DOWN) {
-        start(s, now_ms);
+        begin_connection(s);
     } else if (s->state == FLI_SERVER_OPENING) {
-        drop(s, FL_REDLOCK_DOWN,
-             s->conn.link.ready ? "no answer to the log-in" : "no connection in time");
-    } else {
-        drop(s, FL_REDLOCK_SILENT, "no answer for too long");
+        bool ready = s->channel != NULL && s->channel->link.ready;
+        drop(s, FL_REDLOCK_DOWN, ready ? "no answer to the log-in" : "no connection in time");
+    } else if (oldest(s) != NULL) {
+        uint64_t hung_ms = oldest(s)->sent_ns / UINT64_C(1000000) + s->owner->hung_ms + 1;
+        if (now_ms >= hung_ms) {
+            drop(s, FL_REDLOCK_SILENT, "no answer for too long");
+        } else {
+            set_due(s, hung_ms);
+        }
     }
+}
+
+int fli_server_begin(struct fli_server *s)
+{
+    struct fli_dues *dues = &s->owner->engine->dues;
+    if (s->due.node.pos == FLI_HEAP_NONE && fli_due_add(dues, &s->due, on_due) != 0) {
+        return FL_ENOMEM;
+    }
+    s->state = FLI_SERVER_DOWN;
+    s->status = FL_REDLOCK_DOWN;
+    s->failures = 0;
+    s->settled = false;
+    s->doomed = false;
+    set_due(s, fli_clock_ms());
+    return 0;
+}
+
+int fli_server_init(struct fli_server *s, struct fli_server_owner *owner, uint32_t index)
+{
+    s->owner = owner;
+    s->index = index;
+    s->listener = (struct fli_listener){on_opened, on_answered, on_called, on_ended};
+    fli_list_init(&s->pending);
+    fli_list_init(&s->deferred);
+    fli_heap_node_init(&s->due.node);
+    fli_facts_init(&s->facts);
+    return fli_server_begin(s);
 }

@@ -133,7 +133,7 @@ static int start_engine(struct strict *s, char *errmsg, size_t errmsg_size)
     if (rc != 0) {
         return rc;
     }
-    rc = fli_engine_init(&s->engine, c->nodes, false);
+    rc = fli_engine_init(&s->engine, c->nodes, FLI_OF_CLUSTER, false);
     if (rc == 0 && (rc = fli_engine_options(&s->engine, &options)) != 0) {
         fli_engine_fini(&s->engine);
     }

@@ -28,6 +28,7 @@
 #include "base/clock.h"
 #include "fencelock/client.h"
 #include "fencelock/redlock.h"
+#include "fencelock/uv.h"
 
 #define CLIENTS_MAX 1024u
 #define SAMPLES_MAX (UINT32_C(1) << 22)
@@ -197,7 +198,6 @@ struct client {
     uint32_t yes;
     uint64_t began_ns;
     uint64_t value;
-    struct fl_redlock_lock lock; /* ours */
 };
 
 static struct client clients[CLIENTS_MAX];
@@ -351,51 +351,18 @@ static void run_bare(uint64_t ms)
 
 /* ---- ours ------------------------------------------------------------------------------------ */
 
-static fl_redlock *redlock;
+static fl_client *redlock;
+static struct fl_uv redlock_on_loop, tokens_on_loop;
 static fl_client *client_of_cluster;
 static struct fl_redlock_options options;
-static const struct fl_redlock_acquire_options acquire_options = {.ttl_ms = TTL_MS};
-
-struct ticket {
-    fl_redlock_issued *issued;
-    void *ctx;
-};
-
-static void on_token(void *ctx, const redisReply *reply, uint64_t serial)
-{
-    struct ticket ticket = *(struct ticket *)ctx;
-    free(ctx);
-    bool good = reply->type == REDIS_REPLY_INTEGER;
-    ticket.issued(ticket.ctx, good ? 0 : FL_EPROTO, good ? (fl_token)reply->integer : 0);
-}
-
-/* Tokens on the loop, over one connection to the leader. */
-static void issue(void *ctx, struct fl_bytes name, uint64_t timeout_ms, fl_redlock_issued *issued,
-                  void *issued_ctx)
-{
-    char text[TEXT_MAX];
-    struct ticket *ticket = malloc(sizeof *ticket);
-    if (ticket == NULL) {
-        die("malloc", "out of memory");
-    }
-    *ticket = (struct ticket){issued, issued_ctx};
-    int len = snprintf(text, sizeof text, "*2\r\n$5\r\nTOKEN\r\n$%zu\r\n%.*s\r\n", name.len,
-                       (int)name.len, (const char *)name.data);
-    bool first = leader->out_len == 0;
-    put(leader, text, (size_t)len, (struct waiting){on_token, ticket, 0});
-    if (first) {
-        watch(leader,
-              UV_READABLE | UV_WRITABLE); /* Written in the next turn, with those to come. */
-    }
-}
+static const struct fl_take how = {.ttl_ms = TTL_MS, .unrenewed = true};
 
 static void ours_start(struct client *c);
 
-static void on_released(void *ctx, int result, const struct fl_redlock_lock *lock,
-                        const struct fl_redlock_report *report)
+static void on_released(void *ctx, const struct fl_result *result)
 {
     struct client *c = ctx;
-    run.errors += result != 0;
+    run.errors += result->status != 0;
     take_sample(c->began_ns);
     if (fli_clock_ns() < run.end_ns) {
         ours_start(c);
@@ -404,14 +371,13 @@ static void on_released(void *ctx, int result, const struct fl_redlock_lock *loc
     }
 }
 
-static void on_acquired(void *ctx, int result, const struct fl_redlock_lock *lock,
-                        const struct fl_redlock_report *report)
+static void on_acquired(void *ctx, const struct fl_result *result)
 {
     struct client *c = ctx;
-    if (result != 0) {
+    if (result->status != 0) {
         run.errors++;
         ours_start(c);
-    } else if (fl_redlock_release_start(redlock, fl_str(c->name), lock, on_released, c) != 0) {
+    } else if (fl_lock_release_start(result->lock, 0, on_released, c) != 0) {
         die("release", "impossible");
     }
 }
@@ -419,24 +385,19 @@ static void on_acquired(void *ctx, int result, const struct fl_redlock_lock *loc
 static void ours_start(struct client *c)
 {
     c->began_ns = fli_clock_ns();
-    if (fl_redlock_acquire_fenced_start(redlock, fl_str(c->name), &acquire_options,
-                                        leader != NULL ? issue : NULL, NULL, on_acquired, c,
-                                        NULL) != 0) {
+    if (fl_lock_take_start(redlock, c->name, &how, on_acquired, c, NULL) != 0) {
         die("acquire", "impossible");
     }
 }
 
-static int acquire_blocking(struct client *c)
+/* False: it was not taken. */
+static bool take_blocking(fl_lock **ret)
 {
-    return client_of_cluster == NULL
-               ? fl_redlock_acquire(redlock, fl_str(c->name), &acquire_options, &c->lock)
-               : fl_redlock_acquire_fenced(redlock, fl_str(c->name), &acquire_options,
-                                           fl_issue_token_from, client_of_cluster, &c->lock);
+    return fl_lock_take(redlock, clients[0].name, &how, ret) == 0;
 }
 
 static void run_ours(uint64_t ms)
 {
-    struct client *c = &clients[0];
     begin_run(ms);
     if (n_clients > 1) {
         run.running = n_clients;
@@ -446,9 +407,9 @@ static void run_ours(uint64_t ms)
         (void)uv_run(loop, UV_RUN_DEFAULT);
     } else {
         while (fli_clock_ns() < run.end_ns) {
+            fl_lock *lock;
             uint64_t began_ns = fli_clock_ns();
-            run.errors += acquire_blocking(c) != 0;
-            run.errors += fl_redlock_release(redlock, fl_str(c->name), &c->lock) != 0;
+            run.errors += !take_blocking(&lock) || fl_lock_release(lock) != 0;
             take_sample(began_ns);
         }
     }
@@ -458,43 +419,51 @@ static void run_ours(uint64_t ms)
 /* Only the acquires are timed. */
 static void run_acquires(uint64_t n)
 {
-    struct client *c = &clients[0];
     begin_run(0);
     for (uint64_t i = 0; i < n; i++) {
+        fl_lock *lock;
         uint64_t began_ns = fli_clock_ns();
-        bool held = acquire_blocking(c) == 0;
+        bool held = take_blocking(&lock);
         take_sample(began_ns);
-        run.errors += !held;
-        if (held) {
-            run.errors += fl_redlock_release(redlock, fl_str(c->name), &c->lock) != 0;
-        }
+        run.errors += !held || fl_lock_release(lock) != 0;
     }
     print_run();
 }
 
 static void run_fresh(void)
 {
+    fl_lock *lock;
     begin_run(0);
-    fl_redlock_close(redlock, NULL, NULL);
-    if (fl_redlock_create(NULL, &options, &redlock, NULL, 0) != 0) {
-        die("create", "impossible");
+    fl_close(redlock);
+    if (fl_redlock_open(&options, &redlock, NULL, 0) != 0) {
+        die("open", "impossible");
     }
-    run.errors += acquire_blocking(&clients[0]) != 0;
+    bool held = take_blocking(&lock);
     take_sample(run.began_ns);
-    run.errors += fl_redlock_release(redlock, fl_str(clients[0].name), &clients[0].lock) != 0;
+    run.errors += !held || fl_lock_release(lock) != 0;
     print_run();
 }
 
 static void open_ours(const char *servers, const char *nodes)
 {
+    const struct fl_client_options on_loop = {.own_loop = n_clients > 1};
     options.servers = servers;
     options.restarts_are_safe = true;
     options.hung_ms = 60000;
-    if (fl_redlock_create(n_clients > 1 ? loop : NULL, &options, &redlock, NULL, 0) != 0) {
+    options.own_loop = on_loop.own_loop;
+    if (nodes != NULL && fl_open(nodes, &on_loop, &client_of_cluster) != 0) {
+        die(nodes, "cannot be used");
+    }
+    options.tokens = client_of_cluster;
+    if (fl_redlock_open(&options, &redlock, NULL, 0) != 0) {
         die(servers, "cannot be used");
     }
-    if (nodes != NULL && n_clients == 1 && fl_open(nodes, NULL, &client_of_cluster) != 0) {
-        die(nodes, "cannot be used");
+    if (on_loop.own_loop && fl_uv_start(&redlock_on_loop, loop, redlock) != 0) {
+        die("loop", "impossible");
+    }
+    if (on_loop.own_loop && nodes != NULL &&
+        fl_uv_start(&tokens_on_loop, loop, client_of_cluster) != 0) {
+        die("loop", "impossible");
     }
 }
 

@@ -224,7 +224,7 @@ class Calls(CliCase):
         del self.env['FENCELOCK_REDIS_PASSWORD']
         secret = self.lab.path('secret')
         for text, good in (('open sesame\n', True), ('open sesame', True), ('', False), ('\n', False),
-                           ('p' * 512, False)):
+                           ('p' * 513, False)):
             with open(secret, 'w') as f:
                 f.write(text)
             code, out, err = self.do('acquire', 'y' + text[:1].strip() + str(len(text)), '--wait', '240s' if good else 0,
@@ -393,7 +393,7 @@ class Run(CliCase):
             code, _, err = self.wait_child(child) # LOST, without being told to end, where it was not held
             if not os.path.exists(go):
                 self.assertEqual(code, LOST, err)
-                self.assertRegex(err, 'no longer have it|could not be extended')
+                self.assertRegex(err, 'not held any more|no renewal came through')
             elif code != LOST:
                 self.assertEqual(code, 0, err)
             return code == 0
@@ -407,14 +407,14 @@ class Run(CliCase):
         self.assertEqual(child.stdout.readline(), b'ready\n')
         folder = '/proc/%d/fdinfo' % child.pid
 
-        def both_are_set():
+        def is_set():
             texts = []
             for name in os.listdir(folder):
                 with contextlib.suppress(FileNotFoundError), open(os.path.join(folder, name)) as f:
                     texts.append(f.read())
             boottime = [t for t in texts if 'clockid: %d\n' % time.CLOCK_BOOTTIME in t]
-            return len([t for t in boottime if 'it_value: (0, 0)' not in t]) == 2
-        wait_until(both_are_set, 'the timers of the command and of the handle are set')
+            return any('it_value: (0, 0)' not in t for t in boottime)
+        wait_until(is_set, 'the timer of the client is set')
         child.send_signal(signal.SIGUSR1)
         self.assertEqual(self.wait_child(child)[0], 9)
 
@@ -451,7 +451,7 @@ class Run(CliCase):
                 s.call('DEL', 'lock')
             code, _, err = self.wait_child(child)
             self.assertEqual(code, LOST)
-            return 'no longer have it' in err
+            return 'not held any more' in err
         self.with_longer_ttls(stops)
 
     def test_max_hold(self):
@@ -461,7 +461,7 @@ class Run(CliCase):
             code, _, err = self.do('run', 'lock', '--ttl', '%ds' % ttl_s, '--max-ttl', '24h', '--max-hold', ttl_s * 1166, '--',
                                    'sleep', '240')
             self.assertEqual(code, LOST)
-            return '--max-hold' in err
+            return 'as long as was allowed' in err
         self.with_longer_ttls(ends)
 
     def test_a_silent_network_stops_the_command_before_another_has_the_lock(self):
@@ -493,7 +493,7 @@ class Run(CliCase):
             self.assertEqual(code, LOST)
             if begun != b'begun\n':
                 return False
-            self.assertIn('could not be extended', err)
+            self.assertIn('no renewal came through', err)
             with open(beat, 'rb') as f:
                 last = struct.unpack('d', f.read())[0]
             print('      killed %.0f ms before the next grant' % ((next_holder - last) * 1000))

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""libfencelock-redlock as it is installed: alone, and together with libfencelock for tokens of a real cluster
+"""Redlock of libfencelock as it is installed: alone, and with tokens of a real cluster
 and a real storage that checks them (docs/examples/redlock_counter.c)."""
 
 import os
@@ -20,22 +20,21 @@ ALONE = r'''
 #include <string.h>
 int main(int argc, char **argv)
 {
-    fl_redlock *r;
+    fl_client *r;
+    fl_lock *lock;
     struct fl_redlock_options options;
-    struct fl_redlock_acquire_options how;
-    struct fl_redlock_lock lock;
+    struct fl_take how;
     memset(&options, 0, sizeof options);
     memset(&how, 0, sizeof how);
     options.servers = argc > 1 ? argv[1] : NULL;
     options.restarts_are_safe = true;
     options.budget_ms = options.connect_ms = options.hung_ms = 240000; /* the machine may be busy */
     options.max_ttl_ms = how.ttl_ms = 20 * 240000;
-    if (fl_redlock_create(NULL, &options, &r, NULL, 0) != 0 ||
-        fl_redlock_acquire(r, fl_str("report"), &how, &lock) != 0 ||
-        fl_redlock_remaining_ms(&lock) == 0 || fl_redlock_release(r, fl_str("report"), &lock) != 0) {
+    if (fl_redlock_open(&options, &r, NULL, 0) != 0 || fl_lock_take(r, "report", &how, &lock) != 0 ||
+        fl_lock_state(lock) == FL_HOLD_LOST || fl_lock_release(lock) != 0) {
         return 1;
     }
-    fl_redlock_close(r, NULL, NULL);
+    fl_close(r);
     puts("held");
     return 0;
 }
@@ -50,20 +49,21 @@ PAGE_MAIN = r'''
 %s
 int main(int argc, char **argv)
 {
-    fl_redlock *redlock = NULL;
+    fl_client *redlock = NULL;
     fl_client *tokens = NULL;
     fl_store *store = NULL;
     struct fl_redlock_options options = {.servers = argv[1], .restarts_are_safe = true, .budget_ms = 60000};
-    int rc = argc != 4 || fl_redlock_create(NULL, &options, &redlock, NULL, 0) != 0 ||
-             fl_open(argv[2], NULL, &tokens) != 0 || fl_store_create(argv[3], 240000, &store) != 0;
+    int rc = argc != 4 || fl_open(argv[2], NULL, &tokens) != 0;
+    options.tokens = tokens;
+    rc = rc || fl_redlock_open(&options, &redlock, NULL, 0) != 0 || fl_store_create(argv[3], 240000, &store) != 0;
     if (rc == 0) {
         do { /* -1: not acquired. On a busy machine both may happen, and nothing was added then. */
-            rc = add_one(redlock, tokens, store, fl_str("counter"));
+            rc = add_one(redlock, store, "counter");
         } while (rc == -1 || rc == FL_ESTALE);
     }
     fl_store_destroy(store);
+    fl_close(redlock);
     fl_close(tokens);
-    fl_redlock_close(redlock, NULL, NULL);
     return rc != 0;
 }
 '''
@@ -75,9 +75,8 @@ class Library(RedlockCase):
         self.headers = ['-I' + os.path.join(ROOT, 'include')]
         sanitize = sanitizers()
         self.more = ['-fsanitize=' + sanitize] if sanitize else []
-        self.redlock = os.path.join(build_dir(), 'src', 'redlock')
         self.client = os.path.join(build_dir(), 'src', 'client')
-        self.env = dict(os.environ, LD_LIBRARY_PATH=self.redlock + ':' + self.client)
+        self.env = dict(os.environ, LD_LIBRARY_PATH=self.client)
 
     def build(self, compiler, source, *libraries):
         target = self.lab.path('program')
@@ -86,10 +85,10 @@ class Library(RedlockCase):
         return target
 
     def static(self):
-        return [os.path.join(self.redlock, 'libfencelock-redlock.a'), '-luv', '-lhiredis', '-lssl', '-lcrypto']
+        return [os.path.join(self.client, 'libfencelock.a'), '-lhiredis', '-lssl', '-lcrypto', '-pthread']
 
     def shared(self):
-        return ['-L' + self.redlock, '-lfencelock-redlock']
+        return ['-L' + self.client, '-lfencelock']
 
     def test_alone(self):
         servers = ','.join(s.address for s in self.redis(3))
@@ -110,10 +109,10 @@ class Library(RedlockCase):
                             '-fsyntax-only', *self.headers, '-include', 'fencelock/redlock.h', '/dev/null'], check=True)
 
     def test_only_our_names_are_exported(self):
-        lines = subprocess.run(['nm', '-D', '--defined-only', os.path.join(self.redlock, 'libfencelock-redlock.so')],
+        lines = subprocess.run(['nm', '-D', '--defined-only', os.path.join(self.client, 'libfencelock.so')],
                                check=True, stdout=subprocess.PIPE).stdout
         names = [line.split()[-1] for line in lines.decode().splitlines()]
-        self.assertIn('fl_redlock_acquire', names)
+        self.assertIn('fl_redlock_open', names)
         self.assertEqual([n for n in names if not n.startswith('fl_') and 'asan' not in n and 'ubsan' not in n], [])
 
     def test_the_function_of_the_page(self):
@@ -128,8 +127,7 @@ class Library(RedlockCase):
         cluster = Cluster(self.lab, 1).start()
         store = Store(self.lab)
         store.start()
-        program = self.build(['cc', '-std=c99'], source, os.path.join(self.client, 'libfencelock.a'), *self.static(),
-                             '-pthread')
+        program = self.build(['cc', '-std=c99'], source, *self.static())
         arguments = [','.join(s.address for s in servers), ','.join(cluster.addresses()), store.address]
         together = [subprocess.Popen([program, *arguments], env=self.env) for _ in range(4)]
         self.assertEqual([p.wait(PATIENCE_S) for p in together], [0] * 4)
@@ -170,8 +168,7 @@ class Library(RedlockCase):
         store.start()
         source = os.path.join(ROOT, 'docs', 'examples', 'redlock_counter.c')
         arguments = [','.join(s.address for s in servers), ','.join(cluster.addresses()), store.address, 'safe']
-        both = ([os.path.join(self.client, 'libfencelock.a'), *self.static(), '-pthread'],
-                [*self.shared(), '-L' + self.client, '-lfencelock'])
+        both = (self.static(), self.shared())
         expected = 0
         for libraries in both:
             program = self.build(['cc', '-std=c99'], source, *libraries)

@@ -19,7 +19,7 @@ PATIENT_MS = int(PATIENCE_S * 1000)
 LONG_MS = 20 * PATIENT_MS
 DAY_MS = 86400000
 
-# enum fl_redlock_cause, fl_redlock_status, fl_redlock_end, fl_redlock_finding_kind
+# enum cause of redlock_driver, fl_redlock_status, why a lock was lost there, fl_redlock_finding_kind
 CAUSES = ['none', 'contended', 'unreachable', 'too slow', 'refused', 'lost', 'no token', 'cancelled']
 STATUSES = ['unasked', 'waiting', 'yes', 'held', 'foreign', 'not ours', 'error', 'down', 'silent', 'young', 'replica',
             'twice']

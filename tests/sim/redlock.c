@@ -309,9 +309,12 @@ void sim_redlock_issued(struct sim_client *c, struct sim_lane *l, int status)
     c->next_at = sim_client_now(c) + sim_draw_below(&c->random, s->options.think_ms / 4 + 1);
     c->extends = sim_draw_chance(&c->random, 50);
     if (c->extends) {
-        uint64_t max_hold_ms = 1 + sim_draw_below(&c->random, 4 * c->ttl_ms);
-        fli_renewal_init(&c->renewal, sim_client_now(c), c->ttl_ms, c->deadline_ms, max_hold_ms);
-        c->deadline_ms = c->renewal.deadline_ms;
+        const struct fli_lease_config config = {.ttl_ms = c->ttl_ms,
+                                                .lease_until_ms = c->deadline_ms,
+                                                .max_hold_ms =
+                                                    1 + sim_draw_below(&c->random, 4 * c->ttl_ms)};
+        fli_lease_init(&c->lease, &config);
+        c->deadline_ms = c->lease.deadline_ms;
     }
     s->marks->redlocks++;
     SIM_TRACE(s, "client %u holds R%u by Redlock with token %llu", c->index, c->lock,
@@ -346,50 +349,42 @@ static void extended(struct sim_client *c, enum fli_verdict verdict)
     bool done = verdict == FLI_VERDICT_DONE;
     c->extending = false;
     c->sim->marks->redlocks_extended += done;
-    c->deadline_ms =
-        fli_extended_deadline_ms(c->deadline_ms, c->attempt.t0_ms, c->attempt.ttl_ms, done);
-    if (!done && c->attempt.cause == FL_REDLOCK_LOST) {
-        c->deadline_ms = 0;
-    }
-    fli_renewal_extended(&c->renewal, now_ms, c->deadline_ms, done);
-    c->deadline_ms = c->renewal.deadline_ms;
+    fli_lease_renewal_ended(&c->lease, now_ms, done ? 0 : c->attempt.code,
+                            fli_deadline_ms(c->attempt.t0_ms, c->attempt.ttl_ms));
+    c->deadline_ms = c->lease.state == FL_HOLD_LOST ? 0 : c->lease.deadline_ms;
     sim_client_act(c);
 }
 
-static void extend(struct sim_client *c, uint64_t ttl_ms)
+static void extend(struct sim_client *c)
 {
     struct sim *s = c->sim;
     uint64_t now_ms = sim_client_now(c);
+    fli_lease_renewal_began(&c->lease);
     c->attempt_serial++;
     c->extending = true;
-    fli_attempt_init(&c->attempt, FLI_ATTEMPT_EXTEND, s->options.redis, now_ms, ttl_ms, 1);
+    fli_attempt_init(&c->attempt, FLI_ATTEMPT_EXTEND, s->options.redis, now_ms, c->ttl_ms, 1);
     for (unsigned i = 0; i < s->options.redis; i++) {
         fli_attempt_asked(&c->attempt, i);
         ask(c, i, RED_EXTEND);
     }
-    c->extend_until = now_ms + fli_server_budget_ms(ttl_ms, BUDGET_MS);
+    c->extend_until = now_ms + fli_server_budget_ms(c->ttl_ms, BUDGET_MS);
 }
 
 /* When the next step for keeping the lock is due. */
 static uint64_t renewal(struct sim_client *c, uint64_t now_ms)
 {
-    uint64_t wake_ms = SIM_NEVER;
-    uint64_t ttl_ms = 0;
     if (!c->extends) {
         return SIM_NEVER;
     }
     if (c->extending) {
         return c->extend_until;
     }
-    switch (fli_renewal_next(&c->renewal, now_ms, &wake_ms, &ttl_ms)) {
-    case FLI_RENEWAL_WAIT:
-        return wake_ms;
-    case FLI_RENEWAL_EXTEND:
-        extend(c, ttl_ms);
+    if (fli_lease_state(&c->lease, now_ms) != FL_HOLD_LOST &&
+        fli_lease_wants_renewal(&c->lease, now_ms)) {
+        extend(c);
         return c->extend_until;
-    default: /* the deadline is near, and no renewal can succeed any more */
-        return SIM_NEVER;
     }
+    return fli_lease_next_ms(&c->lease);
 }
 
 static void answer_deliver(struct sim_event *e)

@@ -362,8 +362,7 @@ struct sim_client {
     /* Redlock */
     struct fli_attempt attempt;
     bool judged_fit, attempting, issuing, extending;
-    bool extends; /* the one that it holds, by `renewal` */
-    struct fli_renewal renewal;
+    bool extends; /* the one that it holds, by `lease` */
     uint64_t extend_until;
     uint64_t attempt_serial, red_value;
     uint32_t attempts;

@@ -5,10 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 
 #include "../../lib/splitmix.h"
 #include "base/clock.h"
 #include "base/heap.h"
+#include "base/timer.h"
 #include "redlock/quorum.h"
 
 #define START_US (UINT64_C(1000000) * 100000)
@@ -140,54 +142,23 @@ void lab_later(struct holder *h, uint64_t at_ms, void (*fn)(struct holder *h, ui
     e->n = n;
 }
 
-/* ---- replaces alarm.c ------------------------------------------------------------------------ */
+/* ---- replaces base/timer.c ------------------------------------------------------------------- */
 
-static struct holder *holder_of(const struct fli_alarm *a)
+int fli_timer_open(void)
 {
-    for (unsigned i = 0; i < lab.holders_n; i++) {
-        if (lab.holders[i].handle != NULL && &lab.holders[i].handle->alarm == a) {
-            return &lab.holders[i];
-        }
-    }
-    return lab.running; /* the handle is being made */
+    lab.running->timer_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC); /* which is never readable */
+    return lab.running->timer_fd;
 }
 
-int fli_alarm_init(struct fli_alarm *a, uv_loop_t *loop, void (*own)(struct fli_alarm *a),
-                   void (*ring)(struct fli_alarm *a))
+/* A timer rings for who has set it last. */
+void fli_timer_set(int fd, uint64_t at_ms)
 {
-    a->own = own;
-    a->ring = ring;
-    return 0;
-}
-
-/* Nothing forks here. */
-bool fli_alarm_is_own(const struct fli_alarm *a)
-{
-    return true;
-}
-
-void fli_alarm_leave(struct fli_alarm *a)
-{
-}
-
-int fli_alarm_own(struct fli_alarm *a)
-{
-    return 0;
-}
-
-void fli_alarm_set(struct fli_alarm *a, uint64_t at_ms)
-{
-    struct holder *h = holder_of(a);
-    add(lab_true(&h->clock, at_ms * 1000), EVENT_ALARM, h, NULL, 0)->n = ++h->alarm_number;
-}
-
-/* The loop calls the callback, never this function: lab_free() is its last turn. */
-void fli_alarm_close(struct fli_alarm *a, void (*closed)(struct fli_alarm *a))
-{
-    struct holder *h = holder_of(a);
+    struct holder *h = lab.running;
+    FLI_ASSERT(fd == h->timer_fd);
     h->alarm_number++;
-    h->closing = a;
-    a->closed = closed;
+    if (at_ms != UINT64_MAX && !h->closing) {
+        add(lab_true(&h->clock, at_ms * 1000), EVENT_ALARM, h, NULL, 0)->n = h->alarm_number;
+    }
 }
 
 /* ---- servers --------------------------------------------------------------------------------- */
@@ -214,7 +185,6 @@ static const char *execute(struct redis *r, const redisReply *q)
     struct key *k = &r->keys[(unsigned)(name[0] - 'a')];
     bool live = k->value[0] != '\0' && lab_read(&r->clock) < k->expires_us;
     bool ours = live && strcmp(k->value, value) == 0;
-    bool *has_script = q->elements == 6 ? &r->has_extend : &r->has_release;
     if (!by_script) {
         FLI_ASSERT(strcmp(q->element[0]->str, "SET") == 0 && q->elements == 6);
         FLI_ASSERT(strlen(value) == FL_REDLOCK_VALUE_LEN);
@@ -226,10 +196,6 @@ static const char *execute(struct redis *r, const redisReply *q)
                    strcmp(q->element[3]->str, "PX") == 0 ? q->element[4]->str : q->element[5]->str);
         return "+OK\r\n";
     }
-    if (strcmp(q->element[0]->str, "EVALSHA") == 0 && !*has_script) {
-        return "-NOSCRIPT No matching script.\r\n";
-    }
-    *has_script = true;
     if (ours && q->elements == 6) {
         set_expiry(r, k, q->element[5]->str);
     } else if (ours) {
@@ -298,7 +264,7 @@ static void restart(struct redis *r)
 
 static uint64_t connections;
 
-void fli_server_init(struct fli_server *s, struct fli_server_owner *owner, uint32_t index)
+int fli_server_init(struct fli_server *s, struct fli_server_owner *owner, uint32_t index)
 {
     s->owner = owner;
     s->index = index;
@@ -306,14 +272,13 @@ void fli_server_init(struct fli_server *s, struct fli_server_owner *owner, uint3
     s->status = FL_REDLOCK_DOWN;
     fli_list_init(&s->pending);
     fli_list_init(&s->deferred);
-    fli_buf_init(&s->conn.out, FLI_SERVER_OUT_MAX);
+    return fli_server_begin(s);
 }
 
-int fli_server_locate(struct fli_server *s, const char *text, size_t len, char *errmsg,
-                      size_t errmsg_size)
+static void set_due(struct fli_server *s, uint64_t at_ms)
 {
-    memcpy(s->address, text, len);
-    return 0;
+    fli_due_set(&s->owner->engine->dues, &s->due, at_ms);
+    fli_engine_wake_for(s->owner->engine, at_ms);
 }
 
 static void answer_pending(struct fli_server *s)
@@ -330,28 +295,32 @@ static void go_down(struct fli_server *s)
 {
     s->state = FLI_SERVER_DOWN;
     s->status = FL_REDLOCK_DOWN;
-    s->retry_ms = fli_clock_ms() + RECONNECT_MS;
+    set_due(s, fli_clock_ms() + RECONNECT_MS);
     lab.running->connection[s->index] = 0;
     answer_pending(s);
     s->owner->down(s->owner, s);
 }
 
-void fli_server_close(struct fli_server *s)
+void fli_server_leave(struct fli_server *s)
 {
     s->state = FLI_SERVER_CLOSED;
     answer_pending(s);
-    fli_buf_fini(&s->conn.out);
 }
 
-void fli_server_tick(struct fli_server *s, uint64_t now_ms)
+void fli_server_abandon(struct fli_server *s)
 {
+}
+
+static void on_due(struct fli_due *d, uint64_t now_ms)
+{
+    struct fli_server *s = FLI_CONTAINER_OF(d, struct fli_server, due);
     const struct redis *r = &lab.servers[s->index];
-    if (s->state != FLI_SERVER_DOWN || now_ms < s->retry_ms) {
+    if (s->state != FLI_SERVER_DOWN) {
         return;
     }
     s->settled = true;
     if (r->down_until_us > lab.now_us) {
-        s->retry_ms = now_ms + RECONNECT_MS;
+        set_due(s, now_ms + RECONNECT_MS);
         s->owner->down(s->owner, s);
         return;
     }
@@ -365,9 +334,12 @@ void fli_server_tick(struct fli_server *s, uint64_t now_ms)
     s->owner->ready(s->owner, s);
 }
 
-uint64_t fli_server_due_ms(const struct fli_server *s)
+int fli_server_begin(struct fli_server *s)
 {
-    return s->state == FLI_SERVER_DOWN ? s->retry_ms : UINT64_MAX;
+    int rc = fli_due_add(&s->owner->engine->dues, &s->due, on_due);
+    FLI_ASSERT(rc == 0);
+    set_due(s, fli_clock_ms());
+    return 0;
 }
 
 uint64_t fli_server_silent_ms(const struct fli_server *s, uint64_t now_ns)
@@ -380,13 +352,8 @@ uint64_t fli_server_silent_ms(const struct fli_server *s, uint64_t now_ns)
     return (now_ns - q->sent_ns) / 1000000;
 }
 
-struct fli_buf *fli_server_out(struct fli_server *s)
-{
-    FLI_ASSERT(s->state == FLI_SERVER_READY);
-    return &s->conn.out;
-}
-
-void fli_server_put(struct fli_server *s, struct fli_redis_request *q, uint64_t now_ns)
+int fli_server_put(struct fli_server *s, struct fli_redis_request *q, const struct fli_buf *bytes,
+                   uint64_t now_ns)
 {
     struct holder *h = lab.running;
     const struct redis *r = &lab.servers[s->index];
@@ -396,17 +363,17 @@ void fli_server_put(struct fli_server *s, struct fli_redis_request *q, uint64_t 
     s->pending_len++;
     lab.requests++;
     uint64_t at_us = after(&h->arrives_us[s->index], delay_us(r));
-    struct event *e = add(at_us, EVENT_REQUEST, h, s->conn.out.data, s->conn.out.len);
+    struct event *e = add(at_us, EVENT_REQUEST, h, bytes->data, bytes->len);
     e->server = s->index;
     e->connection = h->connection[s->index];
     e->life = h->life[s->index];
-    fli_buf_clear(&s->conn.out);
     if (lab_below(1000) < BREAK_PERMILLE) {
         lab.breaks++;
         struct event *b = add(lab.now_us + lab_below(3000), EVENT_BREAK, h, NULL, 0);
         b->server = s->index;
         b->connection = h->connection[s->index];
     }
+    return 0;
 }
 
 void fli_server_distrust(struct fli_server *s)
@@ -414,23 +381,11 @@ void fli_server_distrust(struct fli_server *s)
     lab_fail("the answer of server %u makes no sense to the handle", s->index);
 }
 
-void fli_server_own(struct fli_server *s)
-{
-}
-
-void fli_server_read(struct fli_server *s)
-{
-}
-
-void fli_server_flush(struct fli_server *s)
-{
-}
-
 /* ---- events to come -------------------------------------------------------------------------- */
 
 static void answer_arrives(struct holder *h, struct event *e)
 {
-    struct fli_server *s = &h->handle->servers[e->server];
+    struct fli_server *s = &fli_redlock_of(h->handle)->servers[e->server];
     if (h->connection[e->server] != e->connection || fli_list_empty(&s->pending)) {
         return;
     }
@@ -438,21 +393,19 @@ static void answer_arrives(struct holder *h, struct event *e)
     fli_list_remove(&q->node);
     s->pending_len--;
     redisReply *reply = parse(e->bytes, e->len);
-    s->owner->links.enter(&s->owner->links);
     q->answered(q, s, reply);
-    s->owner->links.leave(&s->owner->links);
+    fl_process(h->handle);
     freeReplyObject(reply);
 }
 
 static void connection_breaks(struct holder *h, struct event *e)
 {
-    struct fli_server *s = &h->handle->servers[e->server];
+    struct fli_server *s = &fli_redlock_of(h->handle)->servers[e->server];
     if (h->connection[e->server] != e->connection || e->connection == 0) {
         return;
     }
-    s->owner->links.enter(&s->owner->links);
     go_down(s);
-    s->owner->links.leave(&s->owner->links);
+    fl_process(h->handle);
 }
 
 static void happen(struct event *e)
@@ -468,7 +421,7 @@ static void happen(struct event *e)
         break;
     case EVENT_ALARM:
         if (e->n == h->alarm_number) {
-            h->handle->alarm.ring(&h->handle->alarm);
+            fl_process(h->handle);
         }
         break;
     case EVENT_ANSWER:
@@ -494,8 +447,6 @@ static void cause_faults(void)
     } else if (dice < 50 && h->stopped_until_us <= lab.now_us) {
         lab.stops++;
         h->stopped_until_us = lab.now_us + 1000 * lab_below(MAX_TTL_MS);
-    } else if (dice >= 50 && dice < 150) {
-        r->has_extend = r->has_release = false;
     }
 }
 
@@ -528,22 +479,9 @@ uint64_t lab_next_us(void)
     return first == NULL ? lab.now_us : FLI_CONTAINER_OF(first, struct event, node)->at_us;
 }
 
-static void end_handles(void)
-{
-    for (unsigned i = 0; i < lab.holders_n; i++) {
-        struct holder *h = &lab.holders[i];
-        if (h->closing != NULL) {
-            lab.running = h;
-            h->closing->closed(h->closing);
-        }
-    }
-    lab.running = NULL;
-}
-
 void lab_free(void)
 {
     struct fli_heap_node *first;
-    end_handles();
     while ((first = fli_heap_min(&events)) != NULL) {
         fli_heap_remove(&events, first);
         free(FLI_CONTAINER_OF(first, struct event, node));

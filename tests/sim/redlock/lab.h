@@ -1,15 +1,14 @@
-/* lab.h: Redlock in virtual time: the shipping handle, op.c, request.c and keepalive.c, complete,
- * over simulated Redis servers. lab.c replaces the clock, alarm.c and server.c, and has the
- * servers; main.c has the clients and the judge.
+/* lab.h: Redlock in virtual time: the shipping client with op.c and request.c, complete, over
+ * simulated Redis servers. lab.c replaces the clock, the timer and server.c, and has the servers;
+ * main.c has the clients and the judge.
  *
- * Servers are slow at times, drift, forget their scripts, and restart without their keys; in some
+ * Servers are slow at times, drift, and restart without their keys; in some
  * seeds they end keys early. Connections break. Processes are stopped. The seed decides
  * everything. */
 #ifndef SIM_REDLOCK_LAB_H
 #define SIM_REDLOCK_LAB_H
 
 #include <stdbool.h>
-#include <uv.h>
 
 #include "redlock/redlock_private.h"
 
@@ -33,7 +32,6 @@ struct redis {
     unsigned index;
     struct drift clock;
     struct key keys[LOCKS_MAX];
-    bool has_extend, has_release;        /* scripts */
     uint64_t down_until_us, up_since_us; /* true time */
     uint64_t slow_until_us;
     uint64_t life;
@@ -42,10 +40,11 @@ struct redis {
 struct holder {
     unsigned index;
     struct drift clock;
-    struct fl_redlock *handle;
+    fl_client *handle;
     uint64_t stopped_until_us;
-    uint64_t alarm_number;            /* of the time that was set last */
-    struct fli_alarm *closing;        /* its callback is still to come; NULL: none */
+    uint64_t alarm_number; /* of the time that was set last */
+    int timer_fd;
+    bool closing;
     uint64_t connection[SERVERS_MAX]; /* number; 0: none */
     uint64_t life[SERVERS_MAX];       /* of the server, when it was made */
     uint64_t arrives_us[SERVERS_MAX]; /* when the last bytes sent will arrive */

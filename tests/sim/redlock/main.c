@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "client/handle.h"
 #include "lab.h"
 #include "redlock/quorum.h"
 
@@ -28,9 +29,12 @@ struct use {
     struct holder *h;
     unsigned lock;
     bool believes;
-    struct fl_redlock_lock held;
+    struct held {
+        char value[FL_REDLOCK_VALUE_LEN + 1];
+        uint64_t ttl_ms, deadline_ms;
+    } held;
     uint64_t asked_us; /* true time, when the call began */
-    fl_redlock_keeper *keeper;
+    fl_lock *kept;     /* NULL: it is not renewed */
     uint64_t keep_until_ms;
     uint64_t serial; /* numbers the times that this client believed */
 };
@@ -47,12 +51,13 @@ static const char *name_of(unsigned lock)
 
 static uint64_t deadline_ms(const struct use *u)
 {
-    return u->keeper != NULL ? fl_redlock_keep_lock(u->keeper)->deadline_ms : u->held.deadline_ms;
+    return u->kept != NULL ? u->kept->lease.deadline_ms : u->held.deadline_ms;
 }
 
 static bool believes(const struct use *u)
 {
-    return u->believes && lab_read(&u->h->clock) < deadline_ms(u) * 1000;
+    bool lost = u->kept != NULL && u->kept->lease.state == FL_HOLD_LOST;
+    return u->believes && !lost && lab_read(&u->h->clock) < deadline_ms(u) * 1000;
 }
 
 /* ---- the judge ------------------------------------------------------------------------------- */
@@ -79,7 +84,7 @@ static void judge(void)
         if (!believes(u)) {
             continue;
         }
-        if (u->keeper != NULL && deadline_ms(u) > u->keep_until_ms) {
+        if (u->kept != NULL && deadline_ms(u) > u->keep_until_ms) {
             lab_fail("client %u keeps lock %s for longer than it may", i, name_of(u->lock));
         }
         if (!lab.early) {
@@ -126,17 +131,36 @@ static struct fl_bytes name_bytes(const struct use *u)
     return (struct fl_bytes){name_of(u->lock), 1};
 }
 
+static void on_ended(void *arg, struct fli_ended *how)
+{
+}
+
+/* Extends or releases by the value. */
+static void start(struct use *u, enum fli_call_command command, uint64_t ttl_ms, fli_ended_cb done)
+{
+    const struct fli_call_request request = {.command = command,
+                                             .name = name_bytes(u),
+                                             .owner = fl_str(u->held.value),
+                                             .ttl_ms = ttl_ms};
+    const struct fli_call_times times = {.deadline_ms = fli_clock_ms()};
+    struct fli_call *call;
+    int rc = fli_engine_start(&u->h->handle->engine, &request, &times, done, u, &call);
+    FLI_ASSERT(rc == 0);
+}
+
 static void release(struct use *u)
 {
-    if (u->keeper != NULL) {
-        u->held = *fl_redlock_keep_lock(u->keeper);
-        fl_redlock_keep_stop(u->keeper);
-        u->keeper = NULL;
-    }
+    fl_lock *kept = u->kept;
+    bool releases = lab_chance(80);
+    u->kept = NULL;
     u->believes = false;
-    if (lab_chance(80)) {
-        int rc = fl_redlock_release_start(u->h->handle, name_bytes(u), &u->held, NULL, NULL);
+    if (kept != NULL && releases) {
+        int rc = fl_lock_release_start(kept, 0, NULL, NULL);
         FLI_ASSERT(rc == 0);
+    } else if (kept != NULL) {
+        fl_lock_free(kept);
+    } else if (releases) {
+        start(u, FLI_CALL_RELEASE, 0, on_ended);
     }
     rest(u);
 }
@@ -149,27 +173,32 @@ static void finish(struct holder *h, uint64_t n)
     }
 }
 
-static void ended(void *ctx, enum fl_redlock_end why, const struct fl_redlock_lock *lock)
+static void on_change(void *arg, fl_lock *lock, enum fl_hold_state state)
 {
-    struct use *u = ctx;
-    marks.ended += why == FL_REDLOCK_END_MAX_HOLD;
-    marks.lost += why == FL_REDLOCK_END_LOST;
-    if (u->believes) {
+    struct use *u = arg;
+    if (state != FL_HOLD_LOST) {
+        return;
+    }
+    marks.ended += lock->lease.reason == FL_LOST_MAX_HOLD;
+    marks.lost += lock->lease.reason == FL_LOST_TAKEN;
+    if (u->believes && u->kept == lock) {
         release(u);
     }
 }
 
-static void extended(void *ctx, int result, const struct fl_redlock_lock *lock,
-                     const struct fl_redlock_report *report)
+static void extended(void *arg, struct fli_ended *how)
 {
-    struct use *u = ctx;
-    marks.extended += result == 0;
-    if (report->cause == FL_REDLOCK_LOST && lock->deadline_ms != 0) {
-        lab_fail("client %u is told that lock %s is lost, and to believe in it", u->h->index,
-                 name_of(u->lock));
+    struct use *u = arg;
+    marks.extended += how->status == 0;
+    if (!u->believes || strcmp(u->held.value, how->report->value) != 0) {
+        return;
     }
-    if (u->believes && strcmp(u->held.value, lock->value) == 0) {
-        u->held = *lock;
+    bool sooner = how->lease_until_ms != 0 && how->lease_until_ms < u->held.deadline_ms;
+    if (how->status == 0 || sooner) {
+        u->held.deadline_ms = how->lease_until_ms;
+    }
+    if (how->status == FL_ENOTHELD) {
+        u->held.deadline_ms = 0;
     }
 }
 
@@ -180,68 +209,68 @@ static void extend(struct holder *h, uint64_t n)
         return;
     }
     uint64_t ttl_ms = 200 + lab_below(MAX_TTL_MS - 200);
-    int rc = fl_redlock_extend_start(h->handle, name_bytes(u), &u->held, ttl_ms, extended, u);
-    FLI_ASSERT(rc == 0);
+    start(u, FLI_CALL_RENEW, ttl_ms, extended);
     /* Servers may take the shorter TTL long before this process hears of it. */
     uint64_t fresh_ms = fli_deadline_ms(fli_clock_ms(), ttl_ms);
     u->held.deadline_ms = fresh_ms < u->held.deadline_ms ? fresh_ms : u->held.deadline_ms;
 }
 
-static void keep(struct use *u)
+static void acquired(void *arg, const struct fl_result *result)
 {
-    uint64_t most_ms = 1 + lab_below(3 * MAX_TTL_MS);
-    int rc =
-        fl_redlock_keep_start(u->h->handle, name_bytes(u), &u->held, most_ms, ended, u, &u->keeper);
-    FLI_ASSERT(rc == 0);
-    u->keep_until_ms = fli_clock_ms() + most_ms;
-    marks.kept++;
-}
-
-static void acquired(void *ctx, int result, const struct fl_redlock_lock *lock,
-                     const struct fl_redlock_report *report)
-{
-    struct use *u = ctx;
-    if (result != 0) {
+    struct use *u = arg;
+    fl_lock *lock = result->lock;
+    if (result->status != 0) {
         marks.refused++;
         rest(u);
         return;
     }
     marks.acquired++;
-    u->held = *lock;
+    u->held = (struct held){.ttl_ms = lock->ttl_ms, .deadline_ms = lock->lease.deadline_ms};
+    memcpy(u->held.value, fl_redlock_value(lock).data, FL_REDLOCK_VALUE_LEN);
     u->believes = true;
     u->serial++;
     uint64_t now_ms = fli_clock_ms();
     lab_later(u->h, now_ms + lab_below(2 * MAX_TTL_MS), finish, u->serial);
-    if (lab_chance(40)) {
-        keep(u);
-    } else if (lab_chance(50)) {
-        lab_later(u->h, now_ms + lab_below(lock->ttl_ms), extend, u->serial);
+    if (lock->is_renewed) {
+        u->kept = lock;
+        u->keep_until_ms = now_ms + lock->max_hold_ms; /* which counts from the attempt */
+        marks.kept++;
+        return;
+    }
+    fl_lock_free(lock);
+    if (lab_chance(50)) {
+        lab_later(u->h, now_ms + lab_below(u->held.ttl_ms), extend, u->serial);
     }
 }
 
 static void begin(struct holder *h, uint64_t n)
 {
     struct use *u = h->use;
-    struct fl_redlock_acquire_options o = {.ttl_ms = 200 + lab_below(MAX_TTL_MS - 200)};
-    o.wait_ms = lab_chance(50) ? lab_below(2000) : 0;
+    struct fl_take o = {
+        .ttl_ms = 200 + lab_below(MAX_TTL_MS - 200), .on_change = on_change, .arg = u};
     u->lock = (unsigned)lab_below(lab.locks_n);
+    o.name = name_bytes(u);
+    o.wait_ms = lab_chance(50) ? lab_below(2000) : 0;
+    o.unrenewed = lab_chance(60);
+    o.max_hold_ms = o.unrenewed ? 0 : 2000 + lab_below(3 * MAX_TTL_MS);
     u->asked_us = lab.now_us;
-    int rc = fl_redlock_acquire_start(h->handle, name_bytes(u), &o, acquired, u, NULL);
+    int rc = fl_lock_take_start(h->handle, NULL, &o, acquired, u, NULL);
     FLI_ASSERT(rc == 0);
 }
 
-static void start(struct holder *h)
+static void open_client(struct holder *h)
 {
-    static const char *const servers[] = {"", "1", "", "1,2,3", "1,2,3,4", "1,2,3,4,5"};
+    static const char *const servers[] = {"",         "/1",          "",
+                                          "/1,/2,/3", "/1,/2,/3,/4", "/1,/2,/3,/4,/5"};
     struct fl_redlock_options o = {.servers = servers[lab.servers_n],
                                    .max_ttl_ms = MAX_TTL_MS,
-                                   .budget_ms = 20 + lab_below(130)};
+                                   .budget_ms = 20 + lab_below(130),
+                                   .own_loop = true};
     char errmsg[128];
-    static uv_loop_t loop; /* never run: lab.c does what it would */
     lab.running = h;
     uses[h->index] = (struct use){.h = h};
     h->use = &uses[h->index];
-    if (fl_redlock_create(&loop, &o, &h->handle, errmsg, sizeof errmsg) != 0) {
+    if (fl_redlock_open(&o, &h->handle, errmsg, sizeof errmsg) != 0) {
         lab_fail("%s", errmsg);
     }
     begin(h, 0);
@@ -254,7 +283,7 @@ static void run(uint64_t seed)
 {
     lab_init(seed);
     for (unsigned i = 0; i < lab.holders_n; i++) {
-        start(&lab.holders[i]);
+        open_client(&lab.holders[i]);
     }
     uint64_t end_us = lab.now_us + RUN_US;
     while (lab_step(end_us)) {
@@ -265,8 +294,9 @@ static void run(uint64_t seed)
         struct holder *h = &lab.holders[i];
         lab.running = h;
         uses[i].believes = false;
-        fl_redlock_keep_stop(uses[i].keeper);
-        fl_redlock_close(h->handle, NULL, NULL);
+        h->closing = true;
+        fl_lock_free(uses[i].kept);
+        fl_close(h->handle);
     }
     lab.running = NULL;
     lab_free();

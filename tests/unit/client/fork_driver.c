@@ -516,188 +516,132 @@ static struct fl_redlock_options redlock_options(const char *servers)
                                        .max_ttl_ms = LONG_MS};
 }
 
-static const struct fl_redlock_acquire_options long_redlock = {.ttl_ms = LONG_MS};
+static const struct fl_take long_redlock = {.ttl_ms = LONG_MS};
 
 static void redlock(const char *servers)
 {
     const struct fl_redlock_options options = redlock_options(servers);
-    struct fl_redlock_lock held;
-    struct fl_redlock_lock mine;
-    fl_redlock *r;
-    CHECK(fl_redlock_create(NULL, &options, &r, NULL, 0) == 0);
-    CHECK(fl_redlock_acquire(r, fl_str("held"), &long_redlock, &held) == 0);
+    const struct fl_take unrenewed = {.ttl_ms = LONG_MS, .unrenewed = true};
+    fl_lock *held;
+    fl_lock *mine;
+    fl_client *r;
+    CHECK(fl_redlock_open(&options, &r, NULL, 0) == 0);
+    CHECK(fl_lock_take(r, "held", &unrenewed, &held) == 0);
     unsigned before = sockets();
     pid_t child = fork_child();
     if (child == 0) {
-        CHECK(fl_redlock_remaining_ms(&held) == 0);
-        CHECK(fl_redlock_extend(r, fl_str("held"), 0, &held) == FL_ENOTHELD);
-        CHECK(fl_redlock_release(r, fl_str("held"), &held) == FL_ENOTHELD);
-        CHECK(fl_redlock_acquire(r, fl_str("held"), &long_redlock, &mine) == FL_ENOTHELD);
-        CHECK(fl_redlock_acquire(r, fl_str("of the child"), &long_redlock, &mine) == 0);
+        CHECK(fl_lock_state(held) == FL_HOLD_LOST);
+        CHECK(fl_lock_release(held) == FL_ENOTHELD);
+        CHECK(fl_lock_take(r, "held", &unrenewed, &mine) == FL_ENOTHELD);
+        CHECK(fl_lock_take(r, "of the child", &unrenewed, &mine) == 0);
         CHECK(sockets() == before);
-        CHECK(fl_redlock_release(r, fl_str("of the child"), &mine) == 0);
-        fl_redlock_close(r, NULL, NULL);
+        CHECK(fl_lock_release(mine) == 0);
+        fl_close(r);
         _exit(0);
     }
+    uint64_t deadline_ms = fl_lock_deadline_ms(held);
+    char value[FL_REDLOCK_VALUE_LEN + 1] = "";
+    memcpy(value, fl_redlock_value(held).data, FL_REDLOCK_VALUE_LEN);
     for (int i = 0; i < KEYS; i++) {
-        CHECK(fl_redlock_extend(r, fl_str("held"), 0, &held) == 0);
+        CHECK(fl_redlock_extend(r, fl_str("held"), value, LONG_MS, &deadline_ms) == 0);
     }
     join(child);
     child = fork_child();
     if (child == 0) {
-        fl_redlock_close(r, NULL, NULL); /* without a single call */
+        fl_close(r); /* without a single call */
         _exit(0);
     }
     join(child);
-    CHECK(fl_redlock_extend(r, fl_str("held"), 0, &held) == 0);
-    CHECK(fl_redlock_release(r, fl_str("held"), &held) == 0);
-    fl_redlock_close(r, NULL, NULL);
+    CHECK(fl_redlock_extend(r, fl_str("held"), value, LONG_MS, &deadline_ms) == 0);
+    CHECK(fl_lock_release(held) == 0);
+    fl_close(r);
 }
 
 struct redlock_event {
     bool over;
     int result;
-    enum fl_redlock_cause cause;
-    struct fl_redlock_lock lock;
+    fl_lock *lock;
 };
 
-static void on_redlock(void *ctx, int result, const struct fl_redlock_lock *lock,
-                       const struct fl_redlock_report *report)
+static void on_redlock(void *ctx, const struct fl_result *result)
 {
     struct redlock_event *e = ctx;
-    e->over = true;
-    e->result = result;
-    e->cause = report->cause;
-    e->lock = lock != NULL ? *lock : e->lock;
+    *e = (struct redlock_event){true, result->status, result->lock};
 }
 
-static void on_ended(void *ctx, enum fl_redlock_end why, const struct fl_redlock_lock *lock)
+static void run_until(fl_client *r, const struct redlock_event *e)
 {
-    *(int *)ctx = (int)why;
-}
-
-static void on_closed(void *ctx)
-{
-    *(bool *)ctx = true;
-}
-
-static void take_redlock(uv_loop_t *loop, fl_redlock *r, const char *name, struct redlock_event *e)
-{
-    *e = (struct redlock_event){.over = false};
-    CHECK(fl_redlock_acquire_start(r, fl_str(name), &long_redlock, on_redlock, e, NULL) == 0);
     while (!e->over) {
-        (void)uv_run(loop, UV_RUN_ONCE);
+        struct pollfd p = {.fd = fl_fd(r), .events = POLLIN};
+        CHECK(poll(&p, 1, (int)PATIENCE_MS) == 1);
+        fl_process(r);
     }
 }
 
-static void close_redlock(uv_loop_t *loop, fl_redlock *r)
+static fl_lock *take_redlock(fl_client *r, const char *name)
 {
-    bool closed = false;
-    fl_redlock_close(r, on_closed, &closed);
-    while (!closed) {
-        (void)uv_run(loop, UV_RUN_ONCE);
-    }
-    CHECK(uv_loop_close(loop) == 0);
-}
-
-/* The loop runs before the first call, and for longer than the parent's alarm. */
-static void run_first(uv_loop_t *loop, fl_redlock *r, fl_redlock_keeper *keeper,
-                      const struct redlock_event *waiting)
-{
-    struct redlock_event e;
-    uint64_t until_ms = fl_redlock_now_ms() + PATIENCE_MS;
-    while (!waiting->over) {
-        CHECK(fl_redlock_now_ms() < until_ms);
-        struct pollfd p = {.fd = uv_backend_fd(loop), .events = POLLIN};
-        (void)poll(&p, 1, 100);
-        (void)uv_run(loop, UV_RUN_NOWAIT);
-    }
-    CHECK(waiting->cause == FL_REDLOCK_CANCELLED);
-    take_redlock(loop, r, "of the first", &e);
+    struct redlock_event e = {.over = false};
+    CHECK(fl_lock_take_start(r, name, &long_redlock, on_redlock, &e, NULL) == 0);
+    run_until(r, &e);
     CHECK(e.result == 0);
+    return e.lock;
 }
 
 /* No descriptor can be opened, and then some can. */
-static void call_without_descriptors(uv_loop_t *loop, fl_redlock *r, fl_redlock_keeper *keeper,
-                                     const struct redlock_event *waiting)
+static void call_without_descriptors(fl_client *r)
 {
     struct rlimit before;
     struct redlock_event e;
     CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
     const struct rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
     CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
-    CHECK(fl_redlock_acquire_start(r, fl_str("of none"), &long_redlock, on_redlock, &e, NULL) ==
-          FL_ESYSTEM);
-    (void)uv_run(loop, UV_RUN_NOWAIT);
+    CHECK(fl_lock_take_start(r, "of none", &long_redlock, on_redlock, &e, NULL) == FL_ESYSTEM);
     CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
-    take_redlock(loop, r, "of some", &e);
-    CHECK(e.result == 0);
+    CHECK(fl_lock_release(take_redlock(r, "of some")) == 0);
 }
 
-/* A child that can open no descriptor closes the handle all the same. */
-static void close_without_descriptors(uv_loop_t *loop, fl_redlock *r, fl_redlock_keeper *keeper,
-                                      const struct redlock_event *waiting)
+/* A child that can open no descriptor closes the client all the same. */
+static void close_without_descriptors(fl_client *r)
 {
     const struct rlimit none = {.rlim_cur = 0, .rlim_max = 0};
     CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
 }
 
+static void use_redlock(fl_client *r)
+{
+    CHECK(fl_lock_release(take_redlock(r, "of the child")) == 0);
+}
+
 static void redlock_loop(const char *servers)
 {
-    const struct fl_redlock_options options = redlock_options(servers);
-    struct fl_redlock_acquire_options wait = {.ttl_ms = LONG_MS, .wait_ms = LONG_MS};
-    struct redlock_event held;
+    struct fl_redlock_options options = redlock_options(servers);
+    const struct fl_take wait = {.ttl_ms = LONG_MS, .wait_ms = LONG_MS};
     struct redlock_event waiting = {.over = false};
-    struct redlock_event e;
-    fl_redlock_keeper *keeper;
-    int end = -1;
-    uv_loop_t loop;
-    fl_redlock *r;
-    CHECK(uv_loop_init(&loop) == 0 && fl_redlock_create(&loop, &options, &r, NULL, 0) == 0);
-    take_redlock(&loop, r, "held", &held);
-    CHECK(held.result == 0);
-    CHECK(fl_redlock_keep_start(r, fl_str("held"), &held.lock, 1000000, on_ended, &end, &keeper) ==
-          0);
-    CHECK(fl_redlock_acquire_start(r, fl_str("held"), &wait, on_redlock, &waiting, NULL) == 0);
-    (void)uv_run(&loop, UV_RUN_NOWAIT);
-    void (*const first[])(uv_loop_t *, fl_redlock *, fl_redlock_keeper *,
-                          const struct redlock_event *) = {run_first, call_without_descriptors,
-                                                           close_without_descriptors};
+    fl_client *r;
+    options.own_loop = true;
+    CHECK(fl_redlock_open(&options, &r, NULL, 0) == 0);
+    fl_lock *held = take_redlock(r, "held");
+    CHECK(fl_lock_take_start(r, "held", &wait, on_redlock, &waiting, NULL) == 0);
+    void (*const first[])(fl_client *) = {call_without_descriptors, close_without_descriptors,
+                                          use_redlock};
     for (size_t i = 0; i < sizeof first / sizeof first[0]; i++) {
-        pid_t other = fork_child();
-        if (other == 0) {
-            CHECK(uv_loop_fork(&loop) == 0);
-            first[i](&loop, r, keeper, &waiting);
-            fl_redlock_keep_stop(keeper);
-            close_redlock(&loop, r);
+        pid_t child = fork_child();
+        if (child == 0) {
+            first[i](r);
+            CHECK(fl_lock_reason(held) == FL_LOST_INHERITED && !waiting.over);
+            fl_lock_free(held);
+            fl_close(r);
             _exit(0);
         }
-        join(other);
+        join(child);
     }
-    pid_t child = fork_child();
-    if (child == 0) {
-        CHECK(uv_loop_fork(&loop) == 0);
-        CHECK(fl_redlock_remaining_ms(fl_redlock_keep_lock(keeper)) == 0);
-        CHECK(fl_redlock_release_start(r, fl_str("held"), &held.lock, NULL, NULL) == FL_ENOTHELD);
-        take_redlock(&loop, r, "of the child", &e);
-        CHECK(e.result == 0 && waiting.over && waiting.cause == FL_REDLOCK_CANCELLED);
-        CHECK(end == (int)FL_REDLOCK_END_CLOSED);
-        fl_redlock_keep_stop(keeper);
-        close_redlock(&loop, r);
-        _exit(0);
-    }
-    join(child);
-    take_redlock(&loop, r, "another", &e);
-    CHECK(e.result == 0 && !waiting.over && end == -1);
-    CHECK(fl_redlock_remaining_ms(fl_redlock_keep_lock(keeper)) > 0);
-    fl_redlock_keep_stop(keeper);
-    e.over = false;
-    CHECK(fl_redlock_release_start(r, fl_str("held"), &held.lock, on_redlock, &e) == 0);
-    while (!e.over || !waiting.over) { /* then the wait ends with the lock */
-        (void)uv_run(&loop, UV_RUN_ONCE);
-    }
-    CHECK(e.result == 0 && waiting.result == 0);
-    close_redlock(&loop, r);
+    fl_lock *another = take_redlock(r, "another");
+    CHECK(!waiting.over && fl_lock_state(held) != FL_HOLD_LOST);
+    CHECK(fl_lock_release(held) == 0);
+    run_until(r, &waiting); /* the wait ends with the lock */
+    CHECK(waiting.result == 0 && fl_lock_release(waiting.lock) == 0);
+    CHECK(fl_lock_release(another) == 0);
+    fl_close(r);
 }
 
 int main(int argc, char **argv)

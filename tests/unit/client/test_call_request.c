@@ -370,3 +370,29 @@ TEST(test_a_cancelled_call_is_uncertain_once_it_was_sent)
         }
     }
 }
+
+/* A call that calls back outlives the caller's texts, a cursor as well as a name. */
+TEST(test_a_copy_needs_none_of_the_texts_of_the_original)
+{
+    char texts[6][8] = {"name", "lock", "owner", "value", "cursor", "also"};
+    const struct fl_bytes also = fl_str(texts[5]);
+    const struct fli_call_request original = {.name = fl_str(texts[0]),
+                                              .lock = fl_str(texts[1]),
+                                              .owner = fl_str(texts[2]),
+                                              .value = fl_str(texts[3]),
+                                              .cursor = fl_str(texts[4]),
+                                              .also = &also,
+                                              .also_len = 1};
+    struct fli_call_request copy;
+    struct fl_bytes copied[1];
+    char room[64];
+    assert_in_range(fli_call_request_size(&original), 1, sizeof room);
+    fli_call_request_copy(&copy, &original, copied, room);
+    memset(texts, 'x', sizeof texts);
+    assert_memory_equal(copy.name.data, "name", copy.name.len);
+    assert_memory_equal(copy.lock.data, "lock", copy.lock.len);
+    assert_memory_equal(copy.owner.data, "owner", copy.owner.len);
+    assert_memory_equal(copy.value.data, "value", copy.value.len);
+    assert_memory_equal(copy.cursor.data, "cursor", copy.cursor.len);
+    assert_memory_equal(copy.also[0].data, "also", copy.also[0].len);
+}

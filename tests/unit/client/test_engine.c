@@ -49,7 +49,7 @@ static int set_up(void **state)
     n_conns = 0;
     snprintf(nodes, sizeof nodes, "%s,%s", addresses[0], addresses[1]);
     until_ms = fli_clock_ms() + LATE_MS;
-    return fli_engine_init(&engine, nodes, false);
+    return fli_engine_init(&engine, nodes, FLI_OF_CLUSTER, false);
 }
 
 static int tear_down(void **state)

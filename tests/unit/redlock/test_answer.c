@@ -121,11 +121,11 @@ TEST(test_requests_are_binary_safe)
         "*6\r\n$3\r\nSET\r\n$6\r\na\0\r\n%s\r\n$4\r\n0123\r\n$2\r\nNX\r\n$2\r\nPX"
         "\r\n$2\r\n10\r\n";
     expect(&b, set, sizeof set - 1);
-    assert_int_equal(fli_put_release(&b, key, "0123", FLI_DELETE_DELEX, false), 0);
+    assert_int_equal(fli_put_release(&b, key, "0123", FLI_DELETE_DELEX), 0);
     static const char delex[] =
         "*4\r\n$5\r\nDELEX\r\n$6\r\na\0\r\n%s\r\n$4\r\nIFEQ\r\n$4\r\n0123\r\n";
     expect(&b, delex, sizeof delex - 1);
-    assert_int_equal(fli_put_release(&b, key, "0123", FLI_DELETE_DELIFEQ, false), 0);
+    assert_int_equal(fli_put_release(&b, key, "0123", FLI_DELETE_DELIFEQ), 0);
     static const char delifeq[] = "*3\r\n$7\r\nDELIFEQ\r\n$6\r\na\0\r\n%s\r\n$4\r\n0123\r\n";
     expect(&b, delifeq, sizeof delifeq - 1);
     fli_buf_fini(&b);

@@ -53,8 +53,8 @@ struct row {
     enum fli_attempt_kind kind;
     const char *words;
     enum fli_verdict verdict; /* before the timer */
-    enum fl_redlock_cause cause;
-    enum fl_redlock_cause after_timer; /* when the verdict was NONE */
+    int code;
+    int after_timer; /* when the verdict was NONE */
 };
 
 #define A FLI_ATTEMPT_ACQUIRE
@@ -65,49 +65,49 @@ struct row {
 #define NO FLI_VERDICT_FAILED
 
 static const struct row rows[] = {
-    {A, "Y", OK, FL_REDLOCK_NONE, 0},
-    {A, "h", NO, FL_REDLOCK_CONTENDED, 0},
-    {A, "d", NO, FL_REDLOCK_UNREACHABLE, 0},
-    {A, ".", GO, 0, FL_REDLOCK_TOO_SLOW},
-    {A, "YY", OK, FL_REDLOCK_NONE, 0},
-    {A, "Yh", NO, FL_REDLOCK_CONTENDED, 0}, /* an even split ends (D4) */
-    {A, "Y.", GO, 0, FL_REDLOCK_TOO_SLOW},
-    {A, "YY.", OK, FL_REDLOCK_NONE, 0}, /* 2 of 3 are a quorum (D11) */
-    {A, "YYd", OK, FL_REDLOCK_NONE, 0}, /* a minority that is down does not matter (D3) */
-    {A, "Y..", GO, 0, FL_REDLOCK_TOO_SLOW},
-    {A, "hh.", NO, FL_REDLOCK_CONTENDED, 0},
-    {A, "Yhd", NO, FL_REDLOCK_CONTENDED, 0},
-    {A, "hd.", NO, FL_REDLOCK_CONTENDED, 0}, /* it ends before the third one is known */
-    {A, "ddh", NO, FL_REDLOCK_UNREACHABLE, 0},
-    {A, "ee.", NO, FL_REDLOCK_REFUSED, 0}, /* outage is not contention (D19) */
-    {A, "eed", NO, FL_REDLOCK_REFUSED, 0},
-    {A, "dd.", NO, FL_REDLOCK_UNREACHABLE, 0},
-    {A, "d..", GO, 0, FL_REDLOCK_TOO_SLOW},
-    {A, "yyY", NO, FL_REDLOCK_REFUSED, 0},
-    {A, "ytY", NO, FL_REDLOCK_REFUSED, 0},
-    {A, "ffY", NO, FL_REDLOCK_CONTENDED, 0},
-    {A, "YYY..", OK, FL_REDLOCK_NONE, 0},
-    {A, "YYdd.", GO, 0, FL_REDLOCK_UNREACHABLE},
-    {A, "YYh..", GO, 0, FL_REDLOCK_CONTENDED},
-    {A, "YYhh.", GO, 0, FL_REDLOCK_CONTENDED},
-    {A, "YYhd.", GO, 0, FL_REDLOCK_CONTENDED},
-    {A, "Yhhd.", NO, FL_REDLOCK_CONTENDED, 0},
-    {A, "hrt.Y", NO, FL_REDLOCK_CONTENDED, 0},
-    {A, "rrt.Y", NO, FL_REDLOCK_REFUSED, 0},
-    {E, "YY.", OK, FL_REDLOCK_NONE, 0},
-    {E, "nn.", NO, FL_REDLOCK_LOST, 0},
-    {E, "fn.", NO, FL_REDLOCK_LOST, 0},
-    {E, "nd.", NO, FL_REDLOCK_UNREACHABLE, 0}, /* not certain: it may be tried again */
-    {E, "nY.", GO, 0, FL_REDLOCK_TOO_SLOW},
-    {E, "nYe", NO, FL_REDLOCK_REFUSED, 0},
-    {E, "nnYd.", NO, FL_REDLOCK_UNREACHABLE, 0},
-    {E, "nnnYY", NO, FL_REDLOCK_LOST, 0},
-    {R, "YY.", OK, FL_REDLOCK_NONE, 0},
-    {R, "Yn.", GO, 0, FL_REDLOCK_NONE}, /* two of three are free of it */
-    {R, "Y..", GO, 0, FL_REDLOCK_TOO_SLOW},
-    {R, "nn.", NO, FL_REDLOCK_LOST, 0},
-    {R, "ddd", NO, FL_REDLOCK_UNREACHABLE, 0},
-    {R, "YnYd.", GO, 0, FL_REDLOCK_NONE},
+    {A, "Y", OK, 0, 0},
+    {A, "h", NO, FL_ENOTHELD, 0},
+    {A, "d", NO, FL_ENOCONN, 0},
+    {A, ".", GO, 0, FL_ETIMEOUT},
+    {A, "YY", OK, 0, 0},
+    {A, "Yh", NO, FL_ENOTHELD, 0}, /* an even split ends (D4) */
+    {A, "Y.", GO, 0, FL_ETIMEOUT},
+    {A, "YY.", OK, 0, 0}, /* 2 of 3 are a quorum (D11) */
+    {A, "YYd", OK, 0, 0}, /* a minority that is down does not matter (D3) */
+    {A, "Y..", GO, 0, FL_ETIMEOUT},
+    {A, "hh.", NO, FL_ENOTHELD, 0},
+    {A, "Yhd", NO, FL_ENOTHELD, 0},
+    {A, "hd.", NO, FL_ENOTHELD, 0}, /* it ends before the third one is known */
+    {A, "ddh", NO, FL_ENOCONN, 0},
+    {A, "ee.", NO, FL_EDENIED, 0}, /* outage is not contention (D19) */
+    {A, "eed", NO, FL_EDENIED, 0},
+    {A, "dd.", NO, FL_ENOCONN, 0},
+    {A, "d..", GO, 0, FL_ETIMEOUT},
+    {A, "yyY", NO, FL_EDENIED, 0},
+    {A, "ytY", NO, FL_EDENIED, 0},
+    {A, "ffY", NO, FL_ENOTHELD, 0},
+    {A, "YYY..", OK, 0, 0},
+    {A, "YYdd.", GO, 0, FL_ENOCONN},
+    {A, "YYh..", GO, 0, FL_ENOTHELD},
+    {A, "YYhh.", GO, 0, FL_ENOTHELD},
+    {A, "YYhd.", GO, 0, FL_ENOTHELD},
+    {A, "Yhhd.", NO, FL_ENOTHELD, 0},
+    {A, "hrt.Y", NO, FL_ENOTHELD, 0},
+    {A, "rrt.Y", NO, FL_EDENIED, 0},
+    {E, "YY.", OK, 0, 0},
+    {E, "nn.", NO, FL_ENOTHELD, 0},
+    {E, "fn.", NO, FL_ENOTHELD, 0},
+    {E, "nd.", NO, FL_ENOCONN, 0}, /* not certain: it may be tried again */
+    {E, "nY.", GO, 0, FL_ETIMEOUT},
+    {E, "nYe", NO, FL_EDENIED, 0},
+    {E, "nnYd.", NO, FL_ENOCONN, 0},
+    {E, "nnnYY", NO, FL_ENOTHELD, 0},
+    {R, "YY.", OK, 0, 0},
+    {R, "Yn.", GO, 0, 0}, /* two of three are free of it */
+    {R, "Y..", GO, 0, FL_ETIMEOUT},
+    {R, "nn.", NO, FL_ENOTHELD, 0},
+    {R, "ddd", NO, FL_ENOCONN, 0},
+    {R, "YnYd.", GO, 0, 0},
 };
 
 TEST(test_table)
@@ -116,14 +116,13 @@ TEST(test_table)
         const struct row *r = &rows[i];
         struct fli_attempt a;
         play(&a, r->kind, r->words);
-        if (a.verdict != r->verdict || (r->verdict != GO && a.cause != r->cause)) {
-            fail_msg("row %zu \"%s\": verdict %d, cause %d", i, r->words, (int)a.verdict,
-                     (int)a.cause);
+        if (a.verdict != r->verdict || (r->verdict != GO && a.code != r->code)) {
+            fail_msg("row %zu \"%s\": verdict %d, code %d", i, r->words, (int)a.verdict, a.code);
         }
         if (r->verdict == GO) {
             enum fli_verdict v = fli_attempt_timeout(&a, 1060);
-            if (a.cause != r->after_timer || v != (r->after_timer == FL_REDLOCK_NONE ? OK : NO)) {
-                fail_msg("row %zu \"%s\": after the timer: cause %d", i, r->words, (int)a.cause);
+            if (a.code != r->after_timer || v != (r->after_timer == 0 ? OK : NO)) {
+                fail_msg("row %zu \"%s\": after the timer: code %d", i, r->words, a.code);
             }
         }
         bool acquires = r->kind == A && a.verdict == NO;
@@ -143,7 +142,7 @@ TEST(test_a_quorum_that_comes_too_late_is_none)
         assert_int_equal(fli_attempt_answer(&a, 0, FL_REDLOCK_YES, 1001), GO);
         uint64_t now = deadline - 100 + (uint64_t)late;
         assert_int_equal(fli_attempt_answer(&a, 1, FL_REDLOCK_YES, now), late ? NO : OK);
-        assert_int_equal(a.cause, late ? FL_REDLOCK_TOO_SLOW : FL_REDLOCK_NONE);
+        assert_int_equal(a.code, late ? FL_ETIMEOUT : 0);
         assert_int_equal(fli_attempt_to_release(&a), late ? 7 : 0);
     }
 }
@@ -174,18 +173,6 @@ TEST(test_servers_that_were_not_asked_are_not_released)
     assert_int_equal(a.status[1], FL_REDLOCK_SILENT);
 }
 
-TEST(test_cancel)
-{
-    struct fli_attempt a;
-    play(&a, A, "Y....");
-    fli_attempt_cancel(&a);
-    assert_int_equal(a.cause, FL_REDLOCK_CANCELLED);
-    assert_int_equal(fli_attempt_to_release(&a), 31);
-    play(&a, A, "YYY..");
-    fli_attempt_cancel(&a);
-    assert_int_equal(a.cause, FL_REDLOCK_NONE);
-}
-
 TEST(test_the_most_servers)
 {
     char words[FL_REDLOCK_SERVERS_MAX + 1] = "";
@@ -196,18 +183,8 @@ TEST(test_the_most_servers)
     assert_int_equal(fli_attempt_yes(&a), FL_REDLOCK_SERVERS_MAX);
     memset(words, 'h', FL_REDLOCK_SERVERS_MAX);
     play(&a, A, words);
-    assert_int_equal(a.cause, FL_REDLOCK_CONTENDED);
+    assert_int_equal(a.code, FL_ENOTHELD);
     assert_int_equal(fli_attempt_to_release(&a), (1 << FL_REDLOCK_SERVERS_MAX) - 1);
-}
-
-TEST(test_codes)
-{
-    assert_int_equal(fli_cause_code(FL_REDLOCK_NONE), 0);
-    assert_int_equal(fli_cause_code(FL_REDLOCK_CONTENDED), FL_ENOTHELD);
-    assert_int_equal(fli_cause_code(FL_REDLOCK_LOST), FL_ENOTHELD);
-    assert_int_equal(fli_cause_code(FL_REDLOCK_UNREACHABLE), FL_ENOCONN);
-    assert_int_equal(fli_cause_code(FL_REDLOCK_TOO_SLOW), FL_ETIMEOUT);
-    assert_int_equal(fli_cause_code(FL_REDLOCK_REFUSED), FL_EDENIED);
 }
 
 /* ---- random schedules ------------------------------------------------------------------------ */
@@ -220,7 +197,7 @@ struct event {
 
 struct outcome {
     enum fli_verdict verdict;
-    enum fl_redlock_cause cause;
+    int code;
 };
 
 /* What an acquire must come to after the first `len` events, from the definitions alone: the first
@@ -246,24 +223,24 @@ static struct outcome model(const struct event *events, size_t len, uint32_t n, 
             int64_t elapsed = (int64_t)events[end - 1].at_ms;
             int64_t left = (int64_t)ttl - elapsed - (int64_t)(ttl / 100) - 2;
             bool valid = left >= (int64_t)(least == 0 ? 1 : least);
-            return (struct outcome){valid ? OK : NO, valid ? FL_REDLOCK_NONE : FL_REDLOCK_TOO_SLOW};
+            return (struct outcome){valid ? OK : NO, valid ? 0 : FL_ETIMEOUT};
         }
         if (yes + open > n / 2) {
             continue;
         }
         uint32_t bad = down + error + silent;
         if (n - bad > n / 2) { /* enough servers work */
-            return (struct outcome){NO, FL_REDLOCK_CONTENDED};
+            return (struct outcome){NO, FL_ENOTHELD};
         }
-        enum fl_redlock_cause cause = FL_REDLOCK_TOO_SLOW;
+        int code = FL_ETIMEOUT;
         if (error >= down && error >= silent) {
-            cause = FL_REDLOCK_REFUSED;
+            code = FL_EDENIED;
         } else if (down >= silent) {
-            cause = FL_REDLOCK_UNREACHABLE;
+            code = FL_ENOCONN;
         }
-        return (struct outcome){NO, cause};
+        return (struct outcome){NO, code};
     }
-    return (struct outcome){GO, FL_REDLOCK_NONE};
+    return (struct outcome){GO, 0};
 }
 
 static size_t make_events(uint64_t *rng, struct event *events, uint32_t n)
@@ -314,7 +291,7 @@ static void play_random(uint64_t *rng)
         struct outcome expected = model(events, i + 1, n, ttl, least);
         assert_int_equal(got, expected.verdict);
         assert_int_equal(a.verdict, expected.verdict);
-        assert_int_equal(a.cause, expected.cause);
+        assert_int_equal(a.code, expected.code);
         assert_int_equal(fli_attempt_to_release(&a), got == NO ? a.asked : 0);
     }
     assert_int_not_equal(a.verdict, GO); /* it always ends (D4) */

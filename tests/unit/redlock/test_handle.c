@@ -1,20 +1,17 @@
-/* The handle with its calls, over servers that say what the test wants, when it wants it. Stands in
- * for base/clock.c and for server.c; the loop is libuv's. */
+/* A client with its calls, over servers that say what the test wants, when it wants it. Stands in
+ * for base/clock.c and for server.c. */
 #include "unit.h"
 
-#include <uv.h>
-
 #include "base/clock.h"
+#include "client/handle.h"
 #include "redlock/quorum.h"
 #include "redlock/redlock_private.h"
 
 #define SERVERS 3u
 #define TTL_MS UINT64_C(10000)
-#define HUNG_MS UINT64_C(5000)
 #define RELEASES_KEPT 1024u /* DEFERRED_MAX in request.c */
 
-static uv_loop_t loop;
-static fl_redlock *r;
+static fl_client *r;
 static uint64_t now_ms;
 static char last[SERVERS][4096]; /* what each server was asked last */
 
@@ -43,22 +40,14 @@ void fli_random(void *data, size_t len)
 
 /* ---- in place of server.c -------------------------------------------------------------------- */
 
-void fli_server_init(struct fli_server *s, struct fli_server_owner *owner, uint32_t index)
+int fli_server_init(struct fli_server *s, struct fli_server_owner *owner, uint32_t index)
 {
     s->owner = owner;
     s->index = index;
     s->state = FLI_SERVER_DOWN;
     s->status = FL_REDLOCK_DOWN;
-    s->retry_ms = UINT64_MAX;
     fli_list_init(&s->pending);
     fli_list_init(&s->deferred);
-    fli_buf_init(&s->conn.out, FLI_SERVER_OUT_MAX);
-}
-
-int fli_server_locate(struct fli_server *s, const char *text, size_t len, char *errmsg,
-                      size_t errmsg_size)
-{
-    memcpy(s->address, text, len);
     return 0;
 }
 
@@ -77,25 +66,19 @@ static void answer_all(struct fli_server *s)
     }
 }
 
-static void drop(struct fli_server *s, enum fl_redlock_status status)
-{
-    s->state = FLI_SERVER_DOWN;
-    s->status = status;
-    s->settled = true;
-    answer_all(s);
-    s->owner->down(s->owner, s);
-}
-
-void fli_server_close(struct fli_server *s)
+void fli_server_leave(struct fli_server *s)
 {
     s->state = FLI_SERVER_CLOSED;
     answer_all(s);
-    fli_buf_fini(&s->conn.out);
 }
 
-uint64_t fli_server_due_ms(const struct fli_server *s)
+int fli_server_begin(struct fli_server *s)
 {
-    return UINT64_MAX;
+    return 0;
+}
+
+void fli_server_abandon(struct fli_server *s)
+{
 }
 
 uint64_t fli_server_silent_ms(const struct fli_server *s, uint64_t now_ns)
@@ -107,68 +90,52 @@ uint64_t fli_server_silent_ms(const struct fli_server *s, uint64_t now_ns)
                      1000000;
 }
 
-void fli_server_tick(struct fli_server *s, uint64_t at_ms)
-{
-    if (s->state == FLI_SERVER_READY && fli_server_silent_ms(s, at_ms * 1000000) > HUNG_MS) {
-        drop(s, FL_REDLOCK_SILENT);
-    }
-}
-
-struct fli_buf *fli_server_out(struct fli_server *s)
-{
-    return &s->conn.out;
-}
-
-void fli_server_put(struct fli_server *s, struct fli_redis_request *q, uint64_t now_ns)
+int fli_server_put(struct fli_server *s, struct fli_redis_request *q, const struct fli_buf *bytes,
+                   uint64_t now_ns)
 {
     q->sent_ns = now_ns;
+    fli_list_init(&q->node);
     fli_list_push(&s->pending, &q->node);
     s->pending_len++;
-    (void)snprintf(last[s->index], sizeof last[0], "%.*s", (int)s->conn.out.len,
-                   (const char *)s->conn.out.data);
-    fli_buf_clear(&s->conn.out);
+    (void)snprintf(last[s->index], sizeof last[0], "%.*s", (int)bytes->len,
+                   (const char *)bytes->data);
+    return 0;
 }
 
 void fli_server_distrust(struct fli_server *s)
 {
-    fail_msg("the answer of server %u makes no sense to the handle", s->index);
-}
-
-void fli_server_read(struct fli_server *s)
-{
-}
-
-void fli_server_own(struct fli_server *s)
-{
-}
-
-void fli_server_flush(struct fli_server *s)
-{
+    fail_msg("the answer of server %u makes no sense", s->index);
 }
 
 /* ---- what happens to the servers ------------------------------------------------------------- */
 
+static struct fli_server *server(uint32_t index)
+{
+    return &fli_redlock_of(r)->servers[index];
+}
+
 static void come_up(struct fli_server *s)
 {
-    fli_enter(r);
     s->state = FLI_SERVER_READY;
     s->status = FL_REDLOCK_YES;
     s->settled = true;
     s->owner->ready(s->owner, s);
-    r->owner.links.leave(&r->owner.links);
+    fl_process(r);
 }
 
 static void go_down(struct fli_server *s)
 {
-    fli_enter(r);
-    drop(s, FL_REDLOCK_DOWN);
-    r->owner.links.leave(&r->owner.links);
+    s->state = FLI_SERVER_DOWN;
+    s->status = FL_REDLOCK_DOWN;
+    answer_all(s);
+    s->owner->down(s->owner, s);
+    fl_process(r);
 }
 
 /* The server answers its oldest request. */
 static void answer(uint32_t index, const char *text)
 {
-    struct fli_server *s = &r->servers[index];
+    struct fli_server *s = server(index);
     struct fli_redis_request *q = pop_pending(s);
     void *reply = NULL;
     redisReader *reader = redisReaderCreate();
@@ -176,9 +143,8 @@ static void answer(uint32_t index, const char *text)
     assert_int_equal(redisReaderFeed(reader, text, strlen(text)), REDIS_OK);
     assert_int_equal(redisReaderGetReply(reader, &reply), REDIS_OK);
     assert_non_null(reply);
-    fli_enter(r);
     q->answered(q, s, reply);
-    r->owner.links.leave(&r->owner.links);
+    fl_process(r);
     freeReplyObject(reply);
     redisReaderFree(reader);
 }
@@ -187,125 +153,141 @@ static void answer(uint32_t index, const char *text)
 
 static int set_up(void **state)
 {
-    const struct fl_redlock_options o = {.servers = "1,2,3", .hung_ms = HUNG_MS};
-    now_ms = UINT64_C(1000000000000); /* its alarm, of the true clock, never rings for that */
-    return uv_loop_init(&loop) == 0 && fl_redlock_create(&loop, &o, &r, NULL, 0) == 0 ? 0 : -1;
+    const struct fl_redlock_options o = {.servers = "/1,/2,/3", .own_loop = true};
+    now_ms = UINT64_C(1000000000000); /* its timer, of the true clock, never fires for that */
+    return fl_redlock_open(&o, &r, NULL, 0);
 }
 
 static int set_up_ready(void **state)
 {
     int rc = set_up(state);
     for (uint32_t i = 0; i < SERVERS && rc == 0; i++) {
-        come_up(&r->servers[i]);
+        come_up(server(i));
     }
     return rc;
 }
 
-static void close_handle(void)
+static void close_client(void)
 {
-    fl_redlock_close(r, NULL, NULL);
+    fl_close(r);
     r = NULL;
-    (void)uv_run(&loop, UV_RUN_DEFAULT);
 }
 
 static int tear_down(void **state)
 {
-    if (r != NULL) {
-        close_handle();
-    }
-    return uv_loop_close(&loop);
+    close_client();
+    return 0;
 }
 
 struct outcome {
     bool over;
     int result;
-    enum fl_redlock_cause cause;
-    struct fl_redlock_lock lock;
+    fl_token token;
+    uint64_t deadline_ms;
 };
 
-static void done(void *ctx, int result, const struct fl_redlock_lock *lock,
-                 const struct fl_redlock_report *report)
+static void done(void *arg, const struct fl_result *result)
 {
-    struct outcome *o = ctx;
-    o->over = true;
-    o->result = result;
-    o->cause = report->cause;
-    if (lock != NULL) {
-        o->lock = *lock;
-    }
+    struct outcome *o = arg;
+    *o = (struct outcome){.over = true, .result = result->status, .token = result->token};
+    fl_lock_free(result->lock);
 }
 
-/* A lock that is believed to be held. */
-static struct fl_redlock_lock held(void)
+static fl_call *take(const struct fl_take *options, struct outcome *o)
 {
-    struct fl_redlock_lock lock = {.ttl_ms = TTL_MS,
-                                   .deadline_ms = fli_deadline_ms(now_ms, TTL_MS)};
-    memset(lock.value, 'a', FL_REDLOCK_VALUE_LEN);
-    return lock;
+    fl_call *call;
+    *o = (struct outcome){.over = false};
+    assert_int_equal(fl_lock_take_start(r, "a", options, done, o, &call), 0);
+    fl_process(r);
+    return call;
+}
+
+static void on_ended(void *arg, struct fli_ended *how)
+{
+    struct outcome *o = arg;
+    *o = (struct outcome){.over = true, .result = how->status, .deadline_ms = how->lease_until_ms};
+}
+
+/* Extends or releases a lock that is believed to be held. */
+static void start(enum fli_call_command command, struct outcome *o)
+{
+    char value[FL_REDLOCK_VALUE_LEN + 1] = "";
+    memset(value, 'a', FL_REDLOCK_VALUE_LEN);
+    const struct fli_call_request request = {
+        .command = command, .name = fl_str("a"), .owner = fl_str(value), .ttl_ms = TTL_MS};
+    const struct fli_call_times times = {.deadline_ms = now_ms};
+    struct fli_call *call;
+    *o = (struct outcome){.over = false};
+    assert_int_equal(fli_engine_start(&r->engine, &request, &times, on_ended, o, &call), 0);
+    fl_process(r);
 }
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-struct issuer {
-    fl_redlock_issued *issued;
-    void *ctx;
-};
+static struct issuer {
+    fl_done done;
+    void *arg;
+} issuer;
 
 /* The token comes when the test says so. */
-static void issue_later(void *ctx, struct fl_bytes name, uint64_t timeout_ms,
-                        fl_redlock_issued *issued, void *issued_ctx)
+static int issue_later(struct fli_redlock *redlock, struct fl_bytes name, uint64_t timeout_ms,
+                       fl_done issued, void *arg)
 {
-    struct issuer *issuer = ctx;
-    issuer->issued = issued;
-    issuer->ctx = issued_ctx;
+    issuer = (struct issuer){issued, arg};
+    return 0;
+}
+
+static void issue(const struct issuer *to, int result, fl_token token)
+{
+    const struct fl_result said = {.status = result, .token = token, .error = "so it is"};
+    to->done(to->arg, &said);
+    if (r != NULL) {
+        fl_process(r);
+    }
 }
 
 /* What is ended first needs a place among the releases kept for a server that is down, and the
  * oldest release there is all that is left of the call after it. */
-TEST_WITH(test_a_close_while_a_server_has_as_many_releases_as_are_kept, set_up_ready, tear_down)
+TEST_WITH(test_a_close_while_a_server_has_as_many_releases_as_are_kept, set_up_ready, NULL)
 {
-    const struct fl_redlock_lock lock = held();
-    struct outcome o = {0};
-    struct issuer issuer = {0};
-    assert_int_equal(
-        fl_redlock_acquire_fenced_start(r, fl_str("a"), NULL, issue_later, &issuer, done, &o, NULL),
-        0);
+    struct outcome o;
+    static struct outcome releases[RELEASES_KEPT];
+    fli_redlock_of(r)->issue = issue_later;
+    (void)take(NULL, &o);
     answer(0, "+OK\r\n");
     answer(1, "+OK\r\n");
-    go_down(&r->servers[2]);
+    go_down(server(2));
     for (unsigned i = 0; i < RELEASES_KEPT; i++) {
-        assert_int_equal(fl_redlock_release_start(r, fl_str("b"), &lock, NULL, NULL), 0);
+        start(FLI_CALL_RELEASE, &releases[i]);
         answer(0, ":1\r\n");
         answer(1, ":1\r\n");
+        assert_true(releases[i].over);
     }
-    assert_int_equal(r->servers[2].deferred_len, RELEASES_KEPT);
-    assert_false(o.over);
-    close_handle();
-    assert_true(o.over);
-    assert_int_equal(o.result, FL_ENOTHELD);
-    assert_int_equal(o.cause, FL_REDLOCK_CANCELLED);
-    issuer.issued(issuer.ctx, FL_ETIMEOUT, FL_TOKEN_NONE);
+    assert_int_equal(server(2)->deferred_len, RELEASES_KEPT);
+    close_client();
+    assert_false(o.over); /* as every call of a client that is closed */
+    assert_non_null(strstr(last[0], "DEL"));
+    issue(&issuer, FL_ETIMEOUT, FL_TOKEN_NONE);
 }
 
 /* Time passes, and what is due then is done. */
 static void wait_ms(uint64_t ms)
 {
     now_ms += ms;
-    r->alarm.ring(&r->alarm);
+    fl_process(r);
 }
 
 /* Where the next try of a call is when the token of the one before comes. */
 enum next_try { IN_PAUSE, ASKING, ISSUING, HELD, CANCELLED, CLOSED, NEXT_TRIES };
 
-static void reach(enum next_try next, uint64_t id, struct issuer *issuer)
+static void reach(enum next_try next, fl_call *call)
 {
     if (next == CLOSED) {
-        close_handle();
+        close_client();
         return;
     }
     if (next == CANCELLED) {
-        fl_redlock_cancel(r, id);
-        r->alarm.ring(&r->alarm);
+        fl_call_cancel(call);
         return;
     }
     if (next == IN_PAUSE) {
@@ -317,8 +299,7 @@ static void reach(enum next_try next, uint64_t id, struct issuer *issuer)
         answer(1, "+OK\r\n");
     }
     if (next == HELD) {
-        issuer->issued(issuer->ctx, 0, 9);
-        r->alarm.ring(&r->alarm);
+        issue(&issuer, 0, 9);
     }
 }
 
@@ -326,36 +307,28 @@ static void reach(enum next_try next, uint64_t id, struct issuer *issuer)
  * by one that was issued meanwhile. */
 static void a_late_token_meets(enum next_try next, int late_result)
 {
-    const struct fl_redlock_acquire_options options = {.ttl_ms = TTL_MS, .wait_ms = 10 * TTL_MS};
-    static struct outcome o; /* its call may end with the handle only */
-    struct issuer issuer = {0};
-    uint64_t id;
-    memset(&o, 0, sizeof o);
-    assert_int_equal(fl_redlock_acquire_fenced_start(r, fl_str("a"), &options, issue_later, &issuer,
-                                                     done, &o, &id),
-                     0);
+    const struct fl_take options = {.ttl_ms = TTL_MS, .wait_ms = 10 * TTL_MS, .unrenewed = true};
+    struct outcome o;
+    fli_redlock_of(r)->issue = issue_later;
+    fl_call *call = take(&options, &o);
     answer(0, "+OK\r\n");
     answer(1, "+OK\r\n");
     answer(2, "+OK\r\n");
-    assert_non_null(issuer.issued);
     const struct issuer late = issuer;
     wait_ms(TTL_MS); /* the token took too long, so the lock is given back */
     for (uint32_t i = 0; i < SERVERS; i++) {
         answer(i, ":1\r\n");
     }
     assert_false(o.over);
-    reach(next, id, &issuer);
-    late.issued(late.ctx, late_result, late_result == 0 ? 5 : FL_TOKEN_NONE);
-    if (r != NULL) {
-        r->alarm.ring(&r->alarm);
-    }
+    reach(next, call);
+    issue(&late, late_result, late_result == 0 ? 5 : FL_TOKEN_NONE);
     if (next == ISSUING) {
         assert_false(o.over);
-        issuer.issued(issuer.ctx, 0, 9);
-        r->alarm.ring(&r->alarm);
+        issue(&issuer, 0, 9);
     }
-    assert_int_equal(o.over, next >= ISSUING);
-    assert_true(o.lock.token == (next == ISSUING || next == HELD ? 9 : FL_TOKEN_NONE));
+    bool has = next == ISSUING || next == HELD;
+    assert_int_equal(o.over, has);
+    assert_true(o.token == (has ? 9 : FL_TOKEN_NONE));
 }
 
 TEST(test_a_late_token_meets_each_state_of_the_next_try)
@@ -373,12 +346,11 @@ TEST(test_a_late_token_meets_each_state_of_the_next_try)
 TEST_WITH(test_servers_that_just_restarted_do_not_count_in_an_extend, set_up_ready, tear_down)
 {
     for (uint32_t young = 0; young <= SERVERS; young++) {
-        const struct fl_redlock_lock lock = held();
-        struct outcome o = {0};
+        struct outcome o;
         for (uint32_t i = 0; i < SERVERS; i++) {
-            r->servers[i].counts_from_ms = i < young ? now_ms + 1 : now_ms;
+            server(i)->counts_from_ms = i < young ? now_ms + 1 : now_ms;
         }
-        assert_int_equal(fl_redlock_extend_start(r, fl_str("a"), &lock, TTL_MS, done, &o), 0);
+        start(FLI_CALL_RENEW, &o);
         for (uint32_t i = 0; i < SERVERS; i++) {
             answer(i, ":1\r\n");
         }
@@ -387,91 +359,46 @@ TEST_WITH(test_servers_that_just_restarted_do_not_count_in_an_extend, set_up_rea
     }
 }
 
-/* Servers may have taken the shorter TTL. */
-TEST_WITH(test_a_close_during_an_extend, set_up_ready, tear_down)
+/* Calls of a client that is closed end without their callbacks. */
+static void close_during(enum fli_call_command command)
 {
-    const struct fl_redlock_lock lock = held();
-    struct outcome o = {0};
-    assert_int_equal(fl_redlock_extend_start(r, fl_str("a"), &lock, TTL_MS / 2, done, &o), 0);
+    struct outcome o;
+    start(command, &o);
     answer(0, ":1\r\n");
-    close_handle();
-    assert_true(o.over);
-    assert_int_equal(o.cause, FL_REDLOCK_CANCELLED);
-    assert_int_equal(o.result, FL_EUNCERTAIN);
-    assert_int_equal(o.lock.deadline_ms, fli_deadline_ms(now_ms, TTL_MS / 2));
+    close_client();
+    assert_false(o.over);
 }
 
-/* Nothing was sent: the lock is what it was. */
-TEST_WITH(test_a_close_before_an_extend, set_up, tear_down)
+TEST_WITH(test_a_close_during_an_extend, set_up_ready, NULL)
 {
-    const struct fl_redlock_lock lock = held();
-    struct outcome o = {0};
-    assert_int_equal(fl_redlock_extend_start(r, fl_str("a"), &lock, TTL_MS / 2, done, &o), 0);
-    close_handle();
-    assert_true(o.over);
-    assert_int_equal(o.cause, FL_REDLOCK_CANCELLED);
-    assert_int_equal(o.result, FL_EUNCERTAIN);
-    assert_int_equal(o.lock.deadline_ms, lock.deadline_ms);
+    close_during(FLI_CALL_RENEW);
 }
 
-TEST_WITH(test_a_close_during_a_release, set_up_ready, tear_down)
+TEST_WITH(test_a_close_during_a_release, set_up_ready, NULL)
 {
-    const struct fl_redlock_lock lock = held();
-    struct outcome o = {0};
-    assert_int_equal(fl_redlock_release_start(r, fl_str("a"), &lock, done, &o), 0);
-    answer(0, ":1\r\n");
-    close_handle();
-    assert_true(o.over);
-    assert_int_equal(o.cause, FL_REDLOCK_CANCELLED);
-    assert_int_equal(o.result, FL_EUNCERTAIN);
+    close_during(FLI_CALL_RELEASE);
 }
 
-static const char no_script[] = "-NOSCRIPT No matching script.\r\n";
-
-static bool has_text(uint32_t index)
+TEST_WITH(test_a_close_before_an_extend, set_up, NULL)
 {
-    return strstr(last[index], "\r\nEVAL\r\n") != NULL;
-}
-
-TEST_WITH(test_an_extend_goes_with_its_text_to_a_server_without_scripts, set_up_ready, tear_down)
-{
-    const struct fl_redlock_lock lock = held();
-    struct outcome o = {0};
-    assert_int_equal(fl_redlock_extend_start(r, fl_str("a"), &lock, 0, done, &o), 0);
-    assert_false(has_text(0));
-    answer(0, no_script);
-    assert_int_equal(r->servers[0].pending_len, 1);
-    assert_true(has_text(0));
-    answer(0, ":1\r\n");
-    answer(1, ":1\r\n");
-    assert_true(o.over);
-    assert_int_equal(o.result, 0);
+    struct outcome o;
+    start(FLI_CALL_RENEW, &o);
+    close_client();
+    assert_false(o.over);
 }
 
 /* The server may have executed a newer one already, with a longer TTL, which counts. */
 static void late_extend(const char *what_the_others_say, int result)
 {
-    const struct fl_redlock_lock lock = held();
-    struct outcome o = {0};
-    struct outcome newer = {0};
-    assert_int_equal(fl_redlock_extend_start(r, fl_str("a"), &lock, TTL_MS / 2, done, &o), 0);
+    struct outcome o;
+    start(FLI_CALL_RENEW, &o);
+    assert_non_null(strstr(last[0], "\r\nEVAL\r\n")); /* which needs no script there */
     answer(1, what_the_others_say);
     answer(2, what_the_others_say);
     assert_true(o.over);
     assert_int_equal(o.result, result);
-    assert_int_equal(fl_redlock_extend_start(r, fl_str("a"), &lock, TTL_MS, done, &newer), 0);
-    answer(0, no_script);
-    assert_int_equal(r->servers[0].pending_len, 1); /* the newer one */
-    answer(0, ":1\r\n");
-    answer(1, ":1\r\n");
-    assert_true(newer.over);
-    assert_int_equal(newer.result, 0);
-
-    /* A server that is always the last to answer gets its script with the next one. */
-    assert_int_equal(fl_redlock_extend_start(r, fl_str("a"), &lock, TTL_MS, done, &newer), 0);
-    assert_true(has_text(0));
-    assert_false(has_text(1));
-    close_handle(); /* while `newer` is there */
+    answer(0, "-NOSCRIPT No matching script.\r\n");
+    assert_int_equal(server(0)->pending_len, 0);
 }
 
 TEST_WITH(test_an_extend_that_has_failed_is_not_sent_again, set_up_ready, tear_down)
@@ -487,18 +414,42 @@ TEST_WITH(test_an_extend_that_has_succeeded_is_not_sent_again, set_up_ready, tea
 /* What arrives while the process is stopped is read after that, and not when a call begins. */
 TEST_WITH(test_a_call_gives_up_no_server_whose_answers_are_not_read_yet, set_up_ready, tear_down)
 {
-    const struct fl_redlock_lock lock = held();
-    struct outcome o = {0};
-    struct outcome other = {0};
-    assert_int_equal(fl_redlock_extend_start(r, fl_str("a"), &lock, 0, done, &o), 0);
-    now_ms += HUNG_MS + 1;
-    assert_int_equal(fl_redlock_extend_start(r, fl_str("b"), &lock, 0, done, &other), 0);
+    struct outcome o;
+    struct outcome other;
+    start(FLI_CALL_RENEW, &o);
+    start(FLI_CALL_RENEW, &other);
     for (uint32_t i = 0; i < SERVERS; i++) {
-        assert_int_equal(r->servers[i].state, FLI_SERVER_READY);
+        assert_int_equal(server(i)->state, FLI_SERVER_READY);
         answer(i, ":1\r\n");
         answer(i, ":1\r\n");
     }
     assert_true(o.over && other.over);
     assert_int_equal(o.result, 0);
     assert_int_equal(other.result, 0);
+}
+
+/* Servers may have taken the TTL, however the call ends. */
+TEST_WITH(test_an_extend_without_an_answer_says_what_it_may_have_done, set_up_ready, tear_down)
+{
+    struct outcome o;
+    uint64_t sent_ms = now_ms;
+    start(FLI_CALL_RENEW, &o);
+    answer(0, ":1\r\n");
+    wait_ms(TTL_MS);
+    assert_true(o.over);
+    assert_int_equal(o.result, FL_ETIMEOUT);
+    assert_int_equal(o.deadline_ms, fli_deadline_ms(sent_ms, TTL_MS));
+}
+
+/* What an acquire that is given up may have set is released, by a cancel and by a close. */
+TEST_WITH(test_an_acquire_that_is_given_up_is_released, set_up_ready, NULL)
+{
+    struct outcome o;
+    fl_call_cancel(take(NULL, &o));
+    assert_non_null(strstr(last[0], "DEL"));
+    (void)take(NULL, &o);
+    assert_non_null(strstr(last[0], "SET"));
+    close_client();
+    assert_non_null(strstr(last[0], "DEL"));
+    assert_false(o.over);
 }

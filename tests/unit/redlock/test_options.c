@@ -1,25 +1,27 @@
-/* What fl_redlock_create() and the calls accept; nothing here needs a server. */
+/* What fl_redlock_open() and the calls accept; nothing here needs a server. */
 #include "rng.h"
 
-#include <uv.h>
-
 #include "fencelock/redlock.h"
+#include <arpa/inet.h>
+#include <unistd.h>
+
+#include "client/handle.h"
 #include "redlock/redlock_private.h"
 
-static int create(const struct fl_redlock_options *o, fl_redlock **ret)
+static int create(const struct fl_redlock_options *o, fl_client **ret)
 {
     char errmsg[256] = "";
-    int rc = fl_redlock_create(NULL, o, ret, errmsg, sizeof errmsg);
+    int rc = fl_redlock_open(o, ret, errmsg, sizeof errmsg);
     assert_int_equal(rc == 0, errmsg[0] == '\0');
-    fl_redlock *other = NULL; /* errmsg may be NULL */
-    assert_int_equal(fl_redlock_create(NULL, o, &other, NULL, 0), rc);
-    fl_redlock_close(other, NULL, NULL);
+    fl_client *other; /* errmsg may be NULL */
+    assert_int_equal(fl_redlock_open(o, &other, NULL, 0), rc);
+    fl_close(other);
     return rc;
 }
 
 static void reject(const struct fl_redlock_options *o)
 {
-    fl_redlock *r = NULL;
+    fl_client *r;
     assert_int_equal(create(o, &r), FL_EINVAL);
     assert_null(r);
 }
@@ -48,9 +50,9 @@ TEST(test_servers)
     static const char *const fine[] = {"127.0.0.1:1", "[::1]:1,127.0.0.1:1", "/no/such/socket"};
     for (size_t i = 0; i < sizeof fine / sizeof fine[0]; i++) {
         const struct fl_redlock_options o = {.servers = fine[i]};
-        fl_redlock *r;
+        fl_client *r;
         assert_int_equal(create(&o, &r), 0);
-        fl_redlock_close(r, NULL, NULL);
+        fl_close(r);
     }
 }
 
@@ -64,12 +66,12 @@ TEST(test_the_number_of_servers)
         if (i > FL_REDLOCK_SERVERS_MAX) {
             reject(&o);
         } else if (i == FL_REDLOCK_SERVERS_MAX) {
-            fl_redlock *r;
+            fl_client *r;
             assert_int_equal(create(&o, &r), 0);
-            assert_int_equal(fl_redlock_servers(r), FL_REDLOCK_SERVERS_MAX);
-            assert_string_equal(fl_redlock_address(r, 0), "127.0.0.1:1");
-            assert_string_equal(fl_redlock_address(r, FL_REDLOCK_SERVERS_MAX), "");
-            fl_redlock_close(r, NULL, NULL);
+            assert_int_equal(fl_client_nodes(r), FL_REDLOCK_SERVERS_MAX);
+            assert_string_equal(fl_client_node(r, 0), "127.0.0.1:1");
+            assert_null(fl_client_node(r, FL_REDLOCK_SERVERS_MAX));
+            fl_close(r);
         }
     }
 }
@@ -81,20 +83,20 @@ TEST(test_the_length_of_an_address)
     path[0] = '/';
     path[107] = '\0'; /* sun_path has 108 bytes */
     struct fl_redlock_options o = {.servers = path};
-    fl_redlock *r;
+    fl_client *r;
     assert_int_equal(create(&o, &r), 0);
-    fl_redlock_close(r, NULL, NULL);
+    fl_close(r);
     path[107] = 'x';
     path[108] = '\0';
     reject(&o);
     path[108] = 'x';
-    path[FL_REDLOCK_ADDRESS_MAX + 1] = '\0';
+    path[FL_ADDRESS_MAX + 1] = '\0';
     reject(&o);
 }
 
 TEST(test_other_options)
 {
-    static char big[FL_REDLOCK_CREDENTIAL_MAX + 2];
+    static char big[FL_PASSWORD_MAX + 2];
     memset(big, 'p', sizeof big - 1);
     const struct fl_tls_options no_files = {.ca_file = "/no/such/file"};
     const struct fl_redlock_options bad[] = {
@@ -109,23 +111,24 @@ TEST(test_other_options)
         {.servers = "127.0.0.1:1", .max_ttl_ms = FL_REDLOCK_TIME_MAX_MS + 1},
         {.servers = "127.0.0.1:1", .budget_ms = FL_REDLOCK_TIME_MAX_MS + 1},
         {.servers = "127.0.0.1:1", .retry_cap_ms = FL_REDLOCK_TIME_MAX_MS + 1},
-        {.servers = "127.0.0.1:1", .login = {.username = "u"}},
-        {.servers = "127.0.0.1:1", .login = {.password = big}},
+        {.servers = "127.0.0.1:1", .user = "u"},
+        {.servers = "127.0.0.1:1", .password = big},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         reject(&bad[i]);
     }
-    big[FL_REDLOCK_CREDENTIAL_MAX] = '\0';
+    big[FL_PASSWORD_MAX] = '\0';
     const struct fl_redlock_options fine = {.servers = "127.0.0.1:1",
-                                            .login = {.password = big, .username = big},
+                                            .password = big,
+                                            .user = big,
                                             .max_ttl_ms = FL_REDLOCK_TIME_MAX_MS,
                                             .key_format = "100%%:%s:x"};
-    fl_redlock *r;
+    fl_client *r;
     assert_int_equal(create(&fine, &r), 0);
     char key[FLI_REDIS_KEY_MAX];
-    assert_int_equal(fli_make_key(r, fl_str("a"), key), 8);
+    assert_int_equal(fli_make_key(fli_redlock_of(r), fl_str("a"), key), 8);
     assert_memory_equal(key, "100%:a:x", 8);
-    fl_redlock_close(r, NULL, NULL);
+    fl_close(r);
 }
 
 TEST(test_the_longest_key)
@@ -140,95 +143,81 @@ TEST(test_the_longest_key)
     const struct fl_redlock_options o = {.servers = "127.0.0.1:1", .key_format = format};
     reject(&o);
     format[FL_REDLOCK_KEY_FORMAT_MAX] = '\0';
-    fl_redlock *r;
+    fl_client *r;
     assert_int_equal(create(&o, &r), 0);
     const struct fl_bytes longest = {name, FL_NAME_MAX};
-    assert_int_equal(fli_make_key(r, longest, key), FLI_REDIS_KEY_MAX - 2);
-    fl_redlock_close(r, NULL, NULL);
+    assert_int_equal(fli_make_key(fli_redlock_of(r), longest, key), FLI_REDIS_KEY_MAX - 2);
+    fl_close(r);
 }
 
-static void done(void *ctx, int result, const struct fl_redlock_lock *lock,
-                 const struct fl_redlock_report *report)
+static void check_values(fl_client *r)
 {
-    *(int *)ctx = result;
+    char value[FL_REDLOCK_VALUE_LEN + 1] = "";
+    uint64_t deadline_ms = 0;
+    memset(value, 'a', FL_REDLOCK_VALUE_LEN);
+    assert_int_equal(fl_redlock_extend(r, fl_str("a"), value, 20001, &deadline_ms), FL_EINVAL);
+    assert_int_equal(fl_redlock_extend(r, fl_str("a"), value, 9, &deadline_ms), FL_EINVAL);
+    assert_int_equal(fl_redlock_extend(r, fl_str(""), value, 1000, &deadline_ms), FL_EINVAL);
+    value[3] = '\0'; /* not what fl_redlock_value() gives */
+    assert_int_equal(fl_redlock_release(r, fl_str("a"), value), FL_EINVAL);
+    assert_true(fl_client_error(r)[0] != '\0');
+    assert_int_equal(fl_redlock_release(NULL, fl_str("a"), value), FL_EINVAL);
 }
 
 TEST(test_arguments_of_calls)
 {
     const struct fl_redlock_options o = {.servers = "127.0.0.1:1", .max_ttl_ms = 20000};
-    fl_redlock *r;
+    const struct fl_take plain = {.unrenewed = true};
+    fl_client *r;
+    fl_lock *lock;
+    struct fl_lock_list *list;
     assert_int_equal(create(&o, &r), 0);
-    char name[FL_NAME_MAX + 1];
-    memset(name, 'n', sizeof name);
-    struct fl_redlock_lock lock = {.ttl_ms = 1000};
-    memset(lock.value, 'a', FL_REDLOCK_VALUE_LEN);
-    int result = 0;
-    const struct fl_bytes names[] = {{name, 0}, {name, FL_NAME_MAX + 1}, {NULL, 1}};
-    for (size_t i = 0; i < 3; i++) {
-        assert_int_equal(fl_redlock_acquire(r, names[i], NULL, &lock), FL_EINVAL);
-        assert_int_equal(fl_redlock_extend(r, names[i], 0, &lock), FL_EINVAL);
-        assert_int_equal(fl_redlock_release(r, names[i], &lock), FL_EINVAL);
-        assert_true(fl_redlock_error(r)[0] != '\0');
-    }
-    const struct fl_redlock_acquire_options bad[] = {
+    char name[FL_NAME_MAX + 2] = "";
+    memset(name, 'n', FL_NAME_MAX + 1);
+    assert_int_equal(fl_lock_take(r, "", &plain, &lock), FL_EINVAL);
+    assert_int_equal(fl_lock_take(r, name, &plain, &lock), FL_EINVAL);
+    assert_true(fl_client_error(r)[0] != '\0');
+    const struct fl_bytes also = {"b", 1};
+    const struct fl_take bad[] = {
         {.ttl_ms = FL_TTL_MIN_MS - 1},
         {.ttl_ms = 20001},
         {.ttl_ms = 1000, .min_validity_ms = 1000},
-        {.wait_ms = FL_REDLOCK_TIME_MAX_MS + 1},
+        {.wait_ms = FL_WAIT_MAX_MS + 1},
+        {.owner = {name, FL_OWNER_MIN}},
+        {.value = {"v", 1}},
+        {.mode = FL_MODE_SHARED},
+        {.permits = 2},
+        {.also = &also, .also_len = 1},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        assert_int_equal(fl_redlock_acquire(r, fl_str("a"), &bad[i], &lock), FL_EINVAL);
+        assert_int_equal(fl_lock_take(r, "a", &bad[i], &lock), FL_EINVAL);
+        assert_true(fl_client_error(r)[0] != '\0');
     }
-    assert_int_equal(fl_redlock_extend(r, fl_str("a"), 20001, &lock), FL_EINVAL);
-    assert_int_equal(fl_redlock_extend(r, fl_str("a"), 9, &lock), FL_EINVAL);
-    lock.value[3] = '\0'; /* not what acquire gives */
-    assert_int_equal(fl_redlock_release(r, fl_str("a"), &lock), FL_EINVAL);
-    assert_int_equal(fl_redlock_acquire_start(r, fl_str("a"), NULL, NULL, NULL, NULL), FL_EINVAL);
+    check_values(r);
+    assert_int_equal(fl_lock_take_start(r, "a", NULL, NULL, NULL, NULL), FL_EINVAL);
+    assert_int_equal(fl_session_open(r, NULL, &lock), FL_EINVAL);
+    assert_int_equal(fl_show(r, fl_str("a"), 0, &list), FL_EINVAL);
     /* The longest name, and a server that is not there. */
-    const struct fl_bytes longest = {name, FL_NAME_MAX};
-    assert_int_equal(fl_redlock_acquire(r, longest, NULL, &lock), FL_ENOCONN);
-    assert_int_equal(fl_redlock_last(r)->cause, FL_REDLOCK_UNREACHABLE);
+    name[FL_NAME_MAX] = '\0';
+    assert_int_equal(fl_lock_take(r, name, &plain, &lock), FL_ENOCONN);
     assert_int_equal(fl_redlock_last(r)->attempts, 1);
-    (void)done;
-    (void)result;
-    fl_redlock_close(r, NULL, NULL);
-    fl_redlock_close(NULL, NULL, NULL);
+    assert_non_null(strstr(fl_client_error(r), "127.0.0.1:1"));
+    fl_close(r);
 }
 
-static void count_closed(void *ctx)
+TEST(test_a_client_of_a_cluster_is_none_of_redis_servers)
 {
-    ++*(int *)ctx;
-}
-
-TEST(test_on_a_loop_of_the_callers)
-{
-    uv_loop_t loop;
-    assert_int_equal(uv_loop_init(&loop), 0);
-    const struct fl_redlock_options o = {.servers = "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"};
-    fl_redlock *r;
-    int closed = 0;
-    int results[3] = {1, 1, 1};
-    struct fl_redlock_lock lock;
-    assert_int_equal(fl_redlock_create(&loop, &o, &r, NULL, 0), 0);
-    assert_int_equal(fl_redlock_acquire(r, fl_str("a"), NULL, &lock), FL_EINVAL); /* blocks */
-    for (int i = 0; i < 3; i++) {
-        const struct fl_redlock_acquire_options wait = {.wait_ms = i == 0 ? 0 : 60000};
-        assert_int_equal(fl_redlock_acquire_start(r, fl_str("a"), &wait, done, &results[i], NULL),
-                         0);
-        assert_int_equal(results[i], 1); /* never from inside the call */
-    }
-    while (results[0] == 1) {
-        assert_int_equal(uv_run(&loop, UV_RUN_ONCE), 1);
-    }
-    assert_int_equal(results[0], FL_ENOCONN);
-    fl_redlock_close(r, count_closed, &closed);
-    fl_redlock_close(r, count_closed, &closed); /* the second time is ignored */
-    assert_int_equal(closed, 0);
-    assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
-    assert_int_equal(closed, 1);
-    assert_int_equal(results[1], FL_ENOTHELD);
-    assert_int_equal(results[2], FL_ENOTHELD);
-    assert_int_equal(uv_loop_close(&loop), 0);
+    fl_client *c;
+    uint64_t deadline_ms = 0;
+    static struct fl_redlock_check_report found;
+    const struct fl_take needless = {.min_validity_ms = 1};
+    fl_lock *lock;
+    assert_int_equal(fl_open("127.0.0.1:1", NULL, &c), 0);
+    assert_int_equal(fl_redlock_extend(c, fl_str("a"), "v", 1000, &deadline_ms), FL_EINVAL);
+    assert_int_equal(fl_redlock_release(c, fl_str("a"), "v"), FL_EINVAL);
+    assert_int_equal(fl_redlock_check(c, NULL, &found), FL_EINVAL);
+    assert_int_equal(fl_lock_take(c, "a", &needless, &lock), FL_EINVAL);
+    fl_close(c);
 }
 
 /* Of this process: whether a timer is set that goes on while the machine is suspended. */
@@ -256,25 +245,31 @@ static bool has_timer_that_never_stands_still(void)
 /* Nobody can suspend the machine in a test. */
 TEST(test_it_wakes_by_the_clock_of_deadlines)
 {
-    uv_loop_t loop;
-    fl_redlock *r;
-    const struct fl_redlock_options o = {.servers = "127.0.0.1:1", .connect_ms = 60000};
-    assert_int_equal(uv_loop_init(&loop), 0);
+    char address[64];
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof at;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); /* it says nothing to a login */
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, len), 0);
+    assert_int_equal(listen(fd, 1), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &len), 0);
+    (void)snprintf(address, sizeof address, "127.0.0.1:%u", ntohs(at.sin_port));
+    const struct fl_redlock_options o = {
+        .servers = address, .connect_ms = FL_REDLOCK_TIME_MAX_MS, .own_loop = true};
+    fl_client *r;
     assert_false(has_timer_that_never_stands_still());
-    assert_int_equal(fl_redlock_create(&loop, &o, &r, NULL, 0), 0);
+    assert_int_equal(fl_redlock_open(&o, &r, NULL, 0), 0);
+    fl_process(r);
     assert_true(has_timer_that_never_stands_still());
-    fl_redlock_close(r, NULL, NULL);
-    assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
+    fl_close(r);
     assert_false(has_timer_that_never_stands_still());
-    assert_int_equal(uv_loop_close(&loop), 0);
+    (void)close(fd);
 }
 
 TEST(test_texts)
 {
-    for (int i = 0; i <= FL_REDLOCK_CANCELLED; i++) {
-        assert_string_not_equal(fl_redlock_cause_text((enum fl_redlock_cause)i), "?");
-    }
     for (int i = 0; i <= FL_REDLOCK_TWICE; i++) {
         assert_string_not_equal(fl_redlock_status_text((enum fl_redlock_status)i), "?");
     }
+    assert_string_equal(fl_redlock_status_text((enum fl_redlock_status)(FL_REDLOCK_TWICE + 1)),
+                        "?");
 }

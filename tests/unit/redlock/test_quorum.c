@@ -92,18 +92,6 @@ TEST(test_retry_is_within_its_bounds_and_reaches_both)
     assert_int_equal(fli_retry_ms(5, 10, 0, 12345), 0);
 }
 
-TEST(test_extend)
-{
-    uint64_t old = fli_deadline_ms(1000, 10000);
-    assert_int_equal(fli_extended_deadline_ms(old, 2000, 10000, true),
-                     fli_deadline_ms(2000, 10000));
-    assert_int_equal(fli_extended_deadline_ms(old, 2000, 10000, false), old);
-    /* A shorter TTL that reached some servers only. */
-    assert_int_equal(fli_extended_deadline_ms(old, 2000, 100, false), fli_deadline_ms(2000, 100));
-    assert_int_equal(fli_extended_deadline_ms(old, 2000, 100, true), fli_deadline_ms(2000, 100));
-    assert_int_equal(fli_extended_deadline_ms(0, 2000, 100, false), 0);
-}
-
 TEST(test_restarted_servers)
 {
     uint64_t needed = 30000 + 302;
@@ -113,78 +101,4 @@ TEST(test_restarted_servers)
     assert_int_equal(fli_counts_from_ms(5000, 31, 30000), 5000 + 302);
     assert_int_equal(fli_counts_from_ms(5000, 32, 30000), 5000);
     assert_int_equal(fli_counts_from_ms(5000, 1000000, 30000), 5000);
-}
-
-/* ---- keeping --------------------------------------------------------------------------------- */
-
-/* Plays a holder whose extends succeed or fail as the rng says; checks what must hold always. */
-static void play_keeper(uint64_t *rng)
-{
-    uint64_t now = 1000 + rng_below(rng, 1000000);
-    uint64_t ttl = 10 + rng_below(rng, 20000);
-    uint64_t max_hold = 1 + rng_below(rng, 100000);
-    uint64_t until = now + max_hold;
-    uint64_t fail_in = 1 + rng_below(rng, 4);
-    struct fli_renewal k;
-    fli_renewal_init(&k, now, ttl, fli_deadline_ms(now, ttl), max_hold);
-    uint64_t steps = 0;
-    for (;;) {
-        uint64_t wake = 0;
-        uint64_t extend = 0;
-        assert_true(k.deadline_ms <= until);
-        assert_true(++steps < 200000);
-        switch (fli_renewal_next(&k, now, &wake, &extend)) {
-        case FLI_RENEWAL_WAIT:
-            assert_true(wake > now && wake <= k.deadline_ms);
-            now = wake;
-            break;
-        case FLI_RENEWAL_EXTEND: {
-            uint64_t old = k.deadline_ms;
-            assert_true(extend >= FL_TTL_MIN_MS && extend <= ttl && now < old);
-            bool ok = rng_below(rng, fail_in) == 0;
-            uint64_t t0 = now;
-            now += rng_below(rng, 1 + ttl / 20);
-            fli_renewal_extended(&k, now, fli_extended_deadline_ms(old, t0, extend, ok), ok);
-            assert_true(k.deadline_ms <= until && k.try_ms > now);
-            break;
-        }
-        case FLI_RENEWAL_ENDING:
-            assert_true(now < k.deadline_ms);
-            return;
-        case FLI_RENEWAL_EXPIRED:
-            assert_true(now >= k.deadline_ms);
-            return;
-        }
-    }
-}
-
-TEST(test_keeping_ends_and_never_passes_max_hold)
-{
-    uint64_t rng = rng_seed();
-    for (int i = 0; i < 20000; i++) {
-        play_keeper(&rng);
-    }
-}
-
-TEST(test_keeping_extends_after_a_third_and_stops_near_the_end)
-{
-    struct fli_renewal k;
-    uint64_t wake = 0;
-    uint64_t ttl = 0;
-    uint64_t deadline = fli_deadline_ms(0, 3000); /* 2968 */
-    fli_renewal_init(&k, 0, 3000, deadline, 10000);
-    assert_int_equal(fli_renewal_next(&k, 0, &wake, &ttl), FLI_RENEWAL_WAIT);
-    assert_int_equal(wake, deadline / 3);
-    assert_int_equal(fli_renewal_next(&k, wake, &wake, &ttl), FLI_RENEWAL_EXTEND);
-    assert_int_equal(ttl, 3000);
-    /* A failed one is tried again soon, not after another third. */
-    fli_renewal_extended(&k, 1000, deadline, false);
-    assert_int_equal(k.try_ms, 1150);
-    /* 9000: one more second is affordable. */
-    fli_renewal_init(&k, 0, 3000, 9500, 10000);
-    k.try_ms = 9000;
-    assert_int_equal(fli_renewal_next(&k, 9000, &wake, &ttl), FLI_RENEWAL_EXTEND);
-    assert_int_equal(ttl, 1000);
-    fli_renewal_extended(&k, 9000, fli_deadline_ms(9000, 1000), true);
-    assert_int_equal(fli_renewal_next(&k, k.try_ms, &wake, &ttl), FLI_RENEWAL_ENDING);
 }
