@@ -217,12 +217,11 @@ static void list_findings(struct cli_out *o, const fl_client *r,
     for (size_t i = 0; i < found->len; i++) {
         const struct fl_redlock_finding *f = &found->finding[i];
         cli_list_row(&l);
-        if (f->server >= 0) {
-            cli_list_text(&l, "address", "SERVER", CLI_PLAIN, fl_client_node(r, (size_t)f->server));
-        } else {
-            cli_list_none(&l, "address", NULL, false);
-            cli_list_text(&l, NULL, "SERVER", CLI_PLAIN, "all");
-        }
+        const char *address = f->server >= 0 ? fl_client_node(r, (size_t)f->server) : "all";
+        l.none = f->server < 0;
+        cli_list_text(&l, "address", NULL, CLI_PLAIN, address);
+        l.none = false;
+        cli_list_text(&l, NULL, "SERVER", CLI_PLAIN, address);
         cli_list_bool(&l, "refuses", f->refuses);
         cli_list_text(&l, NULL, "LEVEL", f->refuses ? CLI_RED : CLI_YELLOW,
                       f->refuses ? "refused" : "warning");

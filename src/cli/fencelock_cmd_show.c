@@ -332,18 +332,12 @@ static void add_lock(struct cli_list *t, const struct fl_lock_info *l)
         snprintf(state, sizeof state, "held, %" PRIu64 "/%" PRIu64, l->holders, l->permits);
     }
     cli_list_text(t, NULL, "STATE", state_colour(l->state), state);
-    if (held) {
-        cli_list_u64(t, NULL, "TOKEN", CLI_BOLD, l->token);
-        cli_list_ms(t, NULL, "AGE", CLI_PLAIN, l->age_ms);
-    } else {
-        cli_list_none(t, NULL, "TOKEN", true);
-        cli_list_none(t, NULL, "AGE", true);
-    }
-    if (l->state == FL_LOCK_QUEUED) {
-        cli_list_none(t, NULL, "TTL LEFT", true);
-    } else {
-        cli_list_ms(t, NULL, "TTL LEFT", CLI_PLAIN, l->ttl_left_ms);
-    }
+    t->none = !held;
+    cli_list_u64(t, NULL, "TOKEN", CLI_BOLD, l->token);
+    cli_list_ms(t, NULL, "AGE", CLI_PLAIN, l->age_ms);
+    t->none = l->state == FL_LOCK_QUEUED;
+    cli_list_ms(t, NULL, "TTL LEFT", CLI_PLAIN, l->ttl_left_ms);
+    t->none = false;
     cli_list_u64(t, NULL, "WAITERS", l->waiters > 0 ? CLI_YELLOW : CLI_DIM, l->waiters);
     cli_list_bytes(t, NULL, "HOLDER", CLI_PLAIN, who_of(l, holder));
 }

@@ -45,30 +45,6 @@ uint64_t seen_lag(const struct seen_nodes *seen, const struct seen_node *node)
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
-/* Of a node that cannot be reached the table has a dash; text NULL: the number itself. */
-static void add_number(struct cli_list *l, const char *key, const char *title,
-                       enum cli_colour colour, const struct seen_node *node, uint64_t v,
-                       const char *text)
-{
-    if (node->error != 0) {
-        cli_list_none(l, NULL, title, true);
-    } else if (text != NULL) {
-        cli_list_number(l, key, title, colour, v, text);
-    } else {
-        cli_list_u64(l, key, title, colour, v);
-    }
-}
-
-static void add_text(struct cli_list *l, const char *key, const char *title, enum cli_colour colour,
-                     const struct seen_node *node, const char *v)
-{
-    if (node->error != 0) {
-        cli_list_none(l, NULL, title, false);
-    } else {
-        cli_list_text(l, key, title, colour, v);
-    }
-}
-
 static void add_log(struct cli_list *l, const struct seen_node *node, bool work)
 {
     const struct fl_node_status *s = &node->status;
@@ -77,12 +53,12 @@ static void add_log(struct cli_list *l, const struct seen_node *node, bool work)
     char sync[48];
     (void)snprintf(size, sizeof size, "%" PRIu64 " MiB", s->log_bytes >> 20);
     (void)snprintf(sync, sizeof sync, "%" PRIu64 " us", s->log_write_avg_us);
-    add_number(l, "log_bytes", work ? "LOG" : NULL, CLI_PLAIN, node, s->log_bytes, size);
-    add_number(l, "log_write_avg_us", work ? "SYNC" : NULL, CLI_PLAIN, node, s->log_write_avg_us,
-               sync);
+    cli_list_number(l, "log_bytes", work ? "LOG" : NULL, CLI_PLAIN, s->log_bytes, size);
+    cli_list_number(l, "log_write_avg_us", work ? "SYNC" : NULL, CLI_PLAIN, s->log_write_avg_us,
+                    sync);
     cli_list_bool(l, "log_waits", waits);
-    add_text(l, NULL, work ? "DISK" : NULL, waits ? CLI_RED : CLI_PLAIN, node,
-             waits ? "full or slow" : "ok");
+    cli_list_text(l, NULL, work ? "DISK" : NULL, waits ? CLI_RED : CLI_PLAIN,
+                  waits ? "full or slow" : "ok");
 }
 
 static void add_node(struct cli_list *l, const struct seen_nodes *seen,
@@ -90,7 +66,6 @@ static void add_node(struct cli_list *l, const struct seen_nodes *seen,
 {
     const struct fl_node_status *s = &node->status;
     uint64_t lag = seen_lag(seen, node);
-    char uptime[CLI_DURATION_SIZE];
     cli_list_row(l);
     cli_list_text(l, "address", "NODE", CLI_PLAIN, node->address);
     cli_list_bool(l, "reachable", node->error == 0);
@@ -99,24 +74,25 @@ static void add_node(struct cli_list *l, const struct seen_nodes *seen,
         cli_list_text(l, "message", NULL, CLI_PLAIN, node->message);
         return;
     }
-    add_number(l, "id", "ID", CLI_PLAIN, node, s->node_id, NULL);
+    l->none = node->error != 0; /* a node that cannot be reached has dashes */
+    cli_list_u64(l, "id", "ID", CLI_PLAIN, s->node_id);
+    l->none = false;
     cli_list_text(l, "role", "ROLE",
                   node->error != 0       ? CLI_RED
                   : node == seen->leader ? CLI_GREEN
                                          : CLI_PLAIN,
                   node->error != 0 ? "unreachable" : s->role);
-    add_number(l, "term", "TERM", CLI_PLAIN, node, s->term, NULL);
-    add_number(l, "commit_index", work ? NULL : "COMMIT", CLI_PLAIN, node, s->commit_index, NULL);
-    add_number(l, "applied_index", work ? NULL : "APPLIED", CLI_PLAIN, node, s->applied_index,
-               NULL);
-    add_number(l, "lag", "LAG", lag > 0 ? CLI_YELLOW : CLI_PLAIN, node, lag, NULL);
-    add_number(l, "last_token", work ? NULL : "LAST TOKEN", CLI_BOLD, node, s->last_token, NULL);
-    add_number(l, "locks_held", NULL, CLI_PLAIN, node, s->locks_held, NULL);
-    add_number(l, "clients", "CLIENTS", CLI_PLAIN, node, s->clients, NULL);
+    l->none = node->error != 0;
+    cli_list_u64(l, "term", "TERM", CLI_PLAIN, s->term);
+    cli_list_u64(l, "commit_index", work ? NULL : "COMMIT", CLI_PLAIN, s->commit_index);
+    cli_list_u64(l, "applied_index", work ? NULL : "APPLIED", CLI_PLAIN, s->applied_index);
+    cli_list_u64(l, "lag", "LAG", lag > 0 ? CLI_YELLOW : CLI_PLAIN, lag);
+    cli_list_u64(l, "last_token", work ? NULL : "LAST TOKEN", CLI_BOLD, s->last_token);
+    cli_list_u64(l, "locks_held", NULL, CLI_PLAIN, s->locks_held);
+    cli_list_u64(l, "clients", "CLIENTS", CLI_PLAIN, s->clients);
     add_log(l, node, work);
-    cli_format_duration(uptime, s->uptime_ms);
-    add_number(l, "uptime_ms", "UPTIME", CLI_PLAIN, node, s->uptime_ms, uptime);
-    add_text(l, "version", work ? NULL : "VERSION", CLI_PLAIN, node, s->version);
+    cli_list_ms(l, "uptime_ms", "UPTIME", CLI_PLAIN, s->uptime_ms);
+    cli_list_text(l, "version", work ? NULL : "VERSION", CLI_PLAIN, s->version);
 }
 
 void list_nodes(struct cli_out *o, const struct seen_nodes *seen, bool work)

@@ -182,6 +182,7 @@ void cli_list_row(struct cli_list *l)
         fli_json_end_object(&l->out->j);
     }
     fli_json_object(&l->out->j, NULL);
+    l->none = false;
 }
 
 static void append(struct fli_buf *b, const void *data, size_t len)
@@ -205,9 +206,9 @@ static void add_cell(struct cli_list *l, const char *title, bool right, enum cli
     }
     struct fli_buf text;
     fli_buf_init(&text, SIZE_MAX / 2);
-    cli_put_safe(&text, v);
+    cli_put_safe(&text, l->none ? fl_str("-") : v);
     append(&text, "", 1);
-    const struct cli_cell cell = {.text = (char *)text.data, .colour = colour};
+    const struct cli_cell cell = {.text = (char *)text.data, .colour = l->none ? CLI_DIM : colour};
     append(&l->cells, &cell, sizeof cell);
     l->n_cells++;
 }
@@ -215,7 +216,9 @@ static void add_cell(struct cli_list *l, const char *title, bool right, enum cli
 void cli_list_bytes(struct cli_list *l, const char *key, const char *title, enum cli_colour colour,
                     struct fl_bytes v)
 {
-    if (key != NULL) {
+    if (key != NULL && l->none) {
+        fli_json_null(&l->out->j, key);
+    } else if (key != NULL) {
         fli_json_bytes(&l->out->j, key, v);
     }
     add_cell(l, title, false, colour, v);
@@ -230,7 +233,9 @@ void cli_list_text(struct cli_list *l, const char *key, const char *title, enum 
 void cli_list_number(struct cli_list *l, const char *key, const char *title, enum cli_colour colour,
                      uint64_t v, const char *text)
 {
-    if (key != NULL) {
+    if (key != NULL && l->none) {
+        fli_json_null(&l->out->j, key);
+    } else if (key != NULL) {
         fli_json_u64(&l->out->j, key, v);
     }
     add_cell(l, title, true, colour, fl_str(text));
@@ -255,14 +260,6 @@ void cli_list_ms(struct cli_list *l, const char *key, const char *title, enum cl
 void cli_list_bool(struct cli_list *l, const char *key, bool v)
 {
     fli_json_bool(&l->out->j, key, v);
-}
-
-void cli_list_none(struct cli_list *l, const char *key, const char *title, bool is_number)
-{
-    if (key != NULL) {
-        fli_json_null(&l->out->j, key);
-    }
-    add_cell(l, title, is_number, CLI_DIM, fl_str("-"));
 }
 
 static const struct cli_cell *cells_of(const struct cli_list *l)

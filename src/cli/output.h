@@ -73,6 +73,7 @@ struct cli_cell {
 struct cli_list {
     struct cli_out *out;
     size_t rows;
+    bool none; /* the values that follow in this row are null, and dashes: there are none */
     struct {
         const char *title;
         bool right; /* aligned to the right: numbers */
@@ -101,8 +102,6 @@ void cli_list_ms(struct cli_list *l, const char *key, const char *title, enum cl
                  uint64_t ms);
 /* In JSON alone. */
 void cli_list_bool(struct cli_list *l, const char *key, bool v);
-/* null, and a dash; is_number: as the values of other rows. */
-void cli_list_none(struct cli_list *l, const char *key, const char *title, bool is_number);
 
 /* Ends the array; or prints the table, unless it has no rows. Frees the list. */
 void cli_list_end(struct cli_list *l);

@@ -87,9 +87,12 @@ TEST(test_table)
     add(&l, CLI_PLAIN, "Z\xc3\xbcrich\n", 12345, "x");
     add(&l, CLI_PLAIN, "a", 1, "");
     cli_list_row(&l);
-    cli_list_none(&l, "name", "NAME", false);
+    l.none = true;
+    cli_list_text(&l, "name", "NAME", CLI_PLAIN, "");
+    l.none = false;
     cli_list_ms(&l, "n", "N", CLI_PLAIN, 61000);
-    cli_list_none(&l, NULL, "X", false);
+    l.none = true;
+    cli_list_text(&l, NULL, "X", CLI_PLAIN, "");
     cli_list_end(&l);
     expect(f, "NAME              N  X\n"
               "Z\xc3\xbcrich\\x0a    12345  x\n"
@@ -121,7 +124,9 @@ TEST(test_list_as_json)
     cli_list_begin(&l, &o, "two");
     add(&l, CLI_PLAIN, "\xff", 1, "");
     cli_list_row(&l);
-    cli_list_none(&l, "name", "NAME", false);
+    l.none = true;
+    cli_list_text(&l, "name", "NAME", CLI_PLAIN, "x");
+    l.none = false;
     cli_list_ms(&l, "n", "N", CLI_PLAIN, 61000);
     cli_list_end(&l);
     cli_out_end(&o);
