@@ -111,7 +111,7 @@ void membership_call(struct membership *m, struct peer *p)
 {
     if (!p->calling && fli_clock_ms() >= p->call_at_ms) {
         p->call_at_ms = fli_clock_ms() + CALL_MS;
-        p->calling = transport_dial(m->transport, p->id, STREAM_RELAY, called, p) == 0;
+        p->calling = transport_dial(m->config.transport, p->id, STREAM_RELAY, called, p) == 0;
     }
 }
 
@@ -127,7 +127,7 @@ static void store_identity(struct membership *m, const struct identity *fresh)
         return;
     }
     m->members_due = true;
-    transport_check_again(m->transport); /* the starts were written with it */
+    transport_check_again(m->config.transport); /* the starts were written with it */
 }
 
 /* Step 1. A member of a formed cluster founds no other one. Who is gone may come back with another
@@ -141,7 +141,7 @@ static void found(struct membership *m)
     for (unsigned i = 0; i < fresh.members.n; i++) {
         const struct peer *p = peers_find(m->config.peers, fresh.members.list[i].id);
         bool self = fresh.members.list[i].id == fresh.id;
-        bool here = p != NULL && (self || m->config.is_up(m->config.ctx, p->id));
+        bool here = p != NULL && (self || outbound_is_up(&p->outbound));
         incarnations[i] = !here || p->told_index != 0 ? 0 : p->incarnation;
         missing[i] = incarnations[i] == 0;
         any = any || missing[i];
@@ -417,7 +417,8 @@ static void note_leadership(struct membership *m)
 void membership_turn(struct membership *m, bool running)
 {
     note_leadership(m);
-    transport_set_progress(m->transport, replica_term(m->replica), replica_last_index(m->replica));
+    transport_set_progress(m->config.transport, replica_term(m->replica),
+                           replica_last_index(m->replica));
     check_removed(m);
     membership_members_turn(m);
     transfer_turn(m);
@@ -456,11 +457,6 @@ int membership_create(const struct membership_config *config, struct membership 
 void membership_destroy(struct membership *m)
 {
     free(m);
-}
-
-void membership_set_transport(struct membership *m, struct transport *t)
-{
-    m->transport = t;
 }
 
 void membership_set_replica(struct membership *m, struct replica *r)

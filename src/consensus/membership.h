@@ -63,6 +63,7 @@ struct membership_config {
     struct identity *identity;           /* the caller's; changed and stored here */
     const struct machine_limits *limits; /* of a new cluster */
     struct peers *peers;                 /* the node's */
+    struct transport *transport;
     struct fsm *fsm;
     struct commands *queue;
     struct proposer *proposer;
@@ -74,10 +75,7 @@ struct membership_config {
     void *ctx;
     int (*store)(void *ctx); /* writes identity and starts to disk at once: 0 or an error */
     void (*save)(void *ctx); /* has them written; starts_kept follows */
-    void (*hang_up)(void *ctx, uint64_t id);  /* closes the streams of a node that is not let in
-                                                  any more, or whose start is over */
     bool (*can_lead)(void *ctx, uint64_t id); /* as far as it has told of itself */
-    bool (*is_up)(void *ctx, uint64_t id);    /* whether this node has a stream to it */
     uint64_t (*differs)(void *ctx); /* a node whose state is another than this one's; 0: none */
     void (*peer_back)(void *ctx, uint64_t id); /* a member has called, or was reached */
     /* The set of nodes that this node talks to, itself included, has changed. */
@@ -87,8 +85,7 @@ struct membership_config {
 int membership_create(const struct membership_config *config, struct membership **ret) FLI_MUST_USE;
 void membership_destroy(struct membership *m); /* NULL is fine */
 
-/* Gives it the other parts of the node when they exist: each once. */
-void membership_set_transport(struct membership *m, struct transport *t);
+/* Gives it the replica when that exists: once. */
 void membership_set_replica(struct membership *m, struct replica *r);
 
 /* ---- what a node asks ---- */

@@ -140,6 +140,7 @@ static void let_in(struct membership *m, struct peer *p, const struct peer_ident
     p->told_term = peer->term;
     p->cluster_id = peer->cluster_id;
     p->incarnation = peer->incarnation;
+    outbound_redial(&p->outbound);
     m->config.peer_back(m->config.ctx, p->id);
     if (peer->client_address[0] != '\0') {
         membership_set_client_address(m, p->id, peer->client_address);

@@ -48,7 +48,7 @@ static bool listens_at(const struct membership *m, const char *address)
 {
     char host[256];
     uint16_t port;
-    return address_split(address, host, &port) == 0 && port == transport_port(m->transport);
+    return address_split(address, host, &port) == 0 && port == transport_port(m->config.transport);
 }
 
 /* A node that is being moved is at its address of before until it is started again, and tells that
@@ -97,7 +97,7 @@ static void drop_strangers(struct membership *m)
         if (!stays) {
             p->incarnation = 0;
             p->cluster_id = p->told_index = 0;
-            m->config.hang_up(m->config.ctx, p->id);
+            membership_hang_up(m, p->id);
         }
     }
 }
@@ -112,18 +112,18 @@ void membership_members_turn(struct membership *m)
     m->members_due = false;
     m->members_index = index;
     drop_strangers(m);
-    transport_set_cluster(m->transport, membership_cluster_id(m), replica_member_index(m->replica),
-                          m->config.identity->begun_crc);
+    transport_set_cluster(m->config.transport, membership_cluster_id(m),
+                          replica_member_index(m->replica), m->config.identity->begun_crc);
     make_members(m, &fresh);
     bool same = members_equal(&fresh, &m->members);
     m->members = fresh;
-    /* Also for a member that there was no room for while something of former ones was under way. */
+    if (!same) {
+        transport_set_members(m->config.transport, &m->members);
+        m->config.members(m->config.ctx, &m->members);
+    }
+    /* Also for a member that there was no room for while a worker read for a former one. */
     peers_set_members(m->config.peers, &m->members);
     note_self(m);
-    if (same) {
-        return;
-    }
-    m->config.members(m->config.ctx, &m->members);
 }
 
 void membership_start(struct membership *m)

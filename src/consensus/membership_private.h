@@ -21,7 +21,6 @@ struct membership_operation {
 
 struct membership {
     struct membership_config config;
-    struct transport *transport;
     struct replica *replica;              /* NULL until the log is loaded */
     struct members members;               /* this node among them */
     char own_address[MEMBER_ADDRESS_MAX]; /* at which this node is; "": not known to be a member */
@@ -61,6 +60,12 @@ bool membership_may_change(const struct membership *m);
 uint64_t membership_cluster_id(const struct membership *m);
 /* Calls a node for its handshake, now and then. */
 void membership_call(struct membership *m, struct peer *p);
+
+/* Closes the streams of a node that is not let in any more, or whose start is over. */
+static inline void membership_hang_up(struct membership *m, uint64_t id)
+{
+    transport_hang_up(m->config.transport, id, "it is to call again");
+}
 
 /* ---- membership_callers.c ---- */
 

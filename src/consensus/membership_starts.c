@@ -98,7 +98,7 @@ bool membership_record_start(struct membership *m, const struct peer_identity *p
 {
     struct peer *p = peers_find(m->config.peers, peer->node_id);
     if (p->start.number != 0 && !start_is(p->start, peer->start)) {
-        m->config.hang_up(m->config.ctx, p->id);
+        membership_hang_up(m, p->id);
     }
     starts_make_room(m->config.starts, &m->members);
     if (starts_record(m->config.starts, peer->node_id, peer->incarnation, peer->start)) {
@@ -169,7 +169,7 @@ static void hear_of_other(struct membership *m, const struct starts_known *sent)
         save(m);
     }
     if (p != NULL && membership_is_past(m, p)) {
-        m->config.hang_up(m->config.ctx, sent->id);
+        membership_hang_up(m, sent->id);
     }
 }
 

@@ -126,7 +126,7 @@ static void note_pause(struct node *n)
 static void flush(struct node *n)
 {
     enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_PEERS);
-    outbound_flush(n->outbound);
+    peers_flush(&n->peers);
     relay_client_flush(n->relay);
     relay_server_flush(n->followers);
     log_flush(n->log);
@@ -149,6 +149,7 @@ static void plan_turn(struct node *n)
     uint64_t now_ms = fli_clock_ms();
     uint64_t next_ms = proposer_next_turn_ms(n->proposer, now_ms);
     next_ms = least(next_ms, n->paused ? 0 : replica_next_ms(n->replica, now_ms));
+    next_ms = least(next_ms, peers_next_ms(&n->peers));
     next_ms = least(next_ms, election_next_ms(&n->election, may_call_elections(n)));
     if (commands_first(&n->commands, COMMANDS_ALL) != NULL) {
         next_ms = least(next_ms, relay_client_next_ms(n->relay));
@@ -208,6 +209,7 @@ static void node_turn(struct node *n)
         relay(n);
     }
     snapshot_turn(n);
+    peers_turn(&n->peers);
     flush(n);
     plan_turn(n);
 }

@@ -29,7 +29,6 @@ bool node_running(const struct node *n)
 
 static void inbound_close(struct inbound *in)
 {
-    fli_list_remove(&in->link);
     stream_close(in->stream);
     free(in);
 }
@@ -90,28 +89,5 @@ void node_inbound(struct node *n, const struct peer_identity *peer, struct strea
     in->from = peer->node_id;
     in->incarnation = peer->incarnation;
     in->stream = stream;
-    fli_list_init(&in->link);
-    fli_list_push(&n->inbounds, &in->link);
     (void)stream_start(stream, &cbs);
-}
-
-void node_hang_up(void *ctx, uint64_t id)
-{
-    struct node *n = ctx;
-    relay_server_hang_up(n->followers, id, "it is to call again");
-    FLI_LIST_FOREACH_SAFE(pos, next, &n->inbounds)
-    {
-        struct inbound *in = FLI_CONTAINER_OF(pos, struct inbound, link);
-        if (in->from == id) {
-            inbound_close(in);
-        }
-    }
-}
-
-void node_drop_inbounds(struct node *n)
-{
-    FLI_LIST_FOREACH_SAFE(pos, next, &n->inbounds)
-    {
-        inbound_close(FLI_CONTAINER_OF(pos, struct inbound, link));
-    }
 }

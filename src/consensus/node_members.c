@@ -35,7 +35,7 @@ static bool describe_member(struct node *n, const struct member *m, struct node_
         .self = m->id == n->id,
         .connected = m->id == n->id || relay_server_connected(n->followers, m->id) ||
                      relay_client_connected(n->relay, m->id) ||
-                     (founds && outbound_is_up(n->outbound, m->id)),
+                     (founds && peers_is_up(&n->peers, m->id)),
         .match_index = replica_match_index(n->replica, m->id),
         .starts = m->id == n->id ? n->record.own.now.starts.own.number
                                  : membership_start_of(n->membership, m->id),

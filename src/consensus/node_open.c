@@ -102,21 +102,12 @@ static void peer_back_cb(void *ctx, uint64_t id)
 {
     struct node *n = ctx;
     election_peer_back(&n->election, id);
-    outbound_redial(n->outbound, id);
-}
-
-static bool is_up_cb(void *ctx, uint64_t id)
-{
-    const struct node *n = ctx;
-    return outbound_is_up(n->outbound, id);
 }
 
 static void members_cb(void *ctx, const struct members *members)
 {
     struct node *n = ctx;
     n->members = members;
-    transport_set_members(n->transport, members);
-    outbound_set_members(n->outbound, members);
     relay_client_set_members(n->relay, members);
     n->election.members = members;
     node_snapshot_members(n);
@@ -177,7 +168,7 @@ static void send_cb(void *ctx, uint64_t peer_id, const struct message_body *body
         return;
     }
     /* A message that cannot be sent is dropped; Raft tolerates lost messages. */
-    if (outbound_send(n->outbound, peer_id, body->type, body->parts, body->n) != 0) {
+    if (peers_send(&n->peers, peer_id, body->type, body->parts, body->n) != 0) {
         return;
     }
 }
@@ -448,6 +439,7 @@ static int make_membership(struct node *n, const struct node_config *c)
                                    .identity = &n->record.own.now.identity,
                                    .limits = &n->limits,
                                    .peers = &n->peers,
+                                   .transport = n->transport,
                                    .fsm = n->fsm,
                                    .queue = &n->commands,
                                    .proposer = n->proposer,
@@ -459,18 +451,13 @@ static int make_membership(struct node *n, const struct node_config *c)
                                    .ctx = n,
                                    .store = node_record_store,
                                    .save = node_record_save,
-                                   .hang_up = node_hang_up,
                                    .can_lead = node_report_can_lead,
-                                   .is_up = is_up_cb,
                                    .differs = node_report_differs,
                                    .peer_back = peer_back_cb,
                                    .members = members_cb};
     int rv = membership_create(&mc, &n->membership);
-    if (rv == 0) {
-        membership_set_transport(n->membership, n->transport);
-        if (c->client_address != NULL) {
-            membership_set_client_address(n->membership, n->id, c->client_address);
-        }
+    if (rv == 0 && c->client_address != NULL) {
+        membership_set_client_address(n->membership, n->id, c->client_address);
     }
     return rv;
 }
@@ -489,12 +476,13 @@ static int make_parts(struct node *n, const struct node_config *c, char *errmsg,
     if (rv != 0) {
         return rv;
     }
-    rv = outbound_create(n->loop, n->transport, &n->record.own.now.identity.members, n->id,
-                         &n->outbound);
+    n->peers.host = &n->host;
+    n->peers.transport = n->transport;
+    n->peers.self_id = n->id;
     pc.fsm = n->fsm;
     pc.batch_max = log_entry_max(n->log);
     pc.batch_max = pc.batch_max < PROPOSER_BATCH_DEFAULT ? pc.batch_max : PROPOSER_BATCH_DEFAULT;
-    rv = rv != 0 ? rv : proposer_create(&pc, &n->proposer);
+    rv = proposer_create(&pc, &n->proposer);
     rv = rv != 0 ? rv : make_relays(n);
     rv = rv != 0 ? rv : make_membership(n, c);
     rv = rv != 0 ? rv : node_snapshot_make(n);
@@ -612,7 +600,6 @@ static int start(struct node *n, char *errmsg, size_t errmsg_size)
 {
     init_handles(n);
     int rv = transport_start(n->transport, errmsg, errmsg_size);
-    outbound_start(n->outbound);
     if (rv == 0) {
         node_turn_start(n);
         return 0;
@@ -650,7 +637,6 @@ static struct node *make_node(uv_loop_t *loop, const struct node_config *config,
     n->dir.lock_fd = n->dir.record_fd = -1;
     init_file(n, &n->record.own);
     init_file(n, &n->record.witness);
-    fli_list_init(&n->inbounds);
     fli_random(n->hash_seed, sizeof n->hash_seed);
     set_config(n, config);
     return n;

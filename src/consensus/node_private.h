@@ -29,7 +29,6 @@
 #include "snapshot/child.h"
 #include "snapshot/install.h"
 #include "consensus/starts_witness.h"
-#include "peer/outbound.h"
 
 #define NODE_PENDING_MAX ((size_t)64 << 20)
 #define NODE_SNAPSHOT_BYTES (UINT64_C(32) << 20)
@@ -64,7 +63,6 @@ struct node_cleaning {
 
 /* A stream on which another node sends messages of Raft. */
 struct inbound {
-    struct fli_list link;
     struct node *node;
     uint64_t from, incarnation;
     struct stream *stream;
@@ -138,7 +136,6 @@ struct node {
 
     /* parts, in the order in which they are made */
     struct transport *transport;
-    struct outbound *outbound;
     struct log_device *device;
     struct log *log;
     struct fsm *fsm;
@@ -152,7 +149,6 @@ struct node {
     const struct members *members; /* the membership's, see membership_members.c */
     struct peers peers;
     struct replica *replica;
-    struct fli_list inbounds;
 
     /* loop */
     uv_check_t check;
@@ -217,8 +213,6 @@ struct node {
 void node_wake(struct node *n); /* makes the loop turn without waiting */
 bool node_running(const struct node *n);
 void node_inbound(struct node *n, const struct peer_identity *peer, struct stream *stream);
-void node_drop_inbounds(struct node *n);
-void node_hang_up(void *ctx, uint64_t id); /* closes the streams on which this node sends */
 
 /* node.c */
 bool node_can_propose(const struct node *n);

@@ -128,16 +128,11 @@ void node_report_tick(struct node *n)
     const struct fli_slice part = {body, sizeof body};
     uint8_t bytes[STARTS_MESSAGE_MAX];
     const struct fli_slice starts = {bytes, node_record_message(n, bytes)};
-    for (unsigned i = 0; i < n->members->n; i++) {
-        uint64_t id = n->members->list[i].id;
-        if (id == n->id || !outbound_is_up(n->outbound, id)) {
-            continue;
-        }
-        if (outbound_send(n->outbound, id, NODE_REPORT_TYPE, &part, 1) != 0) {
-            continue; /* the next report will be newer */
-        }
-        if (outbound_send(n->outbound, id, STARTS_MESSAGE_TYPE, &starts, 1) != 0) {
-            continue; /* likewise */
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        struct outbound *o = &n->peers.list[i].outbound;
+        if (outbound_send(o, NODE_REPORT_TYPE, &part, 1) != 0 ||
+            outbound_send(o, STARTS_MESSAGE_TYPE, &starts, 1) != 0) {
+            continue; /* the next ones will be newer */
         }
     }
 }

@@ -33,7 +33,6 @@ void node_free_parts(struct node *n)
     if (n->device != NULL) {
         log_files_destroy(n->device);
     }
-    outbound_destroy(n->outbound);
     transport_destroy(n->transport);
     data_dir_close(&n->dir);
     n->replica = NULL;
@@ -46,7 +45,6 @@ void node_free_parts(struct node *n)
     n->fsm = NULL;
     n->log = NULL;
     n->device = NULL;
-    n->outbound = NULL;
     n->transport = NULL;
 }
 
@@ -102,15 +100,14 @@ void node_close(struct node *n)
     relay_server_close(n->followers, "this node stops");
     relay_client_close(n->relay, "this node stops");
     commands_end_waiting(&n->commands);
-    node_drop_inbounds(n);
     uv_timer_stop(&n->tick);
     uv_close((uv_handle_t *)&n->check, handle_closed);
     uv_close((uv_handle_t *)&n->prepare, handle_closed);
     uv_close((uv_handle_t *)&n->timer, handle_closed);
     uv_close((uv_handle_t *)&n->idle, handle_closed);
-    n->open += 3; /* outbound, transport, and the log */
+    n->open += 2; /* the transport and the log */
     node_snapshot_stop(n);
-    outbound_close(n->outbound, node_closed_one, n);
+    peers_close(&n->peers);
     transport_close(n->transport, node_closed_one, n);
     log_close(n->log, log_closed, n);
 }

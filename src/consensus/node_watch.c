@@ -80,7 +80,7 @@ static bool note_member(struct node *n, unsigned i, bool settled)
 {
     const struct member *m = &n->members->list[i];
     struct peer *p = peers_find(&n->peers, m->id);
-    enum peer_seen now = outbound_is_up(n->outbound, m->id) ? PEER_HERE : PEER_AWAY;
+    enum peer_seen now = p != NULL && outbound_is_up(&p->outbound) ? PEER_HERE : PEER_AWAY;
     if (m->id == n->id || p == NULL || now == p->seen ||
         (now == PEER_AWAY && p->seen == PEER_UNKNOWN && !settled)) {
         return false;

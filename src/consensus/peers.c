@@ -27,13 +27,9 @@ struct peer *peers_place(struct peers *p, uint64_t id)
 
 static void leave(struct peer *p)
 {
-    struct peer rest = {.calling = p->calling,
-                        .relay = p->relay,
-                        .relay_dials = p->relay_dials,
-                        .relay_left = p->relay_dials != NULL,
-                        .send = p->send};
-    bool busy = rest.calling || rest.relay != NULL || rest.relay_left || rest.send != NULL;
-    rest.id = busy ? p->id : 0;
+    struct peer rest = {.id = p->send != NULL ? p->id : 0, .send = p->send};
+    FLI_ASSERT(!p->outbound.dialing && p->relay == NULL && p->relay_dials == NULL);
+    outbound_close(&p->outbound);
     *p = rest;
 }
 
@@ -45,6 +41,53 @@ void peers_set_members(struct peers *p, const struct members *members)
         }
     }
     for (unsigned i = 0; i < members->n; i++) {
-        (void)peers_place(p, members->list[i].id);
+        struct peer *q = peers_place(p, members->list[i].id);
+        if (q != NULL && q->id != p->self_id && q->outbound.host == NULL && p->transport != NULL) {
+            outbound_open(&q->outbound, p->host, p->transport, q->id);
+        }
+    }
+}
+
+bool peers_is_up(const struct peers *p, uint64_t id)
+{
+    const struct peer *q = peers_find(p, id);
+    return q != NULL && outbound_is_up(&q->outbound);
+}
+
+int peers_send(struct peers *p, uint64_t id, uint8_t type, const struct fli_slice *parts,
+               unsigned n)
+{
+    struct peer *q = peers_find(p, id);
+    return q == NULL ? FL_EINVAL : outbound_send(&q->outbound, type, parts, n);
+}
+
+void peers_turn(struct peers *p)
+{
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        outbound_turn(&p->list[i].outbound);
+    }
+}
+
+uint64_t peers_next_ms(const struct peers *p)
+{
+    uint64_t next_ms = UINT64_MAX;
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        uint64_t ms = outbound_next_ms(&p->list[i].outbound);
+        next_ms = ms < next_ms ? ms : next_ms;
+    }
+    return next_ms;
+}
+
+void peers_flush(struct peers *p)
+{
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        outbound_flush(&p->list[i].outbound);
+    }
+}
+
+void peers_close(struct peers *p)
+{
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        outbound_close(&p->list[i].outbound);
     }
 }

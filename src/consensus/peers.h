@@ -1,8 +1,8 @@
 /* peers.h: the nodes that this node knows, one place for each, with what its parts keep of it.
  *
- * Members have a place, and so has a caller while it is decided whether it is let in. Of a node
- * that is no member any more only what is under way is kept. When that has ended, its place is
- * free.
+ * Members have a place, and so has a caller while it is decided whether it is let in. All that is
+ * under way with a node ends when it is a member no more, but for a worker that reads a snapshot
+ * for it: until that has ended, its place is not free.
  *
  * Each field belongs to one file, which alone changes it. Others find the place by the node's
  * number; its address stays the same. */
@@ -12,11 +12,14 @@
 #include "consensus/node.h"
 #include "peer/handshake.h"
 #include "peer/members.h"
+#include "peer/outbound.h"
 
 enum peer_seen { PEER_UNKNOWN, PEER_HERE, PEER_AWAY };
 
 struct peer {
     uint64_t id; /* 0: this place is free */
+
+    struct outbound outbound; /* peers.c; this node itself has none */
 
     /* membership*.c: what it has said of itself */
     uint64_t incarnation; /* that was let in; 0: none since start, or not any more */
@@ -43,18 +46,30 @@ struct peer {
     /* relay_client.c: as a leader */
     struct relay_stream *relay;       /* NULL: none */
     struct relay_client *relay_dials; /* NULL: no dial is under way */
-    bool relay_left;                  /* since that began it has left: its stream is closed */
     uint64_t redial_ms;
 
     struct snapshot_send *send; /* node_snapshot.c: a transfer to it; NULL: there was none */
 };
 
 struct peers {
+    const struct host *host;
+    struct transport *transport; /* NULL: nobody is dialed */
+    uint64_t self_id;
     struct peer list[KNOWN_MEMBERS_MAX];
 };
 
 struct peer *peers_find(const struct peers *p, uint64_t id); /* NULL: it has no place */
 struct peer *peers_place(struct peers *p, uint64_t id);      /* its own, or a free one; or NULL */
+/* To be called when the transport and all other owners know the new members. */
 void peers_set_members(struct peers *p, const struct members *members);
+
+bool peers_is_up(const struct peers *p, uint64_t id); /* whether messages can be sent to it */
+int peers_send(struct peers *p, uint64_t id, uint8_t type, const struct fli_slice *parts,
+               unsigned n) FLI_MUST_USE; /* see outbound_send(); FL_EINVAL: it has no place */
+/* As outbound_turn() and so on, for all. */
+void peers_turn(struct peers *p);
+uint64_t peers_next_ms(const struct peers *p);
+void peers_flush(struct peers *p);
+void peers_close(struct peers *p);
 
 #endif

@@ -274,11 +274,9 @@ static void dialed_cb(void *ctx, int status, const struct peer_identity *peer,
 {
     struct peer *leader = ctx;
     struct relay_client *c = leader->relay_dials;
-    bool forsaken = c->closed || leader->relay_left || leader->relay != NULL;
     leader->relay_dials = NULL;
-    leader->relay_left = false;
     leader->redial_ms = fli_clock_ms() + REDIAL_MS;
-    if (status == 0 && forsaken) {
+    if (status == 0 && c->closed) {
         stream_close(stream);
     } else if (status == 0) {
         FLI_ASSERT(peer->node_id == leader->id);

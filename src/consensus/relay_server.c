@@ -280,14 +280,6 @@ bool relay_server_connected(const struct relay_server *s, uint64_t peer_id)
     return f != NULL && fli_clock_since_ms(stream_heard_ms(f->stream)) <= UNHEARD_MS;
 }
 
-void relay_server_hang_up(struct relay_server *s, uint64_t peer_id, const char *why)
-{
-    struct follower *f = find_follower(s, peer_id);
-    if (f != NULL) {
-        close_follower(f, why);
-    }
-}
-
 /* ---- the rest ---- */
 
 void relay_server_tick(struct relay_server *s)

@@ -36,9 +36,6 @@ void relay_server_event(struct relay_server *s, const struct machine_event *e);
 /* Whether the peer has a stream to this node, and was heard on it within the last three seconds. */
 bool relay_server_connected(const struct relay_server *s, uint64_t peer_id);
 
-/* Closes the peer's stream: it must shake hands again. */
-void relay_server_hang_up(struct relay_server *s, uint64_t peer_id, const char *why);
-
 void relay_server_tick(struct relay_server *s);
 void relay_server_flush(struct relay_server *s);
 bool relay_server_quiet(const struct relay_server *s); /* no ticket is out, nothing is unsent */

@@ -55,8 +55,6 @@ static void leave_place(struct stream *s)
 {
     if (fli_list_linked(&s->place.link)) {
         fli_list_remove(&s->place.link);
-        FLI_ASSERT(*s->place.count > 0);
-        (*s->place.count)--;
     }
 }
 

@@ -3,12 +3,13 @@
 #define PEER_STREAM_PRIVATE_H
 
 #include "base/list.h"
+#include "peer/handshake.h"
 #include "peer/stream.h"
 
 /* What the transport knows of a stream that it has accepted, until the stream is lost or closed. */
 struct stream_place {
     struct fli_list link; /* linked, or not in use */
-    unsigned *count;      /* of its list */
+    enum stream_kind kind;
     /* Called before the place ends because of what the peer has sent. */
     void (*broken)(const struct stream_place *place, const char *why);
     struct transport *transport; /* for `broken`, as is: */

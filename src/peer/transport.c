@@ -1,4 +1,5 @@
-/* transport.c: binding, deadlines, checks of peers, log lines, closing. See transport.h. */
+/* transport.c: binding, handshakes under way, deadlines, checks of peers, log lines, closing. See
+ * transport.h. */
 #include "peer/transport.h"
 
 #include <errno.h>
@@ -9,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/address.h"
 #include "base/clock.h"
 #include "base/listen.h"
 #include "peer/transport_private.h"
@@ -97,24 +99,81 @@ enum handshake_verdict transport_check(struct transport *t, const struct handsha
     return verdict;
 }
 
-void transport_check_again(struct transport *t)
+/* ---- handshakes under way ---- */
+
+static struct shake *shake_of(struct fli_list *pos)
 {
-    if (t->started && !t->closing) {
-        accept_check_again(t);
-        dial_check_again(t);
+    return FLI_CONTAINER_OF(pos, struct shake, link);
+}
+
+void shake_init(struct shake *s, struct transport *t)
+{
+    s->t = t;
+    fli_buf_init(&s->leftover, CHANNEL_READ_SIZE);
+    fli_list_init(&s->link);
+    fli_list_push(&t->shaking, &s->link);
+}
+
+void shake_fini(struct shake *s)
+{
+    fli_list_remove(&s->link);
+    fli_buf_fini(&s->leftover);
+}
+
+void shake_bytes(void *shake, const uint8_t *data, size_t len)
+{
+    struct shake *s = shake;
+    struct transport *t = s->t;
+    size_t n = HANDSHAKE_SIZE - s->got < len ? HANDSHAKE_SIZE - s->got : len;
+    memcpy(s->buf + s->got, data, n);
+    s->got += n;
+    if (s->got == HANDSHAKE_SIZE) {
+        s->check(s, (struct fli_slice){data + n, len - n});
         deadlines_changed(t);
     }
 }
 
+static struct shake *first_due(struct transport *t)
+{
+    FLI_LIST_FOREACH(pos, &t->shaking)
+    {
+        if (shake_of(pos)->due) {
+            return shake_of(pos);
+        }
+    }
+    return NULL;
+}
+
+/* Each result may begin and end others, so the list is read anew after each. */
+void transport_check_again(struct transport *t)
+{
+    struct shake *s;
+    if (!t->started || t->closing) {
+        return;
+    }
+    FLI_LIST_FOREACH(pos, &t->shaking)
+    {
+        shake_of(pos)->due = shake_of(pos)->waits;
+    }
+    while ((s = first_due(t)) != NULL) {
+        struct fli_buf leftover = s->leftover;
+        s->due = false;
+        fli_buf_init(&s->leftover, CHANNEL_READ_SIZE);
+        s->check(s, (struct fli_slice){leftover.data, leftover.len});
+        fli_buf_fini(&leftover);
+    }
+    deadlines_changed(t);
+}
+
 /* ---- deadlines ---- */
 
-void deadline_set(struct transport *t, struct deadline *d, unsigned after_ms)
+void deadline_set(struct deadline *d, unsigned after_ms)
 {
     d->at_ms = fli_clock_ms() + after_ms;
     d->late = false;
 }
 
-bool deadline_over(struct transport *t, struct deadline *d)
+bool deadline_over(struct deadline *d)
 {
     uint64_t now_ms = fli_clock_ms();
     if (now_ms < d->at_ms) {
@@ -130,28 +189,15 @@ bool deadline_over(struct transport *t, struct deadline *d)
 
 /* ---- security ---- */
 
-/* Logged every time; only lines that strangers cause are limited (log_throttle.h). */
-static void FLI_PRINTF(3, 4) log_always(struct transport *t, int level, const char *fmt, ...)
-{
-    char text[TRANSPORT_LOG_MAX];
-    va_list args;
-    va_start(args, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    if (t->cbs.log != NULL) {
-        t->cbs.log(t->cbs.ctx, level, text);
-    }
-}
-
 static void log_facts(struct transport *t, const char *what)
 {
     struct fli_tls_facts f;
     security_facts(t->security, &f);
     if (security_has_certificates(t->security)) {
-        log_always(t, f.cert_days < CERT_WARN_DAYS ? 2 : 3, "between nodes: %s %s, %lld days left",
-                   what, f.subject, (long long)f.cert_days);
+        host_log(&t->host, f.cert_days < CERT_WARN_DAYS ? 2 : 3,
+                 "between nodes: %s %s, %lld days left", what, f.subject, (long long)f.cert_days);
     } else {
-        log_always(t, 3, "between nodes: %s the secret in the file", what);
+        host_log(&t->host, 3, "between nodes: %s the secret in the file", what);
     }
 }
 
@@ -165,16 +211,16 @@ void transport_reload(struct transport *t)
         log_facts(t, "new connections get");
         return;
     }
-    log_always(t, 2, "between nodes: the new files are refused, and the old ones stay in use: %s",
-               errmsg);
+    host_log(&t->host, 2,
+             "between nodes: the new files are refused, and the old ones stay in use: %s", errmsg);
 }
 
 static void files_sweep(struct transport *t)
 {
-    if (t->security == NULL || !deadline_over(t, &t->files)) {
+    if (t->security == NULL || !deadline_over(&t->files)) {
         return;
     }
-    deadline_set(t, &t->files, TRANSPORT_FILES_MS);
+    deadline_set(&t->files, TRANSPORT_FILES_MS);
     if (security_files_changed(t->security)) {
         transport_reload(t);
     }
@@ -207,22 +253,33 @@ static void timer_cb(uv_timer_t *timer)
     struct transport *t = timer->data;
     files_sweep(t);
     accept_sweep(t);
-    dial_sweep(t);
+    FLI_LIST_FOREACH_SAFE(pos, tmp, &t->shaking)
+    {
+        struct shake *s = shake_of(pos);
+        if (s->channel != NULL && deadline_over(&s->deadline)) {
+            s->late(s);
+        }
+    }
     deadlines_changed(t);
+}
+
+static uint64_t earlier(uint64_t at_ms, bool set, const struct deadline *d)
+{
+    return set && d->at_ms < at_ms ? d->at_ms : at_ms;
 }
 
 void deadlines_changed(struct transport *t)
 {
-    uint64_t at_ms = UINT64_MAX;
     uint64_t now_ms = fli_clock_ms();
     FLI_ASSERT(t->started);
     if (t->closing) {
         return;
     }
-    accept_earliest(t, &at_ms);
-    dial_earliest(t, &at_ms);
-    if (t->security != NULL && t->files.at_ms < at_ms) {
-        at_ms = t->files.at_ms;
+    uint64_t at_ms = earlier(UINT64_MAX, t->security != NULL, &t->files);
+    at_ms = earlier(at_ms, t->accept_waits || t->accept_paused, &t->accept_retry);
+    FLI_LIST_FOREACH(pos, &t->shaking)
+    {
+        at_ms = earlier(at_ms, shake_of(pos)->channel != NULL, &shake_of(pos)->deadline);
     }
     if (at_ms == UINT64_MAX) {
         uv_timer_stop(&t->timer);
@@ -234,22 +291,6 @@ void deadlines_changed(struct transport *t)
 
 /* ---- binding ---- */
 
-/* As address_split(), but port 0 is allowed and means any port. */
-static int split_bind(const char *address, char host[256], char service[6])
-{
-    uint16_t port = 0;
-    char copy[MEMBER_ADDRESS_MAX];
-    size_t len = strlen(address);
-    bool any = len > 2 && len < sizeof copy && strcmp(address + len - 2, ":0") == 0;
-    if (any) {
-        memcpy(copy, address, len - 1);
-        memcpy(copy + len - 1, "1", 2);
-    }
-    int rv = address_split(any ? copy : address, host, &port);
-    snprintf(service, 6, "%u", any ? 0u : port);
-    return rv;
-}
-
 static int transport_bind(struct transport *t, const char *address, char *errmsg,
                           size_t errmsg_size)
 {
@@ -259,11 +300,15 @@ static int transport_bind(struct transport *t, const char *address, char *errmsg
                              .ai_socktype = SOCK_STREAM,
                              .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
     struct addrinfo *list = NULL;
-    if (split_bind(address, host, service) != 0) {
+    struct fli_address a;
+    struct fli_slice text = {(const uint8_t *)address, strlen(address)};
+    if (fli_address_split(text, &a) != NULL || a.host.len >= sizeof host) {
         snprintf(errmsg, errmsg_size,
                  "peer address '%.200s' is not HOST:PORT (write [ADDRESS]:PORT for IPv6)", address);
         return FL_EINVAL;
     }
+    snprintf(host, sizeof host, "%.*s", (int)a.host.len, (const char *)a.host.data);
+    snprintf(service, sizeof service, "%u", a.port);
     int rv = getaddrinfo(host, service, &hints, &list);
     if (rv != 0) {
         snprintf(errmsg, errmsg_size, "peer address %s: %s", address, gai_strerror(rv));
@@ -303,16 +348,6 @@ int transport_channel(struct transport *t, struct channel **ret)
     return rv;
 }
 
-static void set_limits(struct transport *t, const struct transport_config *c)
-{
-    for (unsigned kind = 1; kind <= STREAM_KINDS; kind++) {
-        const struct stream_limits *l = &c->limits[kind];
-        FLI_ASSERT(l->frame_max > 0 && l->frame_max <= FRAME_MAX);
-        FLI_ASSERT(l->out_max >= l->frame_max + FRAME_HEADER_SIZE && l->out_max <= STREAM_OUT_MAX);
-        t->limits[kind] = *l;
-    }
-}
-
 int transport_create(uv_loop_t *loop, const struct transport_config *config,
                      const struct transport_callbacks *cbs, struct transport **ret, char *errmsg,
                      size_t errmsg_size)
@@ -326,24 +361,22 @@ int transport_create(uv_loop_t *loop, const struct transport_config *config,
         return FL_ENOMEM;
     }
     t->shared.loop = loop;
-    t->shared.unacked_ms = config->unacked_ms == 0 ? TRANSPORT_UNACKED_MS : config->unacked_ms;
+    t->shared.unacked_ms = config->unacked_ms;
     t->shared.gone_ctx = t;
     t->shared.gone = channel_gone;
-    t->connect_ms = config->connect_ms == 0 ? TRANSPORT_CONNECT_MS : config->connect_ms;
-    t->answer_ms = config->answer_ms == 0 ? TRANSPORT_ANSWER_MS : config->answer_ms;
+    t->connect_ms = config->connect_ms;
+    t->answer_ms = config->answer_ms;
     t->pending_ms = config->pending_ms == 0 ? TRANSPORT_PENDING_MS : config->pending_ms;
     t->members = config->members;
     t->self = config->self;
     t->members_crc = config->members_crc;
     t->formats = config->formats;
     t->cbs = *cbs;
+    t->host = (struct host){.ctx = cbs->ctx, .log = cbs->log};
     t->fd = -1;
-    set_limits(t, config);
-    fli_list_init(&t->pending);
-    fli_list_init(&t->dialing);
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX * STREAM_KINDS; i++) {
-        fli_list_init(&t->accepted[i / STREAM_KINDS].kinds[i % STREAM_KINDS].streams);
-    }
+    memcpy(t->limits, config->limits, sizeof t->limits);
+    fli_list_init(&t->shaking);
+    fli_list_init(&t->accepted);
     int rv =
         security_create(&config->security, config->self.node_id, &t->security, errmsg, errmsg_size);
     rv = rv != 0 ? rv : transport_bind(t, config->bind_address, errmsg, errmsg_size);
@@ -371,7 +404,7 @@ int transport_start(struct transport *t, char *errmsg, size_t errmsg_size)
     t->timer.data = t;
     t->handles = 2;
     t->started = true;
-    deadline_set(t, &t->files, TRANSPORT_FILES_MS);
+    deadline_set(&t->files, TRANSPORT_FILES_MS);
     if (t->security != NULL) {
         log_facts(t, "other nodes are shown");
         deadlines_changed(t);
@@ -400,7 +433,14 @@ void transport_set_members(struct transport *t, const struct members *members)
         (void)snprintf(t->self.peer_address, sizeof t->self.peer_address, "%s", self->address);
     }
     t->members = *members;
-    accept_lose_former_members(t);
+    accept_lose(t, 0, CHANNEL_BROKEN, "the node is a member no more");
+    dial_forsake(t);
+}
+
+void transport_hang_up(struct transport *t, uint64_t peer_id, const char *why)
+{
+    FLI_ASSERT(peer_id != 0);
+    accept_lose(t, peer_id, CHANNEL_FAILED, why);
 }
 
 int transport_dial(struct transport *t, uint64_t peer_id, enum stream_kind kind,
@@ -415,17 +455,6 @@ int transport_dial(struct transport *t, uint64_t peer_id, enum stream_kind kind,
         return FL_ENOCONN;
     }
     return dial_start(t, kind, m, cb, ctx);
-}
-
-void transport_stats(const struct transport *t, struct transport_stats *ret)
-{
-    *ret = (struct transport_stats){.pending = t->pending_n,
-                                    .streams = t->streams,
-                                    .dialing = t->dialing_n,
-                                    .accepted = t->accepted_ever,
-                                    .replaced = t->replaced,
-                                    .refused = t->refused,
-                                    .dropped = t->dropped};
 }
 
 static void handle_closed(struct transport *t)
@@ -451,8 +480,8 @@ static void turn_closed(uv_handle_t *handle)
 void transport_maybe_closed(struct transport *t)
 {
     if (t->closing && !t->handles_closing && !t->listening && t->channels == 0 &&
-        t->dialing_n == 0) {
-        FLI_ASSERT(t->streams == 0 && t->pending_n == 0);
+        fli_list_empty(&t->shaking)) {
+        FLI_ASSERT(t->streams == 0);
         t->handles_closing = true;
         uv_close((uv_handle_t *)&t->timer, timer_closed);
         uv_close((uv_handle_t *)&t->shared.turn, turn_closed);
@@ -461,6 +490,7 @@ void transport_maybe_closed(struct transport *t)
 
 void transport_close(struct transport *t, void (*cb)(void *ctx), void *ctx)
 {
+    const struct members nobody = {.n = 0};
     FLI_ASSERT(t->started && !t->closing);
     t->closing = true;
     t->close_cb = cb;
@@ -470,7 +500,7 @@ void transport_close(struct transport *t, void (*cb)(void *ctx), void *ctx)
     close(t->fd);
     t->fd = -1;
     accept_drop_all(t);
-    dial_cancel_all(t);
+    transport_set_members(t, &nobody);
     transport_maybe_closed(t);
 }
 
@@ -479,7 +509,7 @@ void transport_destroy(struct transport *t)
     if (t == NULL) {
         return;
     }
-    FLI_ASSERT(!t->started && t->channels == 0 && t->dialing_n == 0);
+    FLI_ASSERT(!t->started && t->channels == 0 && fli_list_empty(&t->shaking));
     if (t->fd >= 0) {
         close(t->fd);
     }

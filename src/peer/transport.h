@@ -50,9 +50,6 @@ struct transport;
 #define TRANSPORT_ACCEPTS_TURN_MAX 32u /* connections that a turn of the loop accepts */
 
 /* Defaults. */
-#define TRANSPORT_CONNECT_MS 200u
-#define TRANSPORT_ANSWER_MS 400u
-#define TRANSPORT_UNACKED_MS 1000u
 #define TRANSPORT_PENDING_MS 2000u
 #define TRANSPORT_FILES_MS 2000u /* between two checks of security's files for changes */
 
@@ -64,13 +61,13 @@ struct transport_config {
      * began with a restored state. */
     uint32_t members_crc;
     struct handshake_formats formats;
-    /* Time limits for each address of a dial; 0: the default. When the packet that opens a
+    /* Time limits for each address of a dial. When the packet that opens a
      * connection is lost, the next dial sends another one, sooner than TCP would. So a healed
      * partition may go unnoticed for connect_ms; that must be more than a round trip. */
     unsigned connect_ms; /* until the connection is open */
     unsigned answer_ms;  /* from then on, until the answer is complete */
     /* TCP counts from its first retry: in all it takes about 0.2 s more. */
-    unsigned unacked_ms;                           /* 0: the default */
+    unsigned unacked_ms;
     unsigned pending_ms;                           /* for a stranger's handshake; 0: the default */
     struct security_config security;               /* empty: every peer that reaches the port is
                                                       trusted */
@@ -100,15 +97,6 @@ struct transport_callbacks {
     void (*log)(void *ctx, int level, const char *message);
 };
 
-struct transport_stats {
-    unsigned pending; /* connected, with an incomplete handshake */
-    unsigned streams; /* accepted and dialed, not closed */
-    unsigned dialing;
-    uint64_t accepted, replaced; /* streams */
-    uint64_t refused;            /* strangers, by verdict */
-    uint64_t dropped;            /* too many, too slow, or no handshake at all */
-};
-
 /* Binds and listens, so that no other process can. No connection is accepted before
  * transport_start(). 0, FL_EINVAL, FL_ESYSTEM, FL_ENOMEM; errmsg says what is wrong and what to
  * do. */
@@ -132,13 +120,18 @@ void transport_check_again(struct transport *t);
 void transport_set_progress(struct transport *t, uint64_t term, uint64_t last_index);
 
 /* Sets the members, and this node's own address. Streams of nodes that are no longer members end,
- * and their owners get `lost`; so it must not be called within a stream's callback. */
+ * and their owners get `lost`; so it must not be called within a stream's callback. Calls to them
+ * end as well. */
 void transport_set_members(struct transport *t, const struct members *members);
 
+/* Ends the streams that another node has opened; their owners get `lost`. */
+void transport_hang_up(struct transport *t, uint64_t peer_id, const char *why);
+
 /* Opens a stream to another member. cb comes once, never inside: status 0 and a stream to own; or
- * FL_ENOCONN (also when the transport closes), FL_EDENIED (one of the two sides refused). Returns
- * 0; FL_EINVAL: not another member; FL_ENOCONN: not started, or closing; FL_ENOMEM, FL_ESYSTEM. On
- * an error cb never comes. */
+ * FL_ENOCONN (also inside of transport_set_members() without that member, and of
+ * transport_close()), FL_EDENIED (one of the two sides refused). Returns 0; FL_EINVAL: not another
+ * member; FL_ENOCONN: not started, or closing; FL_ENOMEM, FL_ESYSTEM. On an error cb never
+ * comes. */
 typedef void (*transport_dial_cb)(void *ctx, int status, const struct peer_identity *peer,
                                   struct stream *s);
 int transport_dial(struct transport *t, uint64_t peer_id, enum stream_kind kind,
@@ -167,11 +160,9 @@ void transport_get_security(const struct transport *t, struct transport_security
  * this call. */
 void transport_reload(struct transport *t);
 
-void transport_stats(const struct transport *t, struct transport_stats *ret);
-
-/* Stops listening, drops strangers and ends dials. Calls cb, never inside this call, when each
- * stream that was handed on is closed too; their owners must call stream_close(), before or after.
- * Call it once, after transport_start(), even if that failed. */
+/* Stops listening, drops strangers, and ends dials and the streams of others. Calls cb, never inside
+ * this call, when each stream that was handed on is closed too; their owners must call
+ * stream_close(), before or after. Call it once, after transport_start(), even if that failed. */
 void transport_close(struct transport *t, void (*cb)(void *ctx), void *ctx);
 
 void transport_destroy(struct transport *t); /* when closed, or never started; NULL is fine */

@@ -1,5 +1,4 @@
-/* transport_accept.c: connections until their handshake is checked, and the accepted streams of
- * each member.
+/* transport_accept.c: connections that others open, and their streams.
  *
  * An accepted connection is `pending` until its handshake is complete. The steps: accept, read
  * HANDSHAKE_SIZE bytes, check them, write the answer, hand the stream on. Between check and answer
@@ -29,83 +28,83 @@ struct origin {
 };
 
 struct pending {
-    struct fli_list link;
-    struct transport *t;
-    struct channel *channel;
-    struct deadline deadline;
+    struct shake shake;
     struct origin origin;
     char address[64]; /* for the log */
-    struct undecided undecided;
-    size_t got;
-    uint8_t buf[HANDSHAKE_SIZE];
 };
 
+static void check_pending(struct shake *s, struct fli_slice leftover);
+
+/* NULL: this node has dialed it. */
 static struct pending *pending_of(struct fli_list *pos)
 {
-    return FLI_CONTAINER_OF(pos, struct pending, link);
+    struct shake *s = FLI_CONTAINER_OF(pos, struct shake, link);
+    return s->check == check_pending ? FLI_CONTAINER_OF(s, struct pending, shake) : NULL;
 }
 
 /* Frees it, but not its channel. */
 static void pending_free(struct pending *p)
 {
-    fli_list_remove(&p->link);
-    FLI_ASSERT(p->t->pending_n > 0);
-    p->t->pending_n--;
+    shake_fini(&p->shake);
+    FLI_ASSERT(p->shake.t->pending_n > 0);
+    p->shake.t->pending_n--;
     free(p);
 }
 
 static void pending_drop(struct pending *p)
 {
-    struct channel *c = p->channel;
+    struct channel *c = p->shake.channel;
     pending_free(p);
     channel_close(c);
 }
 
+static void pending_turn_away(struct pending *p)
+{
+    p->shake.t->turned_away++;
+    pending_drop(p);
+}
+
 /* ---- accepted streams ---- */
 
-static bool is_unused(const struct transport *t, const struct accepted_peer *p)
+static struct stream_place *place_of(struct fli_list *pos)
 {
+    return FLI_CONTAINER_OF(pos, struct stream_place, link);
+}
+
+static bool is_of(const struct transport *t, const struct stream_place *place, uint64_t peer_id)
+{
+    return peer_id != 0 ? place->peer_id == peer_id
+                        : members_find(&t->members, place->peer_id) == NULL;
+}
+
+/* The owner of a stream may close others, so the list is read anew after each. */
+void accept_lose(struct transport *t, uint64_t peer_id, enum channel_end end, const char *why)
+{
+    struct fli_list *pos = t->accepted.next;
+    while (pos != &t->accepted) {
+        if (is_of(t, place_of(pos), peer_id)) {
+            stream_lose(stream_of_place(pos), end, why);
+            pos = t->accepted.next;
+        } else {
+            pos = pos->next;
+        }
+    }
+}
+
+/* Loses the oldest stream of a node and kind, when there is one too many. */
+static void make_place(struct transport *t, uint64_t peer_id, enum stream_kind kind)
+{
+    struct fli_list *oldest = NULL;
     unsigned n = 0;
-    for (unsigned kind = 0; kind < STREAM_KINDS; kind++) {
-        n += p->kinds[kind].n;
-    }
-    return n == 0 && members_find(&t->members, p->id) == NULL;
-}
-
-/* There is always a place: one for each member, and those of former members become free. */
-static struct accepted *accepted_of(struct transport *t, uint64_t peer_id, enum stream_kind kind)
-{
-    struct accepted_peer *found = NULL;
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        struct accepted_peer *p = &t->accepted[i];
-        if (p->id == peer_id) {
-            return &p->kinds[kind - 1];
+    FLI_LIST_FOREACH(pos, &t->accepted)
+    {
+        if (place_of(pos)->peer_id == peer_id && place_of(pos)->kind == kind) {
+            oldest = n++ == 0 ? pos : oldest;
         }
-        found = found == NULL && is_unused(t, p) ? p : found;
     }
-    FLI_ASSERT(found != NULL);
-    found->id = peer_id;
-    return &found->kinds[kind - 1];
-}
-
-static void lose_all(struct accepted *a)
-{
-    while (a->n > 0) {
-        unsigned before = a->n;
-        stream_lose(stream_of_place(a->streams.next), CHANNEL_BROKEN,
-                    "the node is a member no more");
-        FLI_ASSERT(a->n < before);
-    }
-}
-
-void accept_lose_former_members(struct transport *t)
-{
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        struct accepted_peer *p = &t->accepted[i];
-        for (unsigned kind = 0; kind < STREAM_KINDS && members_find(&t->members, p->id) == NULL;
-             kind++) {
-            lose_all(&p->kinds[kind]);
-        }
+    if (n > TRANSPORT_ACCEPTED_MAX) {
+        stream_lose(stream_of_place(oldest), CHANNEL_REPLACED,
+                    "a newer stream of the same node took its place");
     }
 }
 
@@ -121,26 +120,18 @@ static void hand_on(struct transport *t, struct channel *c, const struct handsha
                     struct fli_slice leftover)
 {
     struct stream *s;
-    struct accepted *a = accepted_of(t, h->from.node_id, h->kind);
     if (stream_create(c, &t->limits[h->kind], leftover, &t->streams, &s) != 0) {
-        t->dropped++;
+        t->turned_away++;
         transport_log(t, 2, "out of memory for a stream from node %llu",
                       (unsigned long long)h->from.node_id);
         return;
     }
     struct stream_place *place = stream_place(s);
     *place = (struct stream_place){
-        .count = &a->n, .broken = log_broken, .transport = t, .peer_id = h->from.node_id};
+        .kind = h->kind, .broken = log_broken, .transport = t, .peer_id = h->from.node_id};
     fli_list_init(&place->link);
-    fli_list_push(&a->streams, &place->link);
-    a->n++;
-    t->accepted_ever++;
-    if (a->n > TRANSPORT_ACCEPTED_MAX) {
-        t->replaced++;
-        stream_lose(stream_of_place(a->streams.next), CHANNEL_REPLACED,
-                    "a newer stream of the same node took its place");
-        FLI_ASSERT(a->n <= TRANSPORT_ACCEPTED_MAX);
-    }
+    fli_list_push(&t->accepted, &place->link);
+    make_place(t, h->from.node_id, h->kind);
     t->cbs.accepted(t->cbs.ctx, h->kind, &h->from, s);
 }
 
@@ -150,8 +141,8 @@ static void hand_on(struct transport *t, struct channel *c, const struct handsha
 static bool send_answer(struct pending *p, const struct handshake *answer)
 {
     uint8_t bytes[HANDSHAKE_SIZE];
-    handshake_encode(answer, &p->t->formats, bytes);
-    return channel_write_handshake(p->channel, bytes, sizeof bytes);
+    handshake_encode(answer, &p->shake.t->formats, bytes);
+    return channel_write_handshake(p->shake.channel, bytes, sizeof bytes);
 }
 
 static bool answer_welcome(struct pending *p, const struct handshake *asked)
@@ -161,7 +152,7 @@ static bool answer_welcome(struct pending *p, const struct handshake *asked)
     answer.kind = asked->kind;
     answer.verdict = HANDSHAKE_WELCOME;
     answer.target = asked->from.node_id;
-    answer.from = p->t->self;
+    answer.from = p->shake.t->self;
     return send_answer(p, &answer);
 }
 
@@ -176,38 +167,36 @@ static void answer_refusal(struct pending *p, enum stream_kind kind, uint64_t ta
     answer.verdict = (uint8_t)verdict;
     answer.target = target;
     snprintf(answer.reason, sizeof answer.reason, "%s", reason);
-    p->t->refused++;
     if (send_answer(p, &answer)) {
-        pending_drop(p);
+        pending_turn_away(p);
     }
 }
 
 /* The peer is no member, or claims to be another node than it has proved: it gets no answer. */
 static void cut_off(struct pending *p, const char *why)
 {
-    struct transport *t = p->t;
-    t->refused++;
-    transport_log(t, 2, "a connection from %s to the peer port was refused: %s", p->address, why);
-    pending_drop(p);
+    transport_log(p->shake.t, 2, "a connection from %s to the peer port was refused: %s",
+                  p->address, why);
+    pending_turn_away(p);
 }
 
 static void drop_no_node(struct pending *p)
 {
-    p->t->dropped++;
-    transport_log(p->t, 2, "a connection from %s to the peer port was dropped: not a node",
+    transport_log(p->shake.t, 2, "a connection from %s to the peer port was dropped: not a node",
                   p->address);
-    pending_drop(p);
+    pending_turn_away(p);
 }
 
-static void check_pending(struct pending *p, struct fli_slice leftover)
+static void check_pending(struct shake *s, struct fli_slice leftover)
 {
-    struct transport *t = p->t;
+    struct pending *p = FLI_CONTAINER_OF(s, struct pending, shake);
+    struct transport *t = s->t;
     struct handshake h;
     char reason[HANDSHAKE_REASON_MAX] = {0};
     bool alike;
-    int rv = handshake_decode(p->buf, &t->formats, &h);
+    int rv = handshake_decode(s->buf, &t->formats, &h);
     if (rv == FL_EVERSION) {
-        handshake_explain_version(p->buf, &t->formats, reason, sizeof reason);
+        handshake_explain_version(s->buf, &t->formats, reason, sizeof reason);
         transport_log(t, 2, "a node of another version at %s was refused: %s", p->address, reason);
         answer_refusal(p, STREAM_RAFT, 0, HANDSHAKE_OTHER_VERSION, "");
         return;
@@ -216,16 +205,16 @@ static void check_pending(struct pending *p, struct fli_slice leftover)
         drop_no_node(p);
         return;
     }
-    if (t->security != NULL && !security_is(t->security, channel_tls(p->channel), h.from.node_id)) {
+    if (t->security != NULL && !security_is(t->security, channel_tls(s->channel), h.from.node_id)) {
         (void)snprintf(reason, sizeof reason,
                        "it says that it is node %llu, and has proved to be another",
                        (unsigned long long)h.from.node_id);
         cut_off(p, reason);
         return;
     }
-    h.from.waited = p->undecided.waits;
+    h.from.waited = s->waits;
     enum handshake_verdict verdict = transport_check(t, &h, &alike, reason);
-    p->undecided.waits = verdict == HANDSHAKE_UNDECIDED;
+    s->waits = verdict == HANDSHAKE_UNDECIDED;
     if (verdict == HANDSHAKE_UNDECIDED && leftover.len > 0) {
         drop_no_node(p); /* a node waits for the answer */
         return;
@@ -242,34 +231,9 @@ static void check_pending(struct pending *p, struct fli_slice leftover)
     if (!answer_welcome(p, &h)) {
         return;
     }
-    struct channel *c = p->channel;
+    struct channel *c = s->channel;
     pending_free(p);
     hand_on(t, c, &h, leftover);
-}
-
-static struct pending *first_due(struct transport *t)
-{
-    FLI_LIST_FOREACH(pos, &t->pending)
-    {
-        if (pending_of(pos)->undecided.due) {
-            return pending_of(pos);
-        }
-    }
-    return NULL;
-}
-
-/* The owner of a stream may do anything, so the list is read anew after each. */
-void accept_check_again(struct transport *t)
-{
-    struct pending *p;
-    FLI_LIST_FOREACH(pos, &t->pending)
-    {
-        pending_of(pos)->undecided.due = pending_of(pos)->undecided.waits;
-    }
-    while ((p = first_due(t)) != NULL) {
-        p->undecided.due = false;
-        check_pending(p, (struct fli_slice){NULL, 0});
-    }
 }
 
 /* ---- strangers ---- */
@@ -277,37 +241,33 @@ void accept_check_again(struct transport *t)
 static void pending_bytes(void *ctx, const uint8_t *data, size_t len)
 {
     struct pending *p = ctx;
-    struct transport *t = p->t;
-    size_t n = HANDSHAKE_SIZE - p->got < len ? HANDSHAKE_SIZE - p->got : len;
-    if (p->undecided.waits) {
+    if (p->shake.waits) {
         drop_no_node(p);
-        return;
+    } else {
+        shake_bytes(&p->shake, data, len);
     }
-    memcpy(p->buf + p->got, data, n);
-    p->got += n;
-    if (p->got == HANDSHAKE_SIZE) {
-        check_pending(p, (struct fli_slice){data + n, len - n});
-        deadlines_changed(t);
-    }
+}
+
+static void pending_late(struct shake *s)
+{
+    pending_turn_away(FLI_CONTAINER_OF(s, struct pending, shake));
 }
 
 static void pending_lost(void *ctx, enum channel_end end, const char *why)
 {
     struct pending *p = ctx;
-    struct transport *t = p->t;
-    t->dropped++;
     if (end == CHANNEL_BROKEN) {
-        transport_log(t, 2, "a connection from %s to the peer port was dropped: %s", p->address,
-                      why);
+        transport_log(p->shake.t, 2, "a connection from %s to the peer port was dropped: %s",
+                      p->address, why);
     }
-    pending_drop(p);
+    pending_turn_away(p);
 }
 
 static void pending_shaken(void *ctx)
 {
     struct pending *p = ctx;
     char why[FLI_TLS_ERRMSG_SIZE];
-    if (!security_is_member(p->t->security, channel_tls(p->channel), why, sizeof why)) {
+    if (!security_is_member(p->shake.t->security, channel_tls(p->shake.channel), why, sizeof why)) {
         cut_off(p, why);
     }
 }
@@ -315,11 +275,12 @@ static void pending_shaken(void *ctx)
 static int pending_secure(struct pending *p)
 {
     struct fli_tls *tls;
-    int rv = p->t->security == NULL ? 0 : security_answer(p->t->security, &tls);
-    if (rv != 0 || p->t->security == NULL) {
+    struct security *security = p->shake.t->security;
+    int rv = security == NULL ? 0 : security_answer(security, &tls);
+    if (rv != 0 || security == NULL) {
         return rv;
     }
-    return channel_secure(p->channel, tls, false, pending_shaken);
+    return channel_secure(p->shake.channel, tls, false, pending_shaken);
 }
 
 static void find_origin(struct channel *c, struct pending *p)
@@ -346,12 +307,22 @@ static void find_origin(struct channel *c, struct pending *p)
     }
 }
 
-static unsigned count_of(const struct transport *t, const struct origin *o)
+static bool is_from(struct fli_list *pos, const struct origin *o)
+{
+    const struct pending *p = pending_of(pos);
+    return p != NULL && memcmp(&p->origin, o, sizeof *o) == 0;
+}
+
+/* How many connections of an origin are pending, and the oldest of them. */
+static unsigned count_of(const struct transport *t, const struct origin *o,
+                         struct pending **ret_oldest)
 {
     unsigned n = 0;
-    FLI_LIST_FOREACH(pos, &t->pending)
+    FLI_LIST_FOREACH(pos, &t->shaking)
     {
-        n += memcmp(&pending_of(pos)->origin, o, sizeof *o) == 0;
+        if (is_from(pos, o)) {
+            *ret_oldest = n++ == 0 ? pending_of(pos) : *ret_oldest;
+        }
     }
     return n;
 }
@@ -361,26 +332,16 @@ static struct pending *least_likely(struct transport *t)
 {
     struct pending *found = NULL;
     unsigned most = 0;
-    FLI_LIST_FOREACH(pos, &t->pending)
+    FLI_LIST_FOREACH(pos, &t->shaking)
     {
-        unsigned n = count_of(t, &pending_of(pos)->origin);
+        struct pending *p = pending_of(pos);
+        unsigned n = p == NULL ? 0 : count_of(t, &p->origin, &p);
         if (n > most) {
             most = n;
-            found = pending_of(pos);
+            found = p;
         }
     }
     return found;
-}
-
-static struct pending *oldest_of(struct transport *t, const struct origin *o)
-{
-    FLI_LIST_FOREACH(pos, &t->pending)
-    {
-        if (memcmp(&pending_of(pos)->origin, o, sizeof *o) == 0) {
-            return pending_of(pos);
-        }
-    }
-    return NULL;
 }
 
 /* A real peer sends its handshake at once, so the oldest pending connection is the least likely to
@@ -388,18 +349,14 @@ static struct pending *oldest_of(struct transport *t, const struct origin *o)
 static void make_room(struct transport *t, const struct origin *o)
 {
     struct pending *victim = NULL;
-    if (count_of(t, o) >= TRANSPORT_PENDING_ADDRESS_MAX) {
-        victim = oldest_of(t, o);
-    } else if (t->pending_n >= TRANSPORT_PENDING_MAX) {
-        victim = least_likely(t);
+    bool many = count_of(t, o, &victim) >= TRANSPORT_PENDING_ADDRESS_MAX;
+    if (!many && t->pending_n < TRANSPORT_PENDING_MAX) {
+        return;
     }
-    if (victim != NULL) {
-        t->dropped++;
-        transport_log(t, 2,
-                      "too many connections to the peer port say nothing: one of %s is dropped",
-                      victim->address);
-        pending_drop(victim);
-    }
+    victim = many ? victim : least_likely(t);
+    transport_log(t, 2, "too many connections to the peer port say nothing: one of %s is dropped",
+                  victim->address);
+    pending_turn_away(victim);
 }
 
 /* libuv accepts as long as connections wait, without leaving its loop. One that is not taken from
@@ -430,8 +387,6 @@ static bool accept_one(struct transport *t)
     }
     struct channel_callbacks cbs = {.ctx = p, .bytes = pending_bytes, .lost = pending_lost};
     channel_own(c, &cbs);
-    p->t = t;
-    p->channel = c;
     count_accept(t);
     if (channel_accept(c, (uv_stream_t *)&t->listener) != 0) {
         free(p);
@@ -440,13 +395,14 @@ static bool accept_one(struct transport *t)
     }
     find_origin(c, p);
     make_room(t, &p->origin);
-    fli_list_init(&p->link);
-    fli_list_push(&t->pending, &p->link);
+    shake_init(&p->shake, t);
+    p->shake.channel = c;
+    p->shake.check = check_pending;
+    p->shake.late = pending_late;
     t->pending_n++;
-    deadline_set(t, &p->deadline, t->pending_ms);
+    deadline_set(&p->shake.deadline, t->pending_ms);
     if (pending_secure(p) != 0 || channel_read_start(c) != 0) {
-        t->dropped++;
-        pending_drop(p);
+        pending_turn_away(p);
     }
     return true;
 }
@@ -459,7 +415,7 @@ static void pause_accepting(struct transport *t)
     accept_stop(t);
     t->accept_waits = false;
     t->accept_paused = true;
-    deadline_set(t, &t->accept_retry, ACCEPT_RETRY_MS);
+    deadline_set(&t->accept_retry, ACCEPT_RETRY_MS);
 }
 
 static void listener_cb(uv_stream_t *listener, int status)
@@ -480,7 +436,7 @@ static void listener_cb(uv_stream_t *listener, int status)
     bool later = !has_accepts(t);
     if (later || !accept_one(t)) {
         t->accept_waits = true;
-        deadline_set(t, &t->accept_retry, later ? 1 : ACCEPT_RETRY_MS);
+        deadline_set(&t->accept_retry, later ? 1 : ACCEPT_RETRY_MS);
         t->accept_retry.late = later; /* then it is over in the next turn */
     }
     deadlines_changed(t);
@@ -537,40 +493,22 @@ int accept_start(struct transport *t, char *errmsg, size_t errmsg_size)
 
 void accept_sweep(struct transport *t)
 {
-    FLI_LIST_FOREACH_SAFE(pos, tmp, &t->pending)
-    {
-        struct pending *p = pending_of(pos);
-        if (deadline_over(t, &p->deadline)) {
-            t->dropped++;
-            pending_drop(p);
-        }
-    }
-    if (t->accept_waits && deadline_over(t, &t->accept_retry)) {
+    if (t->accept_waits && deadline_over(&t->accept_retry)) {
         t->accept_waits = !accept_one(t);
-        deadline_set(t, &t->accept_retry, ACCEPT_RETRY_MS);
+        deadline_set(&t->accept_retry, ACCEPT_RETRY_MS);
     }
-    if (t->accept_paused && deadline_over(t, &t->accept_retry)) {
+    if (t->accept_paused && deadline_over(&t->accept_retry)) {
         t->accept_paused = t->listening || listen_with_copy(t) != 0;
-        deadline_set(t, &t->accept_retry, ACCEPT_RETRY_MS);
-    }
-}
-
-void accept_earliest(const struct transport *t, uint64_t *at_ms)
-{
-    if (t->accept_waits || t->accept_paused) {
-        *at_ms = t->accept_retry.at_ms < *at_ms ? t->accept_retry.at_ms : *at_ms;
-    }
-    FLI_LIST_FOREACH(pos, &t->pending)
-    {
-        uint64_t mine_ms = pending_of(pos)->deadline.at_ms;
-        *at_ms = mine_ms < *at_ms ? mine_ms : *at_ms;
+        deadline_set(&t->accept_retry, ACCEPT_RETRY_MS);
     }
 }
 
 void accept_drop_all(struct transport *t)
 {
-    FLI_LIST_FOREACH_SAFE(pos, tmp, &t->pending)
+    FLI_LIST_FOREACH_SAFE(pos, tmp, &t->shaking)
     {
-        pending_drop(pending_of(pos));
+        if (pending_of(pos) != NULL) {
+            pending_drop(pending_of(pos));
+        }
     }
 }

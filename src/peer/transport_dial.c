@@ -8,10 +8,13 @@
  * While shaking, an answer may wait for this node's disk. With security, shaking begins with TLS's
  * handshake. A numeric address skips resolving. Each address that the name resolved to gets its own
  * deadlines. When one fails, the next is tried; but a peer that answered with a refusal ends the
- * attempt. The callback always comes from the loop, never from within dial_start(). When the
- * transport closes, an attempt that waits for the resolver ends when the resolver returns, since
+ * attempt. The callback never comes from within dial_start().
+ *
+ * When the node is a member no more, or the transport closes, the callback comes at once. The
+ * attempt, which is nobody's then, ends when its channel is freed or the resolver returns, since
  * resolving cannot be interrupted. */
 #include <netdb.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,25 +22,17 @@
 #include "peer/transport_private.h"
 
 struct dial {
-    struct fli_list link;
-    struct transport *t;
+    struct shake shake; /* no channel: its name is being resolved */
     enum stream_kind kind;
     struct member member;
-    transport_dial_cb cb;
+    transport_dial_cb cb; /* NULL: nobody waits for it any more */
     void *ctx;
     uv_getaddrinfo_t resolve;
-    bool resolving;
     bool shaking;
-    struct addrinfo *list; /* from the resolver; NULL when numeric */
+    struct addrinfo *list;
     struct addrinfo *next;
-    unsigned tried, absent;  /* addresses that were tried, and those of them where nobody listens */
-    struct channel *channel; /* while connecting and shaking */
-    struct deadline deadline;
-    char why[96]; /* why the last address failed */
-    struct undecided undecided;
-    struct fli_buf leftover; /* bytes behind an answer that waits */
-    size_t got;
-    uint8_t buf[HANDSHAKE_SIZE];
+    unsigned tried, absent; /* addresses that were tried, and those of them where nobody listens */
+    char why[96];           /* why the last address failed */
 };
 
 static unsigned long long dial_id(const struct dial *d)
@@ -45,36 +40,41 @@ static unsigned long long dial_id(const struct dial *d)
     return d->member.id;
 }
 
+static void dial_free(struct dial *d)
+{
+    shake_fini(&d->shake);
+    if (d->list != NULL) {
+        uv_freeaddrinfo(d->list);
+    }
+    free(d);
+}
+
 /* Ends the attempt, with the stream if status is 0. */
 static void dial_finish(struct dial *d, int status, const struct peer_identity *peer,
                         struct stream *s)
 {
-    struct transport *t = d->t;
+    struct transport *t = d->shake.t;
     struct dial done = *d;
-    FLI_ASSERT(d->channel == NULL && !d->resolving);
-    fli_list_remove(&d->link);
-    t->dialing_n--;
-    if (d->list != NULL) {
-        uv_freeaddrinfo(d->list);
-    }
-    fli_buf_fini(&d->leftover);
-    free(d);
-    if (status == FL_ENOCONN && !t->closing) {
-        transport_log(t, 3, "node %llu at %s cannot be reached: %s", dial_id(&done),
-                      done.member.address, done.why);
-    }
-    done.cb(done.ctx, status, peer, s);
-    if (status == FL_ENOCONN && done.tried > 0 && done.absent == done.tried && !t->closing &&
-        t->cbs.absent != NULL) {
-        t->cbs.absent(t->cbs.ctx, done.member.id);
+    FLI_ASSERT(d->shake.channel == NULL);
+    dial_free(d);
+    if (done.cb != NULL) {
+        if (status == FL_ENOCONN) {
+            transport_log(t, 3, "node %llu at %s cannot be reached: %s", dial_id(&done),
+                          done.member.address, done.why);
+        }
+        done.cb(done.ctx, status, peer, s);
+        if (status == FL_ENOCONN && done.tried > 0 && done.absent == done.tried &&
+            t->cbs.absent != NULL) {
+            t->cbs.absent(t->cbs.ctx, done.member.id);
+        }
     }
     transport_maybe_closed(t);
 }
 
 static void dial_hang_up(struct dial *d)
 {
-    struct channel *c = d->channel;
-    d->channel = NULL;
+    struct channel *c = d->shake.channel;
+    d->shake.channel = NULL;
     channel_close(c);
 }
 
@@ -84,7 +84,7 @@ static void dial_next(struct dial *d);
 
 static void dial_refused(struct dial *d, enum handshake_verdict verdict, const char *reason)
 {
-    struct transport *t = d->t;
+    struct transport *t = d->shake.t;
     uint64_t id = d->member.id;
     transport_log(t, 2, "node %llu at %s refused this node: %s", dial_id(d), d->member.address,
                   reason);
@@ -97,11 +97,11 @@ static void dial_refused(struct dial *d, enum handshake_verdict verdict, const c
 
 static void dial_welcome(struct dial *d, const struct handshake *h, struct fli_slice leftover)
 {
-    struct transport *t = d->t;
+    struct transport *t = d->shake.t;
     uint64_t id = d->member.id;
     struct stream *s;
-    struct channel *c = d->channel;
-    d->channel = NULL;
+    struct channel *c = d->shake.channel;
+    d->shake.channel = NULL;
     if (stream_create(c, &t->limits[d->kind], leftover, &t->streams, &s) != 0) {
         snprintf(d->why, sizeof d->why, "out of memory");
         dial_finish(d, FL_ENOCONN, NULL, NULL);
@@ -116,7 +116,8 @@ static void dial_welcome(struct dial *d, const struct handshake *h, struct fli_s
 /* This node refuses the peer, or cannot read its answer. */
 static void dial_reject(struct dial *d, const char *reason)
 {
-    transport_log(d->t, 2, "hung up on node %llu at %s: %s", dial_id(d), d->member.address, reason);
+    transport_log(d->shake.t, 2, "hung up on node %llu at %s: %s", dial_id(d), d->member.address,
+                  reason);
     dial_hang_up(d);
     dial_finish(d, FL_EDENIED, NULL, NULL);
 }
@@ -124,26 +125,26 @@ static void dial_reject(struct dial *d, const char *reason)
 /* The socket is not read meanwhile: the peer may send as soon as it has answered. */
 static void dial_wait(struct dial *d, struct fli_slice leftover)
 {
-    struct transport *t = d->t;
-    channel_read_stop(d->channel);
-    d->undecided.waits = true;
-    deadline_set(t, &d->deadline, t->answer_ms);
-    if (fli_buf_append(&d->leftover, leftover.data, leftover.len) != 0) {
+    channel_read_stop(d->shake.channel);
+    d->shake.waits = true;
+    deadline_set(&d->shake.deadline, d->shake.t->answer_ms);
+    if (fli_buf_append(&d->shake.leftover, leftover.data, leftover.len) != 0) {
         snprintf(d->why, sizeof d->why, "out of memory");
         dial_hang_up(d);
         dial_finish(d, FL_ENOCONN, NULL, NULL);
     }
 }
 
-static void dial_check(struct dial *d, struct fli_slice leftover)
+static void dial_check(struct shake *shake, struct fli_slice leftover)
 {
-    struct transport *t = d->t;
+    struct dial *d = FLI_CONTAINER_OF(shake, struct dial, shake);
+    struct transport *t = shake->t;
     struct handshake h;
     char reason[HANDSHAKE_REASON_MAX] = {0};
     bool alike;
-    int rv = handshake_decode(d->buf, &t->formats, &h);
+    int rv = handshake_decode(shake->buf, &t->formats, &h);
     if (rv == FL_EVERSION) {
-        handshake_explain_version(d->buf, &t->formats, reason, sizeof reason);
+        handshake_explain_version(shake->buf, &t->formats, reason, sizeof reason);
         dial_refused(d, HANDSHAKE_OTHER_VERSION, reason);
         return;
     }
@@ -163,8 +164,11 @@ static void dial_check(struct dial *d, struct fli_slice leftover)
         return;
     }
     h.from.welcomes = true;
-    h.from.waited = d->undecided.waits;
+    h.from.waited = shake->waits;
     enum handshake_verdict ours = transport_check(t, &h, &alike, reason);
+    if (d->cb == NULL) {
+        return; /* the check has ended it */
+    }
     if (ours == HANDSHAKE_UNDECIDED) {
         dial_wait(d, leftover);
     } else if (ours != HANDSHAKE_WELCOME) {
@@ -174,64 +178,29 @@ static void dial_check(struct dial *d, struct fli_slice leftover)
     }
 }
 
-static struct dial *first_due(struct transport *t)
-{
-    FLI_LIST_FOREACH(pos, &t->dialing)
-    {
-        struct dial *d = FLI_CONTAINER_OF(pos, struct dial, link);
-        if (d->undecided.due) {
-            return d;
-        }
-    }
-    return NULL;
-}
-
-/* Each result may begin and end others, so the list is read anew after each. */
-void dial_check_again(struct transport *t)
-{
-    struct dial *d;
-    FLI_LIST_FOREACH(pos, &t->dialing)
-    {
-        d = FLI_CONTAINER_OF(pos, struct dial, link);
-        d->undecided.due = d->undecided.waits;
-    }
-    while ((d = first_due(t)) != NULL) {
-        struct fli_buf leftover = d->leftover;
-        d->undecided.due = false;
-        fli_buf_init(&d->leftover, CHANNEL_READ_SIZE);
-        dial_check(d, (struct fli_slice){leftover.data, leftover.len});
-        fli_buf_fini(&leftover);
-    }
-}
-
 /* ---- the connection ---- */
-
-static void dial_bytes(void *ctx, const uint8_t *data, size_t len)
-{
-    struct dial *d = ctx;
-    struct transport *t = d->t;
-    size_t n = HANDSHAKE_SIZE - d->got < len ? HANDSHAKE_SIZE - d->got : len;
-    memcpy(d->buf + d->got, data, n);
-    d->got += n;
-    if (d->got == HANDSHAKE_SIZE) {
-        dial_check(d, (struct fli_slice){data + n, len - n});
-        deadlines_changed(t);
-    }
-}
 
 static void dial_failed(struct dial *d, const char *why)
 {
     snprintf(d->why, sizeof d->why, "%s", why);
-    d->undecided = (struct undecided){.waits = false};
-    fli_buf_clear(&d->leftover);
+    d->shake.waits = d->shake.due = false;
+    fli_buf_clear(&d->shake.leftover);
     dial_hang_up(d);
     dial_next(d);
+}
+
+static void dial_late(struct shake *s)
+{
+    struct dial *d = FLI_CONTAINER_OF(s, struct dial, shake);
+    dial_failed(d, s->waits     ? "this node's disk was not done in time"
+                   : d->shaking ? "no answer in time"
+                                : "no connection in time");
 }
 
 static void dial_lost(void *ctx, enum channel_end end, const char *why)
 {
     struct dial *d = ctx;
-    struct transport *t = d->t;
+    struct transport *t = d->shake.t;
     d->absent += end == CHANNEL_REFUSED && !d->shaking;
     dial_failed(d, why);
     deadlines_changed(t);
@@ -241,7 +210,7 @@ static void dial_lost(void *ctx, enum channel_end end, const char *why)
 static void dial_handshake(void *ctx)
 {
     struct dial *d = ctx;
-    struct transport *t = d->t;
+    struct transport *t = d->shake.t;
     struct handshake ask;
     uint8_t bytes[HANDSHAKE_SIZE];
     memset(&ask, 0, sizeof ask);
@@ -249,33 +218,33 @@ static void dial_handshake(void *ctx)
     ask.target = d->member.id;
     ask.from = t->self;
     handshake_encode(&ask, &t->formats, bytes);
-    deadline_set(t, &d->deadline, t->answer_ms);
+    deadline_set(&d->shake.deadline, t->answer_ms);
     deadlines_changed(t);
-    (void)channel_write_handshake(d->channel, bytes,
-                                  sizeof bytes); /* on failure, dial_lost() is called */
+    /* On failure, dial_lost() is called. */
+    (void)channel_write_handshake(d->shake.channel, bytes, sizeof bytes);
 }
 
 static int dial_secure(struct dial *d)
 {
     struct fli_tls *tls;
-    int rv = security_call(d->t->security, d->member.id, &tls);
-    return rv != 0 ? rv : channel_secure(d->channel, tls, true, dial_handshake);
+    int rv = security_call(d->shake.t->security, d->member.id, &tls);
+    return rv != 0 ? rv : channel_secure(d->shake.channel, tls, true, dial_handshake);
 }
 
 static void dial_connected(void *ctx)
 {
     struct dial *d = ctx;
-    struct transport *t = d->t;
+    struct transport *t = d->shake.t;
     d->shaking = true;
-    deadline_set(t, &d->deadline, t->answer_ms);
+    deadline_set(&d->shake.deadline, t->answer_ms);
     deadlines_changed(t);
-    if (channel_read_start(d->channel) != 0 || (t->security != NULL && dial_secure(d) != 0)) {
+    if (channel_read_start(d->shake.channel) != 0 || (t->security != NULL && dial_secure(d) != 0)) {
         dial_failed(d, "out of memory, or it cannot be read");
         deadlines_changed(t);
         return;
     }
     if (t->security != NULL) {
-        channel_secure_begin(d->channel);
+        channel_secure_begin(d->shake.channel);
     } else {
         dial_handshake(d);
     }
@@ -284,26 +253,28 @@ static void dial_connected(void *ctx)
 /* Connects to one address. 0: the loop does the rest; else nothing was begun. */
 static int dial_connect(struct dial *d, const struct sockaddr *to)
 {
-    struct channel_callbacks cbs = {.ctx = d, .bytes = dial_bytes, .lost = dial_lost};
-    int rv = transport_channel(d->t, &d->channel);
+    struct shake *s = &d->shake;
+    struct channel_callbacks cbs = {.ctx = d, .bytes = shake_bytes, .lost = dial_lost};
+    _Static_assert(offsetof(struct dial, shake) == 0, "a dial is a shake, for shake_bytes()");
+    int rv = transport_channel(s->t, &s->channel);
     if (rv != 0) {
-        d->channel = NULL;
+        s->channel = NULL;
         return rv;
     }
     d->tried++;
-    d->got = 0;
+    s->got = 0;
     d->shaking = false;
-    channel_own(d->channel, &cbs);
-    deadline_set(d->t, &d->deadline, d->t->connect_ms);
-    channel_connect(d->channel, to, dial_connected);
-    deadlines_changed(d->t);
+    channel_own(s->channel, &cbs);
+    deadline_set(&s->deadline, s->t->connect_ms);
+    channel_connect(s->channel, to, dial_connected);
+    deadlines_changed(s->t);
     return 0;
 }
 
 /* Tries the next address, or ends the attempt when there is none. From the loop only. */
 static void dial_next(struct dial *d)
 {
-    struct addrinfo *a = d->t->closing ? NULL : d->next;
+    struct addrinfo *a = d->cb == NULL ? NULL : d->next;
     if (a != NULL) {
         d->next = a->ai_next;
     }
@@ -315,7 +286,6 @@ static void dial_next(struct dial *d)
 static void dial_resolved(uv_getaddrinfo_t *resolve, int status, struct addrinfo *list)
 {
     struct dial *d = resolve->data;
-    d->resolving = false;
     d->list = list;
     d->next = list;
     if (status != 0) {
@@ -324,23 +294,21 @@ static void dial_resolved(uv_getaddrinfo_t *resolve, int status, struct addrinfo
     dial_next(d);
 }
 
-static bool numeric_address(const char *host, uint16_t port, struct sockaddr_storage *ret)
-{
-    memset(ret, 0, sizeof *ret);
-    return uv_ip4_addr(host, port, (struct sockaddr_in *)ret) == 0 ||
-           uv_ip6_addr(host, port, (struct sockaddr_in6 *)ret) == 0;
-}
-
 static int dial_resolve(struct dial *d, const char *host, uint16_t port)
 {
     char service[6];
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    struct addrinfo hints = {
+        .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST};
     snprintf(service, sizeof service, "%u", port);
-    if (uv_getaddrinfo(d->t->shared.loop, &d->resolve, dial_resolved, host, service, &hints) != 0) {
-        return FL_ESYSTEM;
+    if (getaddrinfo(host, service, &hints, &d->list) == 0) {
+        return dial_connect(d, d->list->ai_addr);
     }
-    d->resolving = true;
-    return 0;
+    hints.ai_flags = 0;
+    d->resolve.data = d;
+    return uv_getaddrinfo(d->shake.t->shared.loop, &d->resolve, dial_resolved, host, service,
+                          &hints) == 0
+               ? 0
+               : FL_ESYSTEM;
 }
 
 int dial_start(struct transport *t, enum stream_kind kind, const struct member *m,
@@ -348,7 +316,6 @@ int dial_start(struct transport *t, enum stream_kind kind, const struct member *
 {
     char host[256];
     uint16_t port;
-    struct sockaddr_storage numeric;
     if (address_split(m->address, host, &port) != 0) {
         return FL_EINVAL;
     }
@@ -356,64 +323,46 @@ int dial_start(struct transport *t, enum stream_kind kind, const struct member *
     if (d == NULL) {
         return FL_ENOMEM;
     }
-    d->t = t;
     d->kind = kind;
     d->member = *m;
     d->cb = cb;
     d->ctx = ctx;
-    d->resolve.data = d;
-    fli_buf_init(&d->leftover, CHANNEL_READ_SIZE);
+    d->shake.check = dial_check;
+    d->shake.late = dial_late;
     snprintf(d->why, sizeof d->why, "it has no address");
-    fli_list_init(&d->link);
-    fli_list_push(&t->dialing, &d->link);
-    t->dialing_n++;
-    int rv = numeric_address(host, port, &numeric)
-                 ? dial_connect(d, (const struct sockaddr *)&numeric)
-                 : dial_resolve(d, host, port);
+    shake_init(&d->shake, t);
+    int rv = dial_resolve(d, host, port);
     if (rv != 0) {
-        fli_list_remove(&d->link);
-        t->dialing_n--;
-        free(d);
+        dial_free(d);
     }
     return rv;
 }
 
-/* ---- deadlines, closing ---- */
+/* ---- the end ---- */
 
-void dial_sweep(struct transport *t)
+/* The channel is freed, or the resolver returns, from the loop. */
+static void forsake(struct dial *d)
 {
-    FLI_LIST_FOREACH_SAFE(pos, tmp, &t->dialing)
-    {
-        struct dial *d = FLI_CONTAINER_OF(pos, struct dial, link);
-        if (d->channel != NULL && deadline_over(t, &d->deadline)) {
-            dial_failed(d, d->undecided.waits ? "this node's disk was not done in time"
-                           : d->shaking       ? "no answer in time"
-                                              : "no connection in time");
-        }
+    transport_dial_cb cb = d->cb;
+    d->cb = NULL;
+    d->shake.waits = d->shake.due = false;
+    if (d->shake.channel == NULL) {
+        (void)uv_cancel((uv_req_t *)&d->resolve);
+    } else {
+        channel_cancel(d->shake.channel);
     }
+    cb(d->ctx, FL_ENOCONN, NULL, NULL);
 }
 
-void dial_earliest(const struct transport *t, uint64_t *at_ms)
+void dial_forsake(struct transport *t)
 {
-    FLI_LIST_FOREACH(pos, &t->dialing)
+    FLI_LIST_FOREACH_SAFE(pos, tmp, &t->shaking)
     {
-        const struct dial *d = FLI_CONTAINER_OF(pos, struct dial, link);
-        if (d->channel != NULL && d->deadline.at_ms < *at_ms) {
-            *at_ms = d->deadline.at_ms;
-        }
-    }
-}
-
-/* An attempt ends when its channel is freed, from the loop. */
-void dial_cancel_all(struct transport *t)
-{
-    FLI_LIST_FOREACH(pos, &t->dialing)
-    {
-        struct dial *d = FLI_CONTAINER_OF(pos, struct dial, link);
-        if (d->resolving) {
-            (void)uv_cancel((uv_req_t *)&d->resolve);
-        } else {
-            channel_cancel(d->channel);
+        struct shake *s = FLI_CONTAINER_OF(pos, struct shake, link);
+        struct dial *d = FLI_CONTAINER_OF(s, struct dial, shake);
+        if (s->check == dial_check && d->cb != NULL &&
+            members_find(&t->members, d->member.id) == NULL) {
+            forsake(d);
         }
     }
 }

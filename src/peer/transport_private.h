@@ -1,9 +1,10 @@
-/* transport_private.h: shared by transport.c (life, deadlines, log), transport_accept.c (accepted
- * streams, and connections before their handshake) and transport_dial.c (dialing). */
+/* transport_private.h: shared by transport.c (life, handshakes, deadlines, log), transport_accept.c
+ * (connections that others open, and their streams) and transport_dial.c (dialing). */
 #ifndef PEER_TRANSPORT_PRIVATE_H
 #define PEER_TRANSPORT_PRIVATE_H
 
 #include "base/list.h"
+#include "peer/host.h"
 #include "peer/log_throttle.h"
 #include "peer/stream_private.h"
 #include "peer/transport.h"
@@ -21,22 +22,26 @@ struct deadline {
     bool late;
 };
 
-/* The accepted streams of one member and kind, oldest first. */
-struct accepted {
-    struct fli_list streams;
-    unsigned n;
-};
-
-/* The accepted streams of one member. Another node gets the place when its node is no longer a
- * member and no stream is left. */
-struct accepted_peer {
-    uint64_t id; /* 0: a free place */
-    struct accepted kinds[STREAM_KINDS];
+/* A connection until the handshake of the other side is checked. This node has dialed it, or
+ * accepted it. */
+struct shake {
+    struct fli_list link; /* of all such, the oldest first */
+    struct transport *t;
+    struct channel *channel; /* NULL: a name is being resolved */
+    struct deadline deadline;
+    bool waits; /* for a decision of this node */
+    bool due;   /* it waits, and is to be checked in this round */
+    void (*check)(struct shake *s, struct fli_slice leftover); /* the handshake is complete */
+    void (*late)(struct shake *s);                             /* the deadline is over */
+    struct fli_buf leftover; /* bytes behind a handshake that waits */
+    size_t got;
+    uint8_t buf[HANDSHAKE_SIZE];
 };
 
 struct transport {
     struct channel_shared shared;
     struct transport_callbacks cbs;
+    struct host host; /* for lines of the log that are told each time */
     struct members members;
     struct peer_identity self;
     uint32_t members_crc; /* as in the configuration */
@@ -59,20 +64,16 @@ struct transport {
     unsigned accepts;
     uv_tcp_t listener;
     uv_timer_t timer; /* fires at the earliest deadline */
-    struct fli_list pending;
-    unsigned pending_n;
-    struct fli_list dialing;
-    unsigned dialing_n;
-    unsigned channels; /* not yet freed */
-    unsigned streams;  /* not yet closed by their owners */
-    struct accepted_peer accepted[KNOWN_MEMBERS_MAX];
-    uint64_t accepted_ever, replaced, refused, dropped;
+    struct fli_list shaking;
+    unsigned pending_n;       /* of these, connections that others have opened */
+    unsigned channels;        /* not yet freed */
+    unsigned streams;         /* not yet closed by their owners */
+    struct fli_list accepted; /* of these, streams that others have opened; the oldest first */
+    uint64_t turned_away;     /* connections that were refused, or dropped; for tests */
     void (*close_cb)(void *ctx);
     void *close_ctx;
     struct log_throttle throttle;
 };
-
-/* Logs a text at most once a minute, and not too many different ones. */
 
 /* `alike`: the peer is configured with the same members and is of no other cluster. */
 enum handshake_verdict transport_check(struct transport *t, const struct handshake *h, bool *alike,
@@ -81,34 +82,28 @@ enum handshake_verdict transport_check(struct transport *t, const struct handsha
 int transport_channel(struct transport *t, struct channel **ret) FLI_MUST_USE;
 void transport_maybe_closed(struct transport *t);
 
-/* A handshake that waits for a decision of this node. */
-struct undecided {
-    bool waits;
-    bool due; /* it is to be checked in this round */
-};
+/* Begins with what all connections need; its owner fills in the rest. */
+void shake_init(struct shake *s, struct transport *t);
+void shake_fini(struct shake *s);                               /* it stands in the list no more */
+void shake_bytes(void *shake, const uint8_t *data, size_t len); /* as in channel_callbacks */
 
-void deadline_set(struct transport *t, struct deadline *d, unsigned after_ms);
-bool deadline_over(struct transport *t, struct deadline *d);
+void deadline_set(struct deadline *d, unsigned after_ms);
+bool deadline_over(struct deadline *d);
 void deadlines_changed(struct transport *t); /* sets the timer */
 
 /* transport_accept.c */
 int accept_start(struct transport *t, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 void accept_stop(struct transport *t);
 void accept_sweep(struct transport *t);
-void accept_earliest(const struct transport *t, uint64_t *at_ms); /* lowers *at_ms to the earliest
-                                                                     deadline */
-void accept_check_again(struct transport *t);
 void accept_drop_all(struct transport *t);
-void accept_lose_former_members(
-    struct transport *t); /* loses streams of nodes that are no members any
-                                                    more */
+/* Loses streams that a node has opened; 0: that nodes have which are no members any more. */
+void accept_lose(struct transport *t, uint64_t peer_id, enum channel_end end, const char *why);
 
 /* transport_dial.c */
 int dial_start(struct transport *t, enum stream_kind kind, const struct member *m,
                transport_dial_cb cb, void *ctx) FLI_MUST_USE;
-void dial_check_again(struct transport *t);
-void dial_sweep(struct transport *t);
-void dial_earliest(const struct transport *t, uint64_t *at_ms);
-void dial_cancel_all(struct transport *t);
+/* Tells those who dial nodes that are no members any more that there is no connection. What was
+ * begun ends by itself. */
+void dial_forsake(struct transport *t);
 
 #endif

@@ -7,7 +7,7 @@ EDGE = 'src/consensus/raft_edge.c'
 KNOWN = 'src/consensus/membership_callers.c'
 MEMBERS = 'src/consensus/membership_members.c'
 NODE_RECORD = 'src/consensus/node_record.c'
-OUTBOUND = 'src/peer/outbound.c'
+PEERS = 'src/consensus/peers.c'
 PROPOSER = 'src/consensus/proposer.c'
 RELAY_C = 'src/consensus/relay_client.c'
 REPLICA = 'src/consensus/replica.c'
@@ -28,9 +28,9 @@ MUTANTS = [
      '    replica_label(&r->installing, &event.persisted_snapshot.metadata);\n',
      '    replica_label(&r->installing, &event.persisted_snapshot.metadata);\n    event.persisted_snapshot.metadata.configuration_index = r->installing.index;\n',
      'node \\d+ notes \\d+ as the change that is not committed and \\d+ as the last '),
-    ('members', 'a member that is new is not called', OUTBOUND,
-     '        if (id != o->self_id && find(o, id) == NULL) {',
-     '        if (id != o->self_id && find(o, id) == NULL && !o->started) {',
+    ('members', 'a member that is new is not called', PEERS,
+     'q->outbound.host == NULL && p->transport != NULL) {',
+     'q->outbound.host == NULL && p->transport != NULL && q->id < 3) {',
      'not everybody is answered'),
     ('members', 'nodes that are expected are not called', MEMBERS,
      '    put_expected(m, ret);\n    put_told',
@@ -137,7 +137,7 @@ MUTANTS = [
      'if (0 && another_leaves(m, what->id)) {',
      'a change of node \\d+ is answered OK, though another one leaves'),
     ('integration', 'a founder that is gone founds the cluster', 'src/consensus/membership.c',
-     'bool here = p != NULL && (self || m->config.is_up(m->config.ctx, p->id));',
+     'bool here = p != NULL && (self || outbound_is_up(&p->outbound));',
      'bool here = p != NULL;',
      ('data_dirs.py', 'a_disk_is_exchanged')),
     ('integration', 'a node that joins founds the cluster', KNOWN,

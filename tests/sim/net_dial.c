@@ -72,13 +72,35 @@ void transport_set_progress(struct transport *t, uint64_t term, uint64_t last_in
     t->self.last_index = last_index;
 }
 
-static void lose_strangers(struct transport *t)
+/* Loses streams that a node has opened; 0: that nodes have which are no members any more. */
+static void lose(struct transport *t, uint64_t id)
 {
     struct sim_node *n = t->node;
     for (struct sim_conn *c = n->sim->conns; c != NULL; c = c->next) {
-        if (c->end[1].node == n && c->end[1].life == n->life && c->end[1].stream != NULL &&
-            members_find(&t->members, c->end[0].node->index + 1) == NULL) {
-            sim_stream_lose(c->end[1].stream, CHANNEL_BROKEN);
+        uint64_t from = c->end[0].node->index + 1;
+        bool theirs = id != 0 ? from == id : members_find(&t->members, from) == NULL;
+        if (theirs && c->end[1].node == n && c->end[1].life == n->life &&
+            c->end[1].stream != NULL) {
+            sim_stream_lose(c->end[1].stream, id != 0 ? CHANNEL_FAILED : CHANNEL_BROKEN);
+        }
+    }
+}
+
+void transport_hang_up(struct transport *t, uint64_t peer_id, const char *why)
+{
+    lose(t, peer_id);
+}
+
+static void dial_ended(struct sim_dial *d, int status);
+
+/* Ends calls to nodes that are no members any more. */
+static void forsake(struct transport *t)
+{
+    struct sim_node *n = t->node;
+    for (struct sim_dial *d = n->sim->dials; d != NULL; d = d->next) {
+        if (d->from == n && d->life == n->life && !d->done &&
+            members_find(&t->members, d->to->index + 1) == NULL) {
+            dial_ended(d, FL_ENOCONN);
         }
     }
 }
@@ -90,7 +112,8 @@ void transport_set_members(struct transport *t, const struct members *members)
         (void)snprintf(t->self.peer_address, sizeof t->self.peer_address, "%s", self->address);
     }
     t->members = *members;
-    lose_strangers(t);
+    lose(t, 0);
+    forsake(t);
 }
 
 void transport_get_security(const struct transport *t, struct transport_security *ret)
@@ -234,6 +257,9 @@ static void check_answer(struct sim_dial *d, struct transport *t)
     if (d->verdict == HANDSHAKE_WELCOME) {
         sim_members_check_welcome(t->node, &d->answer, ours);
         sim_members_check_went_back(t->node, &d->answer, ours);
+    }
+    if (d->done) {
+        return; /* the check has ended it */
     }
     if (ours == HANDSHAKE_UNDECIDED) {
         leave_undecided(d, t->node);
@@ -494,25 +520,19 @@ void sim_transport_maybe_closed(struct transport *t)
     }
 }
 
-/* The calls end first: each of them may have a stream of its own to close. */
-static void end_calls(uv_handle_t *h)
+static void streams_may_end(uv_handle_t *h)
 {
-    struct transport *t = (struct transport *)(void *)h;
-    struct sim_node *n = t->node;
-    for (struct sim_dial *d = n->sim->dials; d != NULL; d = d->next) {
-        if (d->from == n && d->life == n->life && !d->done) {
-            dial_ended(d, FL_ENOCONN);
-        }
-    }
-    sim_transport_maybe_closed(t);
+    sim_transport_maybe_closed((struct transport *)(void *)h);
 }
 
 void transport_close(struct transport *t, void (*cb)(void *ctx), void *ctx)
 {
+    const struct members nobody = {.n = 0};
     t->closing = true;
     t->close_cb = cb;
     t->close_ctx = ctx;
-    uv_close((uv_handle_t *)&t->handle, end_calls);
+    transport_set_members(t, &nobody);
+    uv_close((uv_handle_t *)&t->handle, streams_may_end);
 }
 
 void sim_net_fini(struct sim *s)

@@ -39,8 +39,8 @@ static bool is_linked(const struct sim_node *n)
     for (unsigned i = 0; all && i < s->n; i++) {
         struct sim_node *other = &s->nodes[i];
         s->current = leader; /* its clock is the one that is read */
-        all = other == n || (outbound_is_up(n->node->outbound, i + 1) &&
-                             outbound_is_up(other->node->outbound, n->index + 1));
+        all = other == n || (peers_is_up(&n->node->peers, i + 1) &&
+                             peers_is_up(&other->node->peers, n->index + 1));
         all = all && (other == leader || relay_server_connected(leader->node->followers, i + 1));
         s->current = NULL;
     }

@@ -253,18 +253,18 @@ static void check_said(struct sim_node *n, uint64_t to, uint8_t type, struct fli
     sim_promises_said(n, to, type, &m);
 }
 
-int __real_outbound_send(struct outbound *o, uint64_t peer_id, uint8_t type,
-                         const struct fli_slice *parts, unsigned n);
-int __wrap_outbound_send(struct outbound *o, uint64_t peer_id, uint8_t type,
-                         const struct fli_slice *parts, unsigned n);
+int __real_outbound_send(struct outbound *o, uint8_t type, const struct fli_slice *parts,
+                         unsigned n);
+int __wrap_outbound_send(struct outbound *o, uint8_t type, const struct fli_slice *parts,
+                         unsigned n);
 
-int __wrap_outbound_send(struct outbound *o, uint64_t peer_id, uint8_t type,
-                         const struct fli_slice *parts, unsigned n)
+int __wrap_outbound_send(struct outbound *o, uint8_t type, const struct fli_slice *parts,
+                         unsigned n)
 {
     struct sim_node *node = sim_running->current;
-    int rv = __real_outbound_send(o, peer_id, type, parts, n);
+    int rv = __real_outbound_send(o, type, parts, n);
     if (rv == 0 && !node->ghost && !node->cut) {
-        check_said(node, peer_id, type, parts[0]);
+        check_said(node, o->id, type, parts[0]);
     }
     return rv;
 }

@@ -213,7 +213,7 @@ static bool has_streams(void *ctx)
             return false;
         }
         for (unsigned j = 0; j < c->n; j++) {
-            if (i != j && !outbound_is_up(c->nodes[i].node->outbound, j + 1)) {
+            if (i != j && !peers_is_up(&c->nodes[i].node->peers, j + 1)) {
                 return false;
             }
         }

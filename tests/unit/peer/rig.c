@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "../../lib/ports.h"
+#include "peer/transport_private.h"
 
 const struct handshake_formats RIG_FORMATS = {.low = 3, .high = 5};
 const struct stream_limits RIG_LIMITS = {.frame_max = (size_t)1 << 20, .out_max = (size_t)4 << 20};
@@ -42,6 +43,9 @@ bool rig_turn(struct rig *r, uint64_t deadline_ms)
     uv_run(&r->loop, UV_RUN_ONCE);
     uv_close((uv_handle_t *)tick, tick_closed);
     uv_run(&r->loop, UV_RUN_NOWAIT);
+    if (r->turn != NULL) {
+        r->turn(r->turn_ctx);
+    }
     return uv_now(&r->loop) < deadline_ms;
 }
 
@@ -255,7 +259,6 @@ struct rig *rig_open(const char *third)
 
 void side_stop(struct side *s)
 {
-    struct transport_stats stats;
     if (s->t == NULL) {
         return;
     }
@@ -265,8 +268,7 @@ void side_stop(struct side *s)
     transport_close(s->t, closed_cb, s);
     assert_int_equal(s->closed, 0);
     RUN_UNTIL(s->rig, s->closed == 1);
-    transport_stats(s->t, &stats);
-    assert_int_equal(stats.streams + stats.pending + stats.dialing, 0);
+    assert_int_equal(s->t->streams + rig_pending(s) + rig_dialing(s), 0);
     transport_destroy(s->t);
     s->t = NULL;
     s->closed = 0;
@@ -373,9 +375,22 @@ void plain_read_answer(struct rig *r, int fd, uint8_t bytes[HANDSHAKE_SIZE])
 
 unsigned rig_pending(const struct side *s)
 {
-    struct transport_stats stats;
-    transport_stats(s->t, &stats);
-    return stats.pending;
+    return s->t->pending_n;
+}
+
+unsigned rig_dialing(const struct side *s)
+{
+    unsigned n = 0;
+    FLI_LIST_FOREACH(pos, &s->t->shaking)
+    {
+        n++;
+    }
+    return n - s->t->pending_n;
+}
+
+unsigned rig_turned_away(const struct side *s)
+{
+    return (unsigned)s->t->turned_away;
 }
 
 unsigned descriptors(void)

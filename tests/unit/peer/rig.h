@@ -57,6 +57,8 @@ struct rig {
     unsigned dialed;
     int status;              /* of the last dial */
     struct held_stream mine; /* from the last dial */
+    void (*turn)(void *ctx); /* called after each turn of the loop; NULL: nothing is */
+    void *turn_ctx;
     char errmsg[512];
 };
 
@@ -83,7 +85,9 @@ void plain_say(int fd, const struct handshake *h);
 ssize_t plain_peek(int fd); /* bytes that have arrived; -1 end of stream, -2 reset */
 void plain_read_answer(struct rig *r, int fd, uint8_t bytes[HANDSHAKE_SIZE]);
 unsigned rig_pending(const struct side *s);
-unsigned descriptors(void); /* that this process has */
+unsigned rig_dialing(const struct side *s);
+unsigned rig_turned_away(const struct side *s); /* connections that were refused, or dropped */
+unsigned descriptors(void);                     /* that this process has */
 
 bool rig_turn(struct rig *r, uint64_t deadline_ms); /* one turn of the loop; false: too late */
 uint64_t rig_deadline(struct rig *r);

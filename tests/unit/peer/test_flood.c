@@ -82,7 +82,6 @@ static bool is_done(int fd)
 static void run(const struct handshake *h, unsigned silent, unsigned most)
 {
     struct rig *r = rig_open(NULL);
-    struct transport_stats stats;
     int done, end, status;
     unsigned before = descriptors();
     unsigned highest = 0;
@@ -101,8 +100,7 @@ static void run(const struct handshake *h, unsigned silent, unsigned most)
         }
         unsigned now = descriptors();
         highest = now > highest ? now : highest;
-        transport_stats(r->b.t, &stats);
-    } while (!over || stats.dropped + stats.accepted < CONNECTIONS - silent);
+    } while (!over || rig_turned_away(&r->b) + r->b.accepted < CONNECTIONS - silent);
     printf("%u connections: at most %u descriptors more\n", CONNECTIONS, highest - before);
     assert_true(highest <= before + most);
     /* And this node still opens what it needs, and hears a real peer. */

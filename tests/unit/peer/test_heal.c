@@ -27,7 +27,8 @@ struct heal_node {
     uv_loop_t loop;
     uv_timer_t timer;
     struct transport *t;
-    struct outbound *o;
+    struct host host;
+    struct outbound o;
     struct stream *in[8];
     unsigned in_n;
     uint64_t other;
@@ -80,9 +81,15 @@ static void ping_cb(uv_timer_t *timer)
 {
     struct heal_node *n = timer->data;
     struct fli_slice part = {(const uint8_t *)"ping", 4};
-    int rv = outbound_send(n->o, n->other, 1, &part, 1);
+    outbound_turn(&n->o);
+    int rv = outbound_send(&n->o, 1, &part, 1);
     must(rv == 0 || rv == FL_ENOCONN || rv == FL_ELIMIT, "sending");
-    outbound_flush(n->o);
+    outbound_flush(&n->o);
+}
+
+static void wake_cb(void *ctx)
+{
+    (void)ctx; /* the next ping comes soon */
 }
 
 static void run_node(uint64_t id, int heard_fd)
@@ -101,6 +108,8 @@ static void run_node(uint64_t id, int heard_fd)
     config.self.node_id = id;
     config.self.incarnation = id;
     config.self.start.number = 1;
+    config.connect_ms = UNACKED_MS / 3;
+    config.answer_ms = 2 * UNACKED_MS / 3;
     config.unacked_ms = UNACKED_MS;
     for (unsigned kind = 1; kind <= STREAM_KINDS; kind++) {
         config.limits[kind] = (struct stream_limits){FRAME_MAX, FRAME_MAX + FRAME_HEADER_SIZE};
@@ -108,8 +117,8 @@ static void run_node(uint64_t id, int heard_fd)
     must(transport_create(&n.loop, &config, &cbs, &n.t, errmsg, sizeof errmsg) == 0 &&
              transport_start(n.t, errmsg, sizeof errmsg) == 0,
          errmsg);
-    must(outbound_create(&n.loop, n.t, &config.members, id, &n.o) == 0, "outbound");
-    outbound_start(n.o);
+    n.host.wake = wake_cb;
+    outbound_open(&n.o, &n.host, n.t, n.other);
     uv_timer_init(&n.loop, &n.timer);
     n.timer.data = &n;
     uv_timer_start(&n.timer, ping_cb, PING_MS, PING_MS);

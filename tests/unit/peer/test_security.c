@@ -202,14 +202,11 @@ TEST_WITH(test_members_are_told_why, set_up_certs, tear_down)
 
 static void must_not_reach(struct rig *r, const struct security_config *mine, const char *b_says)
 {
-    unsigned refused = 0;
-    struct transport_stats stats;
     restart(r, &r->a, mine);
-    transport_stats(r->b.t, &stats);
-    refused = (unsigned)(stats.refused + stats.dropped);
+    unsigned before = rig_turned_away(&r->b);
     rig_dial(r, 2, STREAM_RAFT);
     assert_true(r->status == FL_ENOCONN);
-    RUN_UNTIL(r, (transport_stats(r->b.t, &stats), stats.refused + stats.dropped > refused));
+    RUN_UNTIL(r, rig_turned_away(&r->b) > before);
     assert_int_equal(r->b.judged + r->b.accepted, 0);
     assert_int_equal(r->a.answered, 0);
     if (strstr(r->b.log, b_says) == NULL) {

@@ -28,9 +28,7 @@ static int tear_down(void **state)
 
 static unsigned seen(const struct side *s)
 {
-    struct transport_stats stats;
-    transport_stats(s->t, &stats);
-    return stats.pending + (unsigned)stats.dropped;
+    return rig_pending(s) + rig_turned_away(s);
 }
 
 /* A hundred wait to be accepted when the turn begins. The loop must leave them before the last,
