@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "consensus/node_report.h"
 
-#define REFUSED_MS 3000u /* stop after this long: peers refuse this node and none accepts it */
-#define CALL_MS 500u     /* between calls to a node for its handshake */
+#define CALL_MS 500u /* between calls to a node for its handshake */
 
 static void wake(struct membership *m)
 {
@@ -271,7 +271,7 @@ static uint64_t best_follower(const struct membership *m)
         uint64_t id = c->servers[i].id;
         if (id == m->config.identity->id || c->servers[i].role != CONFIGURATION_VOTER ||
             !relay_server_connected(m->config.followers, id) || is_leaving(m, id) ||
-            !m->config.can_lead(m->config.ctx, id)) {
+            !node_report_can_lead(m->config.peers, id)) {
             continue;
         }
         uint64_t match = replica_match_index(m->replica, id);
@@ -345,25 +345,6 @@ static void transfer_turn(struct membership *m)
 
 /* ---- ticks ---- */
 
-/* A wiped node stops when a member says so, and none has welcomed it. */
-static void check_refused(struct membership *m)
-{
-    bool welcome = replica_member_index(m->replica) != 0;
-    bool refused = false;
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        welcome = welcome || m->config.peers->list[i].verdict == HANDSHAKE_WELCOME;
-        refused = refused || m->config.peers->list[i].verdict == HANDSHAKE_OTHER_INCARNATION;
-    }
-    if (welcome || !refused) {
-        m->refused_since_ms = 0;
-    } else if (m->refused_since_ms == 0) {
-        m->refused_since_ms = fli_clock_ms();
-    } else if (fli_clock_since_ms(m->refused_since_ms) >= REFUSED_MS) {
-        host_fail(&m->config.host, FL_EDENIED, "the other members refuse this node: %s",
-                  m->refused_why);
-    }
-}
-
 /* This node's own log says that it was removed. */
 static void check_removed(struct membership *m)
 {
@@ -397,9 +378,6 @@ void membership_tick(struct membership *m, bool running)
 {
     m->members_due = true;
     note_cluster(m);
-    check_refused(m);
-    transfer_turn(m);
-    membership_operation_turn(m);
     if (running && proposer_is_open(m->config.proposer)) {
         lead(m);
     }
@@ -410,6 +388,7 @@ static void note_leadership(struct membership *m)
     bool leads = proposer_is_open(m->config.proposer);
     if (leads && !m->leads) {
         m->leads_since_ms = fli_clock_ms();
+        m->asked_index = replica_last_index(m->replica);
     }
     m->leads = leads;
 }

@@ -47,6 +47,7 @@
 
 #include "peer/host.h"
 #include "consensus/data_dir.h"
+#include "consensus/election.h"
 #include "consensus/node_change.h"
 #include "consensus/peers.h"
 #include "consensus/proposer.h"
@@ -68,6 +69,7 @@ struct membership_config {
     struct commands *queue;
     struct proposer *proposer;
     struct relay_server *followers;
+    struct election *election;
     struct starts *starts;            /* the caller's, see node_record.c */
     const struct starts *starts_kept; /* likewise: what of them is on disk; only that is told */
     bool is_new;                      /* the directory was just made: it has promised nothing */
@@ -75,9 +77,6 @@ struct membership_config {
     void *ctx;
     int (*store)(void *ctx); /* writes identity and starts to disk at once: 0 or an error */
     void (*save)(void *ctx); /* has them written; starts_kept follows */
-    bool (*can_lead)(void *ctx, uint64_t id); /* as far as it has told of itself */
-    uint64_t (*differs)(void *ctx); /* a node whose state is another than this one's; 0: none */
-    void (*peer_back)(void *ctx, uint64_t id); /* a member has called, or was reached */
     /* The set of nodes that this node talks to, itself included, has changed. */
     void (*members)(void *ctx, const struct members *members);
 };
@@ -103,9 +102,6 @@ enum handshake_verdict membership_check_peer(void *ctx, const struct peer_identi
                                              char reason[HANDSHAKE_REASON_MAX]);
 void membership_answered(void *ctx, uint64_t peer_id, enum handshake_verdict verdict,
                          const char *reason);
-
-/* A dial found that nobody listens at this peer's address. */
-void membership_absent(struct membership *m, uint64_t peer_id);
 
 /* Whether this node may send messages of Raft and take commands: it has asked the others whether
  * its directory is the newest one (membership_starts.c). */

@@ -5,6 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
+
+#define REFUSED_MS 3000u /* a node ends that was told for so long that it has lost its data */
+
 /* ---- checking callers ---- */
 
 /* Whether an incarnation is a member, by the newest configuration or by the newest one that is
@@ -93,11 +97,13 @@ static enum handshake_verdict refuse(const struct membership *m, const struct pe
         return HANDSHAKE_STRANGER;
     }
     if (there) {
+        /* Who hears no leader may be behind, and not know that the node was replaced. */
+        bool final = replica_leader(m->replica) != 0;
         snprintf(reason, HANDSHAKE_REASON_MAX,
                  "node %" PRIu64 " has lost its data: run fencelock cluster replace %" PRIu64
                  " and start it again",
                  id, id);
-        return HANDSHAKE_OTHER_INCARNATION;
+        return final ? HANDSHAKE_OTHER_INCARNATION : HANDSHAKE_STRANGER;
     }
     if (membership_founds(m) && members_find(&m->config.identity->members, id) != NULL) {
         snprintf(reason, HANDSHAKE_REASON_MAX,
@@ -141,7 +147,7 @@ static void let_in(struct membership *m, struct peer *p, const struct peer_ident
     p->cluster_id = peer->cluster_id;
     p->incarnation = peer->incarnation;
     outbound_redial(&p->outbound);
-    m->config.peer_back(m->config.ctx, p->id);
+    election_peer_back(m->config.election, p->id);
     if (peer->client_address[0] != '\0') {
         membership_set_client_address(m, p->id, peer->client_address);
     }
@@ -189,6 +195,18 @@ enum handshake_verdict membership_check_peer(void *ctx, const struct peer_identi
     return HANDSHAKE_WELCOME;
 }
 
+/* A wiped node ends when a member says again and again that it is one, and none has welcomed it. */
+static void check_wiped(struct membership *m, const struct peer *p, const char *reason)
+{
+    bool welcome = replica_member_index(m->replica) != 0;
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        welcome = welcome || m->config.peers->list[i].verdict == HANDSHAKE_WELCOME;
+    }
+    if (!welcome && fli_clock_since_ms(p->verdict_since_ms) >= REFUSED_MS) {
+        host_fail(&m->config.host, FL_EDENIED, "the other members refuse this node: %s", reason);
+    }
+}
+
 /* Who has gone back, or was removed, hears it from a node that knows: nobody else can tell it
  * otherwise. */
 void membership_answered(void *ctx, uint64_t peer_id, enum handshake_verdict verdict,
@@ -196,10 +214,11 @@ void membership_answered(void *ctx, uint64_t peer_id, enum handshake_verdict ver
 {
     struct membership *m = ctx;
     struct peer *p = peers_find(m->config.peers, peer_id);
-    if (p != NULL) {
-        p->has_answered = verdict != HANDSHAKE_WENT_BACK;
-        p->verdict = verdict;
+    if (p == NULL) {
+        return;
     }
+    p->verdict_since_ms = verdict == p->verdict ? p->verdict_since_ms : fli_clock_ms();
+    p->verdict = verdict;
     switch (verdict) {
     case HANDSHAKE_WENT_BACK:
         membership_is_refused(m);
@@ -212,7 +231,7 @@ void membership_answered(void *ctx, uint64_t peer_id, enum handshake_verdict ver
         membership_is_recorded(m);
         break;
     case HANDSHAKE_OTHER_INCARNATION:
-        snprintf(m->refused_why, sizeof m->refused_why, "%s", reason);
+        check_wiped(m, p, reason);
         break;
     default:
         break;

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "consensus/node_report.h"
 
 /* So long after this node has begun to lead, nobody is known to be down. The others connect to a
  * leader when they hear of it, which takes milliseconds; a busy machine takes longer. */
@@ -77,7 +78,7 @@ static void add_learner(struct membership *m, const struct machine_node *e, uint
 static bool all_agree(struct membership *m, uint64_t id, const char *without)
 {
     char text[256];
-    uint64_t other = m->config.differs(m->config.ctx);
+    uint64_t other = node_report_differs(m->config.peers);
     if (other != 0) {
         (void)snprintf(text, sizeof text,
                        "node %" PRIu64 " %s: the states of node %" PRIu64
@@ -143,8 +144,9 @@ static bool bring_in(struct membership *m, const struct machine_node *e)
 
 /* ---- removing a node -- */
 
-/* How many voters are up, and how many there are, without one node. */
-static unsigned others_up(const struct membership *m, uint64_t without, unsigned *ret_voters)
+/* How many voters are up and have confirmed the entry, and how many there are, without one node. */
+static unsigned others_up(const struct membership *m, uint64_t without, uint64_t index,
+                          unsigned *ret_voters)
 {
     const struct configuration *c = replica_configuration(m->replica);
     unsigned up = 0;
@@ -153,7 +155,8 @@ static unsigned others_up(const struct membership *m, uint64_t without, unsigned
         uint64_t id = c->servers[i].id;
         if (id != without && c->servers[i].role == CONFIGURATION_VOTER) {
             (*ret_voters)++;
-            up += is_up(m, id);
+            up += is_up(m, id) &&
+                  (id == m->config.identity->id || replica_match_index(m->replica, id) >= index);
         }
     }
     return up;
@@ -163,7 +166,7 @@ static unsigned others_up(const struct membership *m, uint64_t without, unsigned
 static bool can_do_without(const struct membership *m, uint64_t id)
 {
     unsigned others;
-    unsigned up = others_up(m, id, &others);
+    unsigned up = others_up(m, id, 0, &others);
     return up > (others + 1) / 2;
 }
 
@@ -174,10 +177,10 @@ bool membership_may_send_snapshot(struct membership *m, uint64_t id)
            all_agree(m, id, "gets no snapshot");
 }
 
-static bool others_have_majority(const struct membership *m, uint64_t without)
+static bool others_have_majority(const struct membership *m, uint64_t without, uint64_t index)
 {
     unsigned voters;
-    unsigned up = others_up(m, without, &voters);
+    unsigned up = others_up(m, without, index, &voters);
     return up > voters / 2;
 }
 
@@ -196,11 +199,12 @@ static bool leads_since_just_now(const struct membership *m)
 }
 
 /* Whoever was up when the change was asked for may be lost by the time that it is carried out: a
- * learner that catches up, or an election, comes in between. */
+ * learner that catches up, or an election, comes in between. Nothing tells at once that a node's
+ * power has gone, but what it has confirmed since. */
 static bool may_leave(struct membership *m, const struct machine_node *e)
 {
     char text[256];
-    bool may = e->forced || others_have_majority(m, e->id);
+    bool may = e->forced || others_have_majority(m, e->id, m->asked_index);
     if (!may && !leads_since_just_now(m)) {
         (void)snprintf(text, sizeof text,
                        "node %" PRIu64 " stays for now: without it no majority of voters would be "
@@ -373,7 +377,7 @@ static unsigned who_leaves(const struct membership *m, uint64_t id,
 static bool leaving_waits(const struct membership *m, const struct machine_node *e)
 {
     return server_of(m, e->id) != NULL && membership_may_change(m) && !leads_since_just_now(m) &&
-           !e->forced && !others_have_majority(m, e->id);
+           !e->forced && !others_have_majority(m, e->id, 0);
 }
 
 static bool another_leaves(const struct membership *m, uint64_t id)
@@ -413,7 +417,7 @@ static int check_leave(const struct membership *m, const struct node_change *wha
         (what->kind != NODE_CHANGE_REMOVE && node->plan == MACHINE_PLAN_REMOVE)) {
         return FL_EBUSY;
     }
-    return what->force || others_have_majority(m, what->id) ? 0 : FL_EDENIED;
+    return what->force || others_have_majority(m, what->id, 0) ? 0 : FL_EDENIED;
 }
 
 /* Whether the operator names an incarnation that is replaced already: asked again, the change is
@@ -551,6 +555,7 @@ static int status_of(const struct machine_result *r)
 void membership_operation_done(struct membership *m, int status,
                                const struct machine_result *result)
 {
+    m->asked_index = replica_last_index(m->replica);
     membership_operation_end(m, status != 0 ? status : status_of(result));
 }
 

@@ -29,10 +29,9 @@ struct membership {
     uint64_t started_ms;
     bool leads; /* the proposer was open in the last turn */
     uint64_t leads_since_ms;
-    bool speaks;           /* see membership_may_speak() */
-    char last_logged[512]; /* the last line about what the cluster waits for */
-    uint64_t refused_since_ms;
-    char refused_why[HANDSHAKE_REASON_MAX];
+    uint64_t asked_index;     /* of the last entry when it began to lead, or took a plan last */
+    bool speaks;              /* see membership_may_speak() */
+    char last_logged[512];    /* the last line about what the cluster waits for */
     struct node_ticket admin; /* of the command that this node submits by itself */
     bool admin_busy;          /* there is one */
     bool admin_of_operation;  /* it is that of `operation` */

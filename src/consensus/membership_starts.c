@@ -207,16 +207,8 @@ bool membership_may_speak(struct membership *m)
     }
     for (unsigned i = 0; i < m->members.n && all; i++) {
         const struct peer *p = peers_find(m->config.peers, m->members.list[i].id);
-        all = m->members.list[i].id == id->id || (p != NULL && p->has_answered);
+        all = m->members.list[i].id == id->id || (p != NULL && (p->verdict != 0 || p->gone));
     }
     m->speaks = m->config.is_new || all || fli_clock_since_ms(m->started_ms) >= m->config.ask_ms;
     return m->speaks;
-}
-
-void membership_absent(struct membership *m, uint64_t peer_id)
-{
-    struct peer *p = peers_find(m->config.peers, peer_id);
-    if (p != NULL) {
-        p->has_answered = true;
-    }
 }

@@ -98,12 +98,6 @@ static void opened_cb(void *ctx, uint64_t term)
     node_wake(n);
 }
 
-static void peer_back_cb(void *ctx, uint64_t id)
-{
-    struct node *n = ctx;
-    election_peer_back(&n->election, id);
-}
-
 static void members_cb(void *ctx, const struct members *members)
 {
     struct node *n = ctx;
@@ -131,7 +125,6 @@ static void absent_cb(void *ctx, uint64_t peer_id)
 {
     struct node *n = ctx;
     election_peer_absent(&n->election, peer_id);
-    membership_absent(n->membership, peer_id);
 }
 
 static void accepted_cb(void *ctx, enum stream_kind kind, const struct peer_identity *peer,
@@ -444,6 +437,7 @@ static int make_membership(struct node *n, const struct node_config *c)
                                    .queue = &n->commands,
                                    .proposer = n->proposer,
                                    .followers = n->followers,
+                                   .election = &n->election,
                                    .starts = &n->record.own.now.starts,
                                    .starts_kept = &n->record.own.kept.starts,
                                    .is_new = n->record.is_new,
@@ -451,9 +445,6 @@ static int make_membership(struct node *n, const struct node_config *c)
                                    .ctx = n,
                                    .store = node_record_store,
                                    .save = node_record_save,
-                                   .can_lead = node_report_can_lead,
-                                   .differs = node_report_differs,
-                                   .peer_back = peer_back_cb,
                                    .members = members_cb};
     int rv = membership_create(&mc, &n->membership);
     if (rv == 0 && c->client_address != NULL) {

@@ -254,8 +254,6 @@ int node_report_receive(struct node *n, uint64_t from, struct fli_slice body) FL
 const struct node_report *node_report_of(const struct node *n,
                                          uint64_t id); /* NULL: none, or too old */
 void node_report_installed(struct node *n);            /* this node's state is a leader's now */
-bool node_report_can_lead(void *ctx, uint64_t id);     /* for membership.h */
-uint64_t node_report_differs(void *ctx);               /* likewise */
 
 /* node_record.c. check: whether an existing directory may start; begin: makes the start, when the
  * log is loaded, and no other node has heard from this one. Each returns 0, or a code with a

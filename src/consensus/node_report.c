@@ -208,12 +208,11 @@ static void compare_states(struct node *n, struct peer *t)
     }
 }
 
-uint64_t node_report_differs(void *ctx)
+uint64_t node_report_differs(const struct peers *p)
 {
-    const struct node *n = ctx;
     uint64_t id = 0;
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX && id == 0; i++) {
-        id = n->peers.list[i].differs ? n->peers.list[i].id : 0;
+        id = p->list[i].differs ? p->list[i].id : 0;
     }
     return id;
 }
@@ -239,18 +238,25 @@ int node_report_receive(struct node *n, uint64_t from, struct fli_slice body)
     return rc;
 }
 
+static const struct node_report *fresh(const struct node_report *r, uint64_t at_ms)
+{
+    return at_ms != 0 && fli_clock_since_ms(at_ms) < NODE_REPORT_OLD_MS ? r : NULL;
+}
+
+static const struct node_report *report_of_peer(const struct peers *peers, uint64_t id)
+{
+    const struct peer *p = peers_find(peers, id);
+    return p == NULL ? NULL : fresh(&p->report, p->reported_ms);
+}
+
 const struct node_report *node_report_of(const struct node *n, uint64_t id)
 {
-    const struct peer *p = peers_find(&n->peers, id);
-    bool own = id == n->id;
-    uint64_t at_ms = own ? n->reported_ms : p == NULL ? 0 : p->reported_ms;
-    bool fresh = at_ms != 0 && fli_clock_since_ms(at_ms) < NODE_REPORT_OLD_MS;
-    return !fresh ? NULL : own ? &n->own_report : &p->report;
+    return id == n->id ? fresh(&n->own_report, n->reported_ms) : report_of_peer(&n->peers, id);
 }
 
 /* A node that has told nothing yet may be as good as any. */
-bool node_report_can_lead(void *ctx, uint64_t id)
+bool node_report_can_lead(const struct peers *p, uint64_t id)
 {
-    const struct node_report *r = node_report_of(ctx, id);
+    const struct node_report *r = report_of_peer(p, id);
     return r == NULL || (!r->disk_hangs && r->lag <= NODE_REPORT_NEAR);
 }

@@ -12,7 +12,7 @@
 #ifndef CONSENSUS_NODE_REPORT_H
 #define CONSENSUS_NODE_REPORT_H
 
-#include "consensus/node.h"
+#include "consensus/peers.h"
 
 #define NODE_REPORT_TYPE 32u /* beside the types of message_codec.h */
 #define NODE_REPORT_SIZE 60u
@@ -23,5 +23,10 @@
 
 void node_report_encode(const struct node_report *r, uint8_t out[NODE_REPORT_SIZE]);
 int node_report_decode(struct fli_slice body, struct node_report *ret) FLI_MUST_USE; /* FL_EPROTO */
+
+/* Whether another node could take over, as far as it has told of itself. */
+bool node_report_can_lead(const struct peers *p, uint64_t id);
+/* A node whose state is another than this one's; 0: none is. */
+uint64_t node_report_differs(const struct peers *p);
 
 #endif

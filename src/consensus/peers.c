@@ -61,18 +61,32 @@ int peers_send(struct peers *p, uint64_t id, uint8_t type, const struct fli_slic
     return q == NULL ? FL_EINVAL : outbound_send(&q->outbound, type, parts, n);
 }
 
+/* The next peer that is dialed; *at: where to look, 0 at first. NULL: there is none. */
+static struct outbound *next(struct peers *p, unsigned *at)
+{
+    while (*at < KNOWN_MEMBERS_MAX) {
+        struct outbound *o = &p->list[(*at)++].outbound;
+        if (o->host != NULL) {
+            return o;
+        }
+    }
+    return NULL;
+}
+
 void peers_turn(struct peers *p)
 {
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        outbound_turn(&p->list[i].outbound);
+    struct outbound *o;
+    for (unsigned at = 0; (o = next(p, &at)) != NULL;) {
+        outbound_turn(o);
     }
 }
 
-uint64_t peers_next_ms(const struct peers *p)
+uint64_t peers_next_ms(struct peers *p)
 {
+    struct outbound *o;
     uint64_t next_ms = UINT64_MAX;
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        uint64_t ms = outbound_next_ms(&p->list[i].outbound);
+    for (unsigned at = 0; (o = next(p, &at)) != NULL;) {
+        uint64_t ms = outbound_next_ms(o);
         next_ms = ms < next_ms ? ms : next_ms;
     }
     return next_ms;
@@ -80,14 +94,16 @@ uint64_t peers_next_ms(const struct peers *p)
 
 void peers_flush(struct peers *p)
 {
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        outbound_flush(&p->list[i].outbound);
+    struct outbound *o;
+    for (unsigned at = 0; (o = next(p, &at)) != NULL;) {
+        outbound_flush(o);
     }
 }
 
 void peers_close(struct peers *p)
 {
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        outbound_close(&p->list[i].outbound);
+    struct outbound *o;
+    for (unsigned at = 0; (o = next(p, &at)) != NULL;) {
+        outbound_close(o);
     }
 }

@@ -28,14 +28,14 @@ struct peer {
     uint64_t told_term;   /* the term that it then was in */
     uint16_t version;     /* the highest that it knows, likewise; 0: not told */
     struct start start;   /* likewise */
-    bool has_answered;    /* since this node was started; or nobody listens at its address */
     bool calling;         /* a dial is under way */
     uint64_t call_at_ms;
-    enum handshake_verdict verdict;   /* its last answer to this node's identity */
+    enum handshake_verdict verdict;   /* its last answer to this node's identity; 0: none yet */
+    uint64_t verdict_since_ms;        /* since then it has answered so each time */
     char address[MEMBER_ADDRESS_MAX]; /* as told; counts while it knows as much as this node */
     char client_address[MEMBER_ADDRESS_MAX]; /* "": unknown */
 
-    bool gone;           /* election.c: its process has ended */
+    bool gone;           /* election.c: its process has ended: nobody listens at its address */
     enum peer_seen seen; /* node_watch.c */
 
     /* node_report.c: its last report */
@@ -68,7 +68,7 @@ int peers_send(struct peers *p, uint64_t id, uint8_t type, const struct fli_slic
                unsigned n) FLI_MUST_USE; /* see outbound_send(); FL_EINVAL: it has no place */
 /* As outbound_turn() and so on, for all. */
 void peers_turn(struct peers *p);
-uint64_t peers_next_ms(const struct peers *p);
+uint64_t peers_next_ms(struct peers *p);
 void peers_flush(struct peers *p);
 void peers_close(struct peers *p);
 

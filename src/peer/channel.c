@@ -63,20 +63,17 @@ static void unpause(struct channel *c)
 
 static void close_handle(struct channel *c)
 {
-    if (!c->closing) {
-        c->closing = true;
-        unpause(c);
-        secure_closing(c);
-        uv_close((uv_handle_t *)&c->tcp, closed_cb);
-    }
+    c->closing = true;
+    unpause(c);
+    secure_closing(c);
+    uv_close((uv_handle_t *)&c->tcp, closed_cb);
 }
 
 void channel_lose(struct channel *c, enum channel_end end, const char *why)
 {
-    if (c->lost || c->let_go) {
+    if (c->closing) {
         return;
     }
-    c->lost = true;
     close_handle(c);
     c->cbs.lost(c->cbs.ctx, end, why);
 }
@@ -88,8 +85,7 @@ void channel_lose_by(struct channel *c, int error)
 
 static void lose_later(struct channel *c, int error)
 {
-    if (!c->lost && !c->let_go) {
-        c->lost = true;
+    if (!c->closing) {
         c->later = error;
         close_handle(c);
     }
@@ -426,7 +422,7 @@ void channel_close(struct channel *c)
     c->let_go = true;
     if (c->closed) {
         channel_free(c);
-    } else {
+    } else if (!c->closing) {
         close_handle(c);
     }
 }

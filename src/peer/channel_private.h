@@ -32,8 +32,8 @@ struct channel {
     uint64_t visit_turn;           /* as read_turn and read_ns, of this channel */
     uint64_t visit_ns;
     size_t read_max;
-    bool reading, writing, lost;
-    bool closing; /* the handle is closing */
+    bool reading, writing;
+    bool closing; /* it is lost, or its owner has closed it: the handle is closing */
     bool closed;  /* the loop has released the handle */
     bool let_go;  /* the owner has closed the channel */
 };

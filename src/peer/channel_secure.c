@@ -181,16 +181,11 @@ bool secure_write_handshake(struct channel *c, const void *data, size_t len)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static bool is_over(const struct channel *c)
-{
-    return c->closing || c->lost || c->let_go;
-}
-
 static void failed(struct channel *c, bool shaking)
 {
     c->shared->shake_failed += shaking;
     (void)flush(c); /* the final alert tells the peer the reason */
-    if (!is_over(c)) {
+    if (!c->closing) {
         (void)broken(c);
     }
 }
@@ -212,10 +207,10 @@ static void decrypt(struct channel *c, const uint8_t *data, size_t len)
         shared->shaken++;
         sec->opened(c->cbs.ctx);
     }
-    if (!is_over(c) && shared->plain.len > 0) {
+    if (!c->closing && shared->plain.len > 0) {
         c->cbs.bytes(c->cbs.ctx, shared->plain.data, shared->plain.len);
     }
-    if (!is_over(c) && fli_tls_state(sec->tls) == FLI_TLS_ENDED) {
+    if (!c->closing && fli_tls_state(sec->tls) == FLI_TLS_ENDED) {
         channel_lose(c, CHANNEL_HUNG_UP, "the peer closed it");
     }
 }
@@ -258,7 +253,7 @@ static void continue_handshake(struct channel *c)
     fli_buf_init(&sec->held, CHANNEL_READ_SIZE);
     shake(c, held.data, held.len);
     fli_buf_fini(&held);
-    if (!is_over(c) && c->reading && channel_socket_start(c) != 0) {
+    if (!c->closing && c->reading && channel_socket_start(c) != 0) {
         channel_lose(c, CHANNEL_FAILED, "it cannot be read");
     }
 }

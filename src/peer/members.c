@@ -89,10 +89,9 @@ static int parse_one(struct fli_slice part, struct member *ret, char *errmsg, si
     return 0;
 }
 
-/* Inserts m in the order of ids. */
-static int insert(struct members *all, const struct member *m, char *errmsg, size_t errmsg_size)
+/* Adds m, whose id and address no other may have. */
+static int add(struct members *all, const struct member *m, char *errmsg, size_t errmsg_size)
 {
-    unsigned at = all->n;
     for (unsigned i = 0; i < all->n; i++) {
         if (all->list[i].id == m->id) {
             snprintf(errmsg, errmsg_size, "id %llu appears twice", (unsigned long long)m->id);
@@ -103,17 +102,13 @@ static int insert(struct members *all, const struct member *m, char *errmsg, siz
                      (unsigned long long)all->list[i].id, (unsigned long long)m->id, m->address);
             return FL_EINVAL;
         }
-        if (all->list[i].id > m->id && at == all->n) {
-            at = i;
-        }
     }
     if (all->n == MEMBERS_MAX) {
         snprintf(errmsg, errmsg_size, "more than %u members", MEMBERS_MAX);
         return FL_EINVAL;
     }
-    memmove(&all->list[at + 1], &all->list[at], (all->n - at) * sizeof all->list[0]);
-    all->list[at] = *m;
-    all->n++;
+    bool added = members_put(all, m->id, m->address);
+    FLI_ASSERT(added);
     return 0;
 }
 
@@ -128,7 +123,7 @@ int members_parse(const char *text, struct members *ret, char *errmsg, size_t er
         memset(&m, 0, sizeof m);
         int rv = parse_one(trim(p, end == NULL ? p + strlen(p) : end), &m, errmsg, errmsg_size);
         if (rv == 0) {
-            rv = insert(&all, &m, errmsg, errmsg_size);
+            rv = add(&all, &m, errmsg, errmsg_size);
         }
         if (rv != 0) {
             return rv;

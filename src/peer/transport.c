@@ -276,7 +276,7 @@ void deadlines_changed(struct transport *t)
         return;
     }
     uint64_t at_ms = earlier(UINT64_MAX, t->security != NULL, &t->files);
-    at_ms = earlier(at_ms, t->accept_waits || t->accept_paused, &t->accept_retry);
+    at_ms = earlier(at_ms, t->accept_paused, &t->accept_retry);
     FLI_LIST_FOREACH(pos, &t->shaking)
     {
         at_ms = earlier(at_ms, shake_of(pos)->channel != NULL, &shake_of(pos)->deadline);
@@ -402,7 +402,6 @@ int transport_start(struct transport *t, char *errmsg, size_t errmsg_size)
     rv = channel_shared_init(&t->shared);
     FLI_ASSERT(rv == 0); /* neither can fail on a live loop */
     t->timer.data = t;
-    t->handles = 2;
     t->started = true;
     deadline_set(&t->files, TRANSPORT_FILES_MS);
     if (t->security != NULL) {
@@ -457,34 +456,26 @@ int transport_dial(struct transport *t, uint64_t peer_id, enum stream_kind kind,
     return dial_start(t, kind, m, cb, ctx);
 }
 
-static void handle_closed(struct transport *t)
+static void turn_closed(uv_handle_t *handle)
 {
-    FLI_ASSERT(t->handles > 0);
-    if (--t->handles == 0) {
-        t->started = false;
-        channel_shared_fini(&t->shared);
-        t->close_cb(t->close_ctx);
-    }
+    struct transport *t = FLI_CONTAINER_OF((uv_idle_t *)handle, struct transport, shared.turn);
+    t->started = false;
+    channel_shared_fini(&t->shared);
+    t->close_cb(t->close_ctx);
 }
 
 static void timer_closed(uv_handle_t *handle)
 {
-    handle_closed(handle->data);
-}
-
-static void turn_closed(uv_handle_t *handle)
-{
-    handle_closed(FLI_CONTAINER_OF((uv_idle_t *)handle, struct transport, shared.turn));
+    struct transport *t = handle->data;
+    uv_close((uv_handle_t *)&t->shared.turn, turn_closed);
 }
 
 void transport_maybe_closed(struct transport *t)
 {
-    if (t->closing && !t->handles_closing && !t->listening && t->channels == 0 &&
-        fli_list_empty(&t->shaking)) {
+    if (t->closing && !t->listening && t->channels == 0 && fli_list_empty(&t->shaking) &&
+        !uv_is_closing((uv_handle_t *)&t->timer)) {
         FLI_ASSERT(t->streams == 0);
-        t->handles_closing = true;
         uv_close((uv_handle_t *)&t->timer, timer_closed);
-        uv_close((uv_handle_t *)&t->shared.turn, turn_closed);
     }
 }
 

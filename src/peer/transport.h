@@ -160,8 +160,8 @@ void transport_get_security(const struct transport *t, struct transport_security
  * this call. */
 void transport_reload(struct transport *t);
 
-/* Stops listening, drops strangers, and ends dials and the streams of others. Calls cb, never inside
- * this call, when each stream that was handed on is closed too; their owners must call
+/* Stops listening, drops strangers, and ends dials and the streams of others. Calls cb, never
+ * inside this call, when each stream that was handed on is closed too; their owners must call
  * stream_close(), before or after. Call it once, after transport_start(), even if that failed. */
 void transport_close(struct transport *t, void (*cb)(void *ctx), void *ctx);
 

@@ -359,15 +359,6 @@ static void make_room(struct transport *t, const struct origin *o)
     pending_turn_away(victim);
 }
 
-/* libuv accepts as long as connections wait, without leaving its loop. One that is not taken from
- * it ends that, until it is taken. The timer takes it, before the loop reads the clock again, so
- * one of the turn's may not be counted. */
-static bool has_accepts(const struct transport *t)
-{
-    return t->accepts_turn != channel_turn(&t->shared) ||
-           t->accepts < TRANSPORT_ACCEPTS_TURN_MAX - 1;
-}
-
 static void count_accept(struct transport *t)
 {
     uint64_t turn = channel_turn(&t->shared);
@@ -375,8 +366,7 @@ static void count_accept(struct transport *t)
     t->accepts_turn = turn;
 }
 
-/* Accepts the next connection. False when there is no memory: that connection and all behind it
- * wait. */
+/* Accepts the next connection. False when there is no memory. */
 static bool accept_one(struct transport *t)
 {
     struct channel *c;
@@ -407,15 +397,15 @@ static bool accept_one(struct transport *t)
     return true;
 }
 
-/* libuv has a spare descriptor to turn connections away with. When even that is used up, it would
- * try again for ever without leaving its loop. Closing the listener ends that. The socket still
- * listens, under t->fd, so the connections wait. */
-static void pause_accepting(struct transport *t)
+/* libuv accepts as long as connections wait, without leaving its loop; and it has a spare
+ * descriptor to turn them away with, but when even that is used up, it tries again for ever.
+ * Closing the listener ends both. The socket still listens, under t->fd, so the connections
+ * wait. */
+static void pause_accepting(struct transport *t, unsigned ms)
 {
     accept_stop(t);
-    t->accept_waits = false;
     t->accept_paused = true;
-    deadline_set(&t->accept_retry, ACCEPT_RETRY_MS);
+    deadline_set(&t->accept_retry, ms);
 }
 
 static void listener_cb(uv_stream_t *listener, int status)
@@ -427,17 +417,12 @@ static void listener_cb(uv_stream_t *listener, int status)
     if (status != 0) {
         transport_log(t, 2, "a connection to the peer port cannot be accepted: %s%s",
                       uv_strerror(status), fli_files_remedy(uv_strerror(status)));
-        if (status == UV_EMFILE || status == UV_ENFILE) {
-            pause_accepting(t);
-            deadlines_changed(t);
-        }
-        return;
     }
-    bool later = !has_accepts(t);
-    if (later || !accept_one(t)) {
-        t->accept_waits = true;
-        deadline_set(&t->accept_retry, later ? 1 : ACCEPT_RETRY_MS);
-        t->accept_retry.late = later; /* then it is over in the next turn */
+    if (status == UV_EMFILE || status == UV_ENFILE || (status == 0 && !accept_one(t))) {
+        pause_accepting(t, ACCEPT_RETRY_MS);
+    } else if (status == 0 && t->accepts >= TRANSPORT_ACCEPTS_TURN_MAX) {
+        pause_accepting(t, 1); /* until the next turn */
+        t->accept_retry.late = true;
     }
     deadlines_changed(t);
 }
@@ -493,10 +478,6 @@ int accept_start(struct transport *t, char *errmsg, size_t errmsg_size)
 
 void accept_sweep(struct transport *t)
 {
-    if (t->accept_waits && deadline_over(&t->accept_retry)) {
-        t->accept_waits = !accept_one(t);
-        deadline_set(&t->accept_retry, ACCEPT_RETRY_MS);
-    }
     if (t->accept_paused && deadline_over(&t->accept_retry)) {
         t->accept_paused = t->listening || listen_with_copy(t) != 0;
         deadline_set(&t->accept_retry, ACCEPT_RETRY_MS);

@@ -52,13 +52,11 @@ struct transport {
     unsigned connect_ms, answer_ms, pending_ms; /* as in struct transport_config */
     int fd;                                     /* listens; the listener has a copy of it */
     uint16_t port;
-    bool started;   /* the timer is a live handle */
+    bool started;   /* timer and turn are live handles */
     bool listening; /* the listener is a live handle */
     bool closing;
-    unsigned handles; /* timer and turn that were started and are not closed */
-    bool handles_closing;
-    bool accept_waits;  /* a connection waits for memory, or for the next turn */
-    bool accept_paused; /* there were no descriptors: no listener until accept_retry */
+    bool accept_paused; /* no descriptors, no memory, or enough for a turn: no listener until
+                           accept_retry */
     struct deadline accept_retry;
     uint64_t accepts_turn; /* the turn that `accepts` is of: channel_turn() */
     unsigned accepts;

@@ -73,7 +73,7 @@ MUTANTS = [
      '(p->state == STATE_BARRIER);',
      'the cluster clock goes back from \\d+ to \\d+'),
     ('members', 'a member leaves without a look at the rest', CHANGE,
-     'bool may = e->forced || others_have_majority(m, e->id);',
+     'bool may = e->forced || others_have_majority(m, e->id, m->asked_index);',
      'bool may = true;',
      'node \\d+ is taken out while \\d+ of the \\d+ others are connected'),
     ('members', 'half of the rest is a majority', CHANGE,

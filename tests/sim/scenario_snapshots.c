@@ -173,7 +173,7 @@ void scenario_differs(struct sim *s)
     while (s->now < until && sim_leader(s) == leader) {
         third->node->reported_ms = sim_node_ms(third); /* it says nothing else */
         tell_of_another_state(leader, third->index + 1);
-        if (node_report_differs(leader->node) != 0) {
+        if (node_report_differs(&leader->node->peers) != 0) {
             s->marks->scenarios_told++;
             SIM_CHECK(s, snapshot_install_receives(n->node->install) == 0,
                       "node %u sends a voter its state, and another one has a different one",

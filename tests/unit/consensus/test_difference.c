@@ -65,13 +65,13 @@ TEST_WITH(who_could_not_serve_is_not_chosen_to_lead, cluster_set_up, cluster_tea
     assert_non_null(kept);
     r.lag = NODE_REPORT_NEAR;
     *kept = r;
-    assert_true(node_report_can_lead(n, 2));
+    assert_true(node_report_can_lead(&n->peers, 2));
     kept->lag = NODE_REPORT_NEAR + 1;
-    assert_false(node_report_can_lead(n, 2));
+    assert_false(node_report_can_lead(&n->peers, 2));
     kept->lag = 0;
     kept->disk_hangs = true;
-    assert_false(node_report_can_lead(n, 2));
-    assert_true(node_report_can_lead(n, 99)); /* it has told nothing */
+    assert_false(node_report_can_lead(&n->peers, 2));
+    assert_true(node_report_can_lead(&n->peers, 99)); /* it has told nothing */
 }
 
 static void apply_many(struct cluster *c, unsigned i)
@@ -205,7 +205,7 @@ static const struct configuration_server *learner_of(const struct doubt *d)
 static bool leader_doubts(void *ctx)
 {
     const struct doubt *d = ctx;
-    return node_report_differs(d->c->nodes[d->leader].node) == d->other + 1;
+    return node_report_differs(&d->c->nodes[d->leader].node->peers) == d->other + 1;
 }
 
 static bool learner_is_near(void *ctx)
@@ -247,7 +247,7 @@ TEST_WITH(nobody_gets_a_vote_while_two_differ, cluster_set_up, cluster_tear_down
     cluster_run_ms(c, 300);
     assert_int_equal(learner_of(&d)->role, CONFIGURATION_LEARNER);
     /* The learner may have told of its state by now, which is another one too. */
-    assert_int_not_equal(node_report_differs(c->nodes[d.leader].node), 0);
+    assert_int_not_equal(node_report_differs(&c->nodes[d.leader].node->peers), 0);
     repair_state(node_machine(c->nodes[d.leader].node));
     apply_many(c, d.leader);
     cluster_until(c, learner_votes, &d, "the node has its vote");

@@ -140,10 +140,11 @@ TEST_WITH(test_wiped_with_one_that_is_behind, cluster_set_up, cluster_tear_down)
     scratch_wipe(c->nodes[wiped].dir);
     cluster_start(c, wiped);
     cluster_start(c, behind);
-    cluster_until(c, has_failed, &c->nodes[wiped], "the wiped node stops");
+    cluster_run_ms(c, 3 * CLUSTER_ELECTION_MS);
     assert_int_equal(cluster_leader(c), -1);
-    cluster_stop(c, wiped, 0);
     cluster_start(c, leader);
+    cluster_until(c, has_failed, &c->nodes[wiped], "the wiped node stops");
+    cluster_stop(c, wiped, 0);
     cluster_wait_leader(c);
     cluster_check(c, behind, "a", token, MACHINE_DONE);
 }
@@ -308,11 +309,11 @@ TEST_WITH(test_back_after_another_was_wiped_again, cluster_set_up, cluster_tear_
     scratch_wipe(c->nodes[lost].dir);
     cluster_start(c, away);
     cluster_start(c, lost);
+    cluster_start(c, leader);
+    cluster_start(c, (leader + 3) % 5);
     cluster_until(c, has_failed, &c->nodes[lost], "the wiped node stops");
     assert_int_equal(c->nodes[lost].fatal, FL_EDENIED);
     cluster_stop(c, lost, 0);
-    cluster_start(c, leader);
-    cluster_start(c, (leader + 3) % 5);
     cluster_wait_leader(c);
     cluster_check(c, away, "a", 1, MACHINE_DONE);
 }

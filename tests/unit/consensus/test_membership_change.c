@@ -18,6 +18,25 @@ static bool has_failed(void *ctx)
     return cn->fatal != 0;
 }
 
+struct refusal {
+    struct node *node;
+    uint64_t by;
+};
+
+static bool is_refused(void *ctx)
+{
+    const struct refusal *r = ctx;
+    const struct peer *p = peers_find(&r->node->peers, r->by);
+    assert_int_not_equal(p->verdict, HANDSHAKE_OTHER_INCARNATION);
+    return p->verdict == HANDSHAKE_STRANGER;
+}
+
+static bool hears_no_leader(void *ctx)
+{
+    const struct node *n = ctx;
+    return replica_leader(n->replica) == 0;
+}
+
 /* Who says that this node was removed has committed that: nobody can know better. */
 TEST_WITH(test_the_member_that_knows_more_is_believed, cluster_set_up, cluster_tear_down)
 {
@@ -45,9 +64,47 @@ TEST_WITH(test_a_member_knows_more_than_who_is_behind, cluster_set_up, cluster_t
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) { /* as after a start */
         m->config.peers->list[i].verdict = 0;
     }
-    membership_answered(m, 4 - refused - leader, HANDSHAKE_OTHER_INCARNATION, "it is behind");
-    membership_tick(m, true);
-    assert_int_equal(m->refused_since_ms, 0);
+    struct peer *behind = peers_find(m->config.peers, 4 - refused - leader);
+    membership_answered(m, behind->id, HANDSHAKE_OTHER_INCARNATION, "it is behind");
+    behind->verdict_since_ms -= 10000;
+    membership_answered(m, behind->id, HANDSHAKE_OTHER_INCARNATION, "it is behind");
+    assert_int_equal(c->nodes[refused].fatal, 0);
+}
+
+/* A new node cannot reach its leader, and was told once by a member that is gone, and did not know
+ * then that it is to come, that it has lost its data. */
+TEST_WITH(test_one_refusal_may_be_stale, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = *state;
+    cluster_init(c, 3);
+    cluster_start(c, 0);
+    struct membership *m = c->nodes[0].node->membership;
+    membership_answered(m, 2, HANDSHAKE_OTHER_INCARNATION, "it does not know yet");
+    cluster_run_ms(c, 3500);
+    assert_int_equal(c->nodes[0].fatal, 0);
+    peers_find(m->config.peers, 2)->verdict_since_ms -= 10000;
+    membership_answered(m, 2, HANDSHAKE_OTHER_INCARNATION, "it says so again");
+    assert_int_equal(c->nodes[0].fatal, FL_EDENIED);
+}
+
+/* Who hears no leader may not know of what was replaced, and is not believed for good. */
+TEST_WITH(test_who_has_no_leader_may_be_behind, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up_electing(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    unsigned behind = cluster_other_than(c, leader);
+    unsigned wiped = 3 - leader - behind;
+    cluster_acquire(c, behind, "a", "owner-1");
+    cluster_stop(c, leader, 0);
+    cluster_stop(c, wiped, 0);
+    cluster_until(c, hears_no_leader, c->nodes[behind].node, "the last one hears no leader");
+    scratch_wipe(c->nodes[wiped].dir);
+    cluster_start(c, wiped);
+    struct refusal r = {c->nodes[wiped].node, behind + 1};
+    cluster_until(c, is_refused, &r, "it is refused");
+    cluster_start(c, leader);
+    cluster_until(c, has_failed, &c->nodes[wiped], "the wiped node stops once there is a leader");
+    assert_non_null(strstr(c->nodes[wiped].fatal_text, "has lost its data"));
 }
 
 static bool is_idle(void *ctx)

@@ -223,6 +223,27 @@ TEST_WITH(test_one_that_is_silent_is_not_counted_on, set_up, tear_down)
     }
 }
 
+/* Its stream still counts when the removal of another is asked for, and taken. It is not carried
+ * out: the one without power has confirmed nothing since. */
+TEST_WITH(test_a_removal_waits_for_who_confirms_it, set_up, tear_down)
+{
+    struct fixture *f = *state;
+    struct node *n = f->c.nodes[f->leader].node;
+    struct node_change remove = {.kind = NODE_CHANGE_REMOVE,
+                                 .id = (uint64_t)(3 - f->leader - f->away) + 1};
+    struct cluster_count count = {0, 1};
+    send_frame(f, RELAY_PING, NULL, 0);
+    cluster_until(&f->c, counts, f, "the follower counts");
+    assert_int_equal(node_change(n, &remove, cluster_count_cb, &count), 0);
+    cluster_until(&f->c, cluster_counted, &count, "the removal is taken");
+    assert_int_equal(count.status, 0);
+    for (unsigned i = 0; i < 10; i++) {
+        send_frame(f, RELAY_PING, NULL, 0);
+        cluster_run_ms(&f->c, NODE_TICK_MS);
+    }
+    assert_non_null(configuration_find(replica_configuration(n->replica), remove.id));
+}
+
 /* Framing is intact, the command is not: refused, and the stream lives. */
 TEST_WITH(test_malformed_command, set_up, tear_down)
 {

@@ -608,6 +608,70 @@ TEST(test_call_impossible_address)
     rig_close(r);
 }
 
+static void note_ended(void *ctx, int status, const struct peer_identity *peer, struct stream *s)
+{
+    unsigned *ended = ctx;
+    assert_int_equal(status, FL_ENOCONN);
+    assert_null(s);
+    (*ended)++;
+}
+
+/* Calls that wait for an answer, for a connection and for the resolver. */
+TEST(test_a_call_ends_with_its_member)
+{
+    uint16_t port;
+    char address[64];
+    unsigned ended = 0;
+    int listener = plain_listener(&port, 8);
+    snprintf(address, sizeof address, "127.0.0.1:%u", port);
+    struct rig *r = rig_open(address);
+    struct members all = r->members;
+    struct members fewer = r->members;
+    fewer.n = 1;
+    snprintf(all.list[1].address, MEMBER_ADDRESS_MAX, "localhost:%u", r->ports[1]);
+    transport_set_members(r->a.t, &all);
+    assert_int_equal(transport_dial(r->a.t, 3, STREAM_RAFT, note_ended, &ended), 0);
+    int fd = accept(listener, NULL, NULL);
+    RUN_UNTIL(r, plain_peek(fd) == (ssize_t)HANDSHAKE_SIZE);
+    assert_int_equal(transport_dial(r->a.t, 3, STREAM_RAFT, note_ended, &ended), 0);
+    assert_int_equal(transport_dial(r->a.t, 2, STREAM_RAFT, note_ended, &ended), 0);
+    transport_set_members(r->a.t, &all);
+    assert_int_equal(ended, 0);
+    transport_set_members(r->a.t, &fewer);
+    assert_int_equal(ended, 3);
+    RUN_UNTIL(r, rig_dialing(&r->a) == 0);
+    assert_int_equal(r->a.absent + r->a.answered + r->a.logged, 0);
+    assert_int_equal(ended, 3);
+    rig_close(r);
+    close(fd);
+    close(listener);
+}
+
+/* Streams of all kinds that the node has opened, and no others. */
+TEST_WITH(test_hang_up, set_up, tear_down)
+{
+    struct rig *r = *state;
+    int fds[4];
+    for (unsigned i = 0; i < 4; i++) {
+        struct handshake h = rig_handshake(r);
+        h.from.node_id = i == 3 ? 3 : 1;
+        h.kind = i == 3 ? STREAM_RAFT : (enum stream_kind)(i + 1);
+        fds[i] = plain_connect(r->ports[1]);
+        plain_say(fds[i], &h);
+        RUN_UNTIL(r, r->b.accepted == i + 1);
+    }
+    transport_hang_up(r->b.t, 1, "it is to call again");
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(r->b.streams[i].lost, 1);
+        assert_string_equal(r->b.streams[i].why, "it is to call again");
+    }
+    assert_int_equal(r->b.streams[3].lost, 0);
+    transport_hang_up(r->b.t, 7, "nobody");
+    for (unsigned i = 0; i < 4; i++) {
+        close(fds[i]);
+    }
+}
+
 static int option(int fd, int level, int name)
 {
     int value = 0;
