@@ -60,6 +60,9 @@ class Jepsen(Case):
     def test_half_a_minute_of_tokens_and_append(self):
         self.suite('--test', 'tokens,append', '--faults', 'kill,pause,member', '--time-limit', '15')
 
+    def test_renewed_sessions_hold_while_leaders_end(self):
+        self.suite('--test', 'sessions', '--faults', 'kill,pause', '--time-limit', '15')
+
     def test_without_fencing_it_is_found(self):
         self.suite('--test', 'append', '--no-fencing', '--faults', 'none', '--time-limit', '15')
 

@@ -163,6 +163,57 @@
     (testing "never ended"
       (is (= #{:never-ended} (found (judge [:invoke 1 :ended nil] [:ok 1 :ended {:left 1}])))))))
 
+(defn- ms [n] (* n 1000000))
+
+(deftest of-sessions-that-are-kept
+  (let [lease (:kept sessions/leases)
+        kept  [[:invoke 0 :open :kept (ms 0)] [:ok 0 :open (one "a" :kept) (ms 10)]
+               [:invoke 0 :take nil (ms 20)] [:invoke 1 :take nil (ms 30)]
+               [:ok 0 :take (one "a" :kept :lock "l" :token 1) (ms 40)]]
+        ; Asked for at 1000, and answered.
+        renewed [[:invoke 0 :renew nil (ms 1000)] [:ok 0 :renew (one "a" :kept) (ms 1600)]]
+        taken   (fn [at] [[:ok 1 :take (one "b" :short :lock "l" :token 2) (ms at)]])
+        over    (+ 1000 lease)
+        judge   (fn [fast & parts]
+                  (found (sessions/judge fast (apply history (apply concat kept parts)))))]
+    (testing "a renewal holds from when it was asked for, for its lease and no longer"
+      (is (= #{:held-twice} (judge 1 renewed (taken (dec over)))))
+      (is (= #{} (judge 1 renewed (taken over)))))
+    (testing "without one the lease is that of the opening"
+      (is (= #{:held-twice} (judge 1 (taken (dec lease)))))
+      (is (= #{} (judge 1 (taken lease)))))
+    (testing "a renewal that was not answered, or answered that nobody is there, prolongs nothing"
+      (is (= #{} (judge 1 [[:invoke 0 :renew nil (ms 1000)]
+                           [:info 0 :renew (one "a" :kept) (ms 1600)]]
+                        (taken lease))))
+      (is (= #{} (judge 1 (taken lease)
+                        [[:invoke 0 :renew nil (ms (+ 1 lease))]
+                         [:ok 0 :renew (one "a" :kept :gone true) (ms (+ 2 lease))]]))))
+    (testing "a renewal proves that the session was there before it, too"
+      (is (= #{:held-twice}
+             (judge 1 (taken lease) [[:invoke 0 :renew nil (ms (+ 10 lease))]
+                                     [:ok 0 :renew (one "a" :kept) (ms (+ 20 lease))]]))))
+    (testing "gone, or a lock lost, before the last renewal's lease is over"
+      (doseq [[f value] [[:renew (one "a" :kept :gone true)]
+                         [:take (one "a" :kept :lock "m" :gone true)]
+                         [:check (one "a" :kept :lock "l" :token 1 :held false)]]
+              [at wrong] [[(dec over) #{:lost-early}] [over #{}]]]
+        (is (= wrong (judge 1 renewed [[:invoke 0 f nil (ms (- over 10))]
+                                       [:ok 0 f value (ms at)]])))))
+    (testing "a server whose clock runs fast"
+      (is (= #{} (judge 6/5 renewed (taken (dec over)))))
+      (is (= #{:held-twice} (judge 6/5 renewed (taken (+ 999 (quot lease 6/5)))))))
+    (testing "who asked first and was granted before says nothing"
+      (is (= #{} (judge 1 [[:ok 1 :take (one "b" :short :lock "l" :token 0) (ms 50)]]))))
+    (testing "a renewal after the end"
+      (is (= #{:alive-after-close}
+             (judge 1 [[:invoke 0 :close nil (ms 50)]
+                       [:ok 0 :close (one "a" :kept :done true) (ms 60)]
+                       [:invoke 0 :renew nil (ms 70)] [:ok 0 :renew (one "a" :kept) (ms 80)]]))))
+    (testing "those that lived by renewals alone are counted"
+      (is (= [0 1] (for [more [[] renewed]]
+                     (:outlived (sessions/judge (apply history (concat kept more))))))))))
+
 (defn- granted [token & {:keys [lock owner] :or {lock "l" owner "o"}}]
   {:event "granted", :lock lock, :owner owner, :token token, :clock token})
 (defn- released [token] {:event "released", :lock "l", :owner "o", :token token, :clock token})

@@ -1,6 +1,7 @@
 (ns fencelock.jepsen.workload.sessions
   "Sessions that hold several locks. Each thread lives through one after the other: opens it, takes
-  locks with it, asks whether they are held, and closes it, or leaves it to its end."
+  locks with it, or waits for them, asks whether they are held, and closes it, or leaves it to its
+  end. Some live by renewals alone, so that others wait for what they hold while nodes fail."
   (:require [fencelock.jepsen.client :as client]
             [fencelock.jepsen.db :as fdb]
             [fencelock.judge.sessions :as judge]
@@ -8,32 +9,41 @@
             [jepsen.client :as jepsen]
             [jepsen.generator :as gen]))
 
-(def locks 8)
-(def leases {:long 1800000, :short 700})
+(def locks
+  "Of long sessions, which may keep them to the end of the run, and of all others."
+  8)
 (def end-seconds 40)
+(def wait-ms "How long a client waits for a lock: less than the lease of a session that it keeps."
+  1000)
 
 (defn- open! [links state op]
-  (let [lease   (rand-nth [:long :long :short])
+  (let [lease   (:value op)
         session (client/new-owner)
         value   {:session session, :lease lease}]
     ; Noted before it is sent: what may be open has to end as well.
-    (swap! state update :left into (when (= :short lease) [session]))
+    (swap! state update :left into (when-not (= :long lease) [session]))
     (swap! state assoc :now (assoc value :held []))
-    (client/lock! links "SESSION" "OPEN" session "TTL" (leases lease))
+    (client/lock! links "SESSION" "OPEN" session "TTL" (judge/leases lease))
     (assoc op :type :ok, :value value)))
 
 (defn- take! [links state op]
   (let [{:keys [session lease]} (:now @state)
-        lock  (str "session-" (rand-int locks))
+        lock  (str (if (= :long lease) "long-" "session-") (rand-int locks))
         value {:session session, :lease lease, :lock lock}]
     (try
-      (let [token (client/lock! links "ACQUIRE" lock "SESSION" session)]
+      (let [wait  (rand-nth [nil ["WAIT" wait-ms]])
+            token (apply client/lock! links "ACQUIRE" lock "SESSION" session wait)]
         (when token (swap! state update-in [:now :held] conj [lock token]))
         (assoc op :type :ok, :value (assoc value :token token)))
       (catch clojure.lang.ExceptionInfo e
         (if (= :nosession (:word (ex-data e)))
           (assoc op :type :ok, :value (assoc value :gone true))
           (throw e))))))
+
+(defn- renew! [links op {:keys [session lease]}]
+  (let [gone? (zero? (client/lock! links "SESSION" "RENEW" session))]
+    (assoc op :type :ok
+              :value (cond-> {:session session, :lease lease} gone? (assoc :gone true)))))
 
 (defn- check! [links op {:keys [session lease held]}]
   (if (empty? held)
@@ -54,11 +64,11 @@
   (count (filter #(some? (client/lock! links "SESSION" "SHOW" %)) sessions)))
 
 (defn- ended!
-  "Waits until the short sessions of this thread are gone."
+  "Waits until the sessions of this thread that nobody renews any more are gone."
   [links state op]
   (let [sessions (:left @state)]
     (client/quietly
-      #(try (fdb/await-true "the end of short sessions" end-seconds
+      #(try (fdb/await-true "the end of sessions" end-seconds
                             (fn [] (zero? (still-there links sessions))))
             (catch clojure.lang.ExceptionInfo _ nil)))
     (assoc op :type :ok, :value {:left (still-there links sessions)})))
@@ -69,6 +79,7 @@
     (case (:f op)
       :open   (open! links state op)
       :take   (take! links state op)
+      :renew  (renew! links op (:now @state))
       :check  (check! links op (:now @state))
       :look   (if-let [before (:before @state)]
                 (-> (check! links (assoc op :f :check) before) (assoc :f :look))
@@ -97,17 +108,37 @@
   (teardown! [_ _])
   (close! [_ _] (client/close! links)))
 
-(defn- life []
-  (concat [{:f :open}]
+(defn- kept-life
+  "Longer than a few leases. Only renewals keep it, and nobody closes it at the end."
+  []
+  (concat [{:f :open, :value :kept} {:f :take} {:f :take} {:f :take}]
+          (repeatedly (+ 40 (rand-int 60))
+                      #(hash-map :f (rand-nth [:renew :renew :renew :check])))))
+
+(defn- life [lease]
+  (concat [{:f :open, :value lease}]
           (repeatedly (+ 3 (rand-int 10)) #(hash-map :f (rand-nth [:take :take :check :look])))
-          (when (pos? (rand-int 4)) [{:f :close} {:f :look} {:f :take}])))
+          (when (or (= :long lease) (pos? (rand-int 4)))
+            [{:f :close} {:f :look} {:f :take}])))
+
+(defn- any-life []
+  (case (rand-nth [:long :long :short :kept])
+    :long  (life :long)
+    :short (life :short)
+    :kept  (kept-life)))
+
+(defn- fast
+  "How many seconds a server's clock counts in one at most, under these faults."
+  [opts]
+  (if (some #{:clock} (:faults opts)) 6/5 1))
 
 (defn workload [opts]
   {:client    (->Client nil (atom {}))
    :generator (gen/stagger (/ (:rate opts))
-                           (gen/each-thread (mapcat (fn [_] (life)) (range))))
+                           (gen/each-thread (mapcat (fn [_] (any-life)) (range))))
    :final     (gen/each-thread (gen/once {:f :ended}))
    :checker   (reify checker/Checker
                 (check [_ _ history _]
                   ; A look is a check of the session before.
-                  (judge/judge (map #(if (= :look (:f %)) (assoc % :f :check) %) history))))})
+                  (judge/judge (fast opts)
+                               (map #(if (= :look (:f %)) (assoc % :f :check) %) history))))})
