@@ -421,7 +421,8 @@ static void heard(struct actor *a, const struct machine_result *r, const char *d
         return;
     }
     a->has = a->has ? !gives : done;
-    if (a->expired) {
+    bool may_come = gives && a->base.tries > 1; /* once more, and end what it takes next */
+    if (a->expired || may_come) {
         become_another(a);
     } else {
         sim_scripter_rest(&a->base);
