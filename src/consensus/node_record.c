@@ -22,11 +22,11 @@ static int store(struct node_file *f)
 {
     pthread_mutex_lock(&f->lock);
     int rv = write_file(f, &f->now);
-    f->on_disk = f->now.sequence;
-    pthread_mutex_unlock(&f->lock);
     if (rv == 0) {
+        f->on_disk = f->now.sequence; /* an older one that waits for a thread is not written */
         f->kept = f->now;
     }
+    pthread_mutex_unlock(&f->lock);
     return rv;
 }
 

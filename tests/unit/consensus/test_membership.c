@@ -1,6 +1,9 @@
 /* test_membership.c: members that lost their disk, were forgotten, and come back. */
 #include "../../lib/unit.h"
 
+#include <signal.h>
+#include <sys/resource.h>
+
 #include "base/clock.h"
 #include "cluster.h"
 #include "consensus/membership_private.h"
@@ -457,6 +460,63 @@ TEST_WITH(starts_that_come_together_are_one_write, cluster_set_up, cluster_tear_
     struct call call = {n, third + 1, 0, "", HANDSHAKE_UNDECIDED};
     cluster_until(c, is_newest_kept, &call, "the newest one is on disk");
     assert_true(n->record.own.now.sequence - sequence <= 4);
+}
+
+static pthread_mutex_t threads_stand = PTHREAD_MUTEX_INITIALIZER;
+
+static void stand(uv_work_t *req)
+{
+    (void)req;
+    pthread_mutex_lock(&threads_stand);
+    pthread_mutex_unlock(&threads_stand);
+}
+
+static void stands_no_more(uv_work_t *req, int status)
+{
+    (void)req;
+    assert_int_equal(status, 0);
+}
+
+static int store_on_a_full_disk(struct node *n)
+{
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    const struct rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    int rv = node_record_store(n);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    (void)signal(SIGXFSZ, handler);
+    return rv;
+}
+
+/* A write that waits for a thread is overtaken by one of the loop, which fails: it is not done. */
+TEST_WITH(a_failed_write_overtakes_none, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    unsigned gone = cluster_other_than(c, leader);
+    struct node *n = c->nodes[leader].node;
+    const char *address = c->members.list[gone].address;
+    uint64_t index = replica_member_index(n->replica);
+    static uv_work_t threads[128];
+    char path[300];
+    struct record r;
+    cluster_stop(c, gone, 0);
+    pthread_mutex_lock(&threads_stand);
+    for (unsigned i = 0; i < sizeof threads / sizeof threads[0]; i++) {
+        assert_int_equal(uv_queue_work(n->loop, &threads[i], stand, stands_no_more), 0);
+    }
+    assert_int_equal(call_once(n, gone + 1, index, address, false), HANDSHAKE_UNDECIDED);
+    node_record_turn(n);
+    assert_true(n->record.own.busy);
+    assert_int_not_equal(store_on_a_full_disk(n), 0);
+    pthread_mutex_unlock(&threads_stand);
+    assert_int_equal(call_from(c, leader, gone + 1, index, address), HANDSHAKE_WELCOME);
+    (void)snprintf(path, sizeof path, "%s/identity", c->nodes[leader].dir);
+    assert_int_equal(record_peek(path, &r), 0);
+    const struct starts_known *k = starts_find(&r.starts, gone + 1, known_of(n, gone + 1));
+    assert_true(k != NULL && k->start.number == UINT32_MAX);
 }
 
 static const char *address_of(const struct node *n, uint64_t id)
