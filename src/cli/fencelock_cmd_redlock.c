@@ -8,6 +8,13 @@
 #include "cli/redlock_args.h"
 #include "client/caller.h"
 
+/* A lock that one command takes, and others extend and release. */
+struct held {
+    char value[FL_REDLOCK_VALUE_LEN + 1];
+    uint64_t ttl_ms, deadline_ms;
+    fl_token token;
+};
+
 static void json_servers(struct cli_out *o, const fl_client *r)
 {
     const struct fl_redlock_report *report = fl_redlock_last(r);
@@ -41,10 +48,11 @@ static struct cli_out begin_result(const struct cli_args *a, const char *key, bo
 }
 
 static void show_lock(const struct cli_args *a, const fl_client *r, const char *key,
-                      const struct cli_redlock_lock *lock)
+                      const struct held *lock)
 {
     struct cli_out o = begin_result(a, key, true);
-    uint64_t valid_ms = cli_redlock_left_ms(lock);
+    uint64_t now_ms = fl_now_ms();
+    uint64_t valid_ms = lock->deadline_ms > now_ms ? lock->deadline_ms - now_ms : 0;
     bool fenced = lock->token != FL_TOKEN_NONE;
     fli_json_text(&o.j, "owner", lock->value);
     cli_json_token(&o, "token", lock->token);
@@ -69,6 +77,26 @@ static void show_lock(const struct cli_args *a, const fl_client *r, const char *
     cli_out_end(&o);
 }
 
+/* key: what the lock is not, "acquired" for example. */
+static const char *cause_of(const char *key, const struct fl_redlock_report *report, int result)
+{
+    if (report->no_token) {
+        return "no token";
+    }
+    switch (result) {
+    case FL_ENOTHELD:
+        return strcmp(key, "acquired") == 0 ? "contended" : "lost";
+    case FL_ENOCONN:
+        return "unreachable";
+    case FL_ETIMEOUT:
+        return "too slow";
+    case FL_EDENIED:
+        return "refused";
+    default:
+        return "none";
+    }
+}
+
 static int show_failure(const struct cli_args *a, const fl_client *r, const char *key, int rc)
 {
     char text[CLI_REDLOCK_ERROR_SIZE];
@@ -82,7 +110,7 @@ static int show_failure(const struct cli_args *a, const fl_client *r, const char
     cli_complain("%.255s: not %s: %s", a->arg[0], key, text);
     struct cli_out o = begin_result(a, key, false);
     fli_json_text(&o.j, "error", fl_err_name(rc));
-    fli_json_text(&o.j, "cause", cli_redlock_cause(key, report, rc));
+    fli_json_text(&o.j, "cause", cause_of(key, report, rc));
     fli_json_bytes(&o.j, "message", fl_str(text));
     json_servers(&o, r);
     cli_out_end(&o);
@@ -110,9 +138,9 @@ static int acquire(const struct cli_args *a, fl_client *r, const struct fl_take 
     if (rc != 0) {
         return show_failure(a, r, "acquired", rc);
     }
-    struct cli_redlock_lock held = {.ttl_ms = fl_lock_ttl_ms(lock),
-                                    .deadline_ms = fl_lock_deadline_ms(lock),
-                                    .token = fl_lock_granted(lock)};
+    struct held held = {.ttl_ms = fl_lock_ttl_ms(lock),
+                        .deadline_ms = fl_lock_deadline_ms(lock),
+                        .token = fl_lock_granted(lock)};
     memcpy(held.value, fl_redlock_value(lock).data, FL_REDLOCK_VALUE_LEN);
     show_lock(a, r, "acquired", &held);
     fl_lock_free(lock);
@@ -143,61 +171,40 @@ int cli_run_redlock_acquire(const struct cli_args *a)
 
 /* ---- extend, release ------------------------------------------------------------------------- */
 
-/* The lock whose value was given as --owner. Only its holder knows how long it is still valid. */
-static int lock_of(const struct cli_args *a, uint64_t ttl_ms, struct cli_redlock_lock *ret)
+/* `extend` and `release`. Only its holder knows how long the lock is still valid. */
+int cli_run_redlock_by_owner(const struct cli_args *a)
 {
+    bool extends = strcmp(a->command->sub, "extend") == 0;
+    const char *word = extends ? "extended" : "released";
     const char *owner = a->arg[1];
-    if (!cli_name_is_wellformed(a->arg[0])) {
-        return CLI_EXIT_USAGE;
+    struct fl_take options = {.ttl_ms = FL_TTL_DEFAULT_MS};
+    int code = CLI_EXIT_USAGE;
+    if ((extends && !cli_redlock_take_options(a, &options)) || !cli_name_is_wellformed(a->arg[0])) {
+        return code;
     }
     if (strlen(owner) != FL_REDLOCK_VALUE_LEN) {
         cli_complain("'%.64s' is not an owner: it is the first word that redlock acquire printed, "
                      "of %u characters",
                      owner, FL_REDLOCK_VALUE_LEN);
-        return CLI_EXIT_USAGE;
+        return code;
     }
-    *ret = (struct cli_redlock_lock){.ttl_ms = ttl_ms, .deadline_ms = fl_now_ms() + ttl_ms};
-    memcpy(ret->value, owner, FL_REDLOCK_VALUE_LEN);
-    return 0;
-}
-
-int cli_run_redlock_extend(const struct cli_args *a)
-{
-    struct fl_take options;
-    struct cli_redlock_lock lock;
-    if (!cli_redlock_take_options(a, &options)) {
-        return CLI_EXIT_USAGE;
-    }
-    int code = lock_of(a, options.ttl_ms, &lock);
-    fl_client *r = code == 0 ? cli_redlock_open(a, false, NULL, &code) : NULL;
+    fl_client *r = cli_redlock_open(a, false, NULL, &code);
     if (r == NULL) {
         return code;
     }
-    int rc = fl_redlock_extend(r, cli_name_of(a), lock.value, options.ttl_ms, &lock.deadline_ms);
-    if (rc == 0) {
-        show_lock(a, r, "extended", &lock);
+    struct held lock = {.ttl_ms = options.ttl_ms, .deadline_ms = fl_now_ms() + options.ttl_ms};
+    memcpy(lock.value, owner, FL_REDLOCK_VALUE_LEN);
+    int rc = extends
+                 ? fl_redlock_extend(r, cli_name_of(a), owner, options.ttl_ms, &lock.deadline_ms)
+                 : fl_redlock_release(r, cli_name_of(a), owner);
+    if (rc != 0) {
+        code = show_failure(a, r, word, rc);
+    } else if (extends) {
+        show_lock(a, r, word, &lock);
     } else {
-        code = show_failure(a, r, "extended", rc);
-    }
-    fl_close(r);
-    return code;
-}
-
-int cli_run_redlock_release(const struct cli_args *a)
-{
-    struct cli_redlock_lock lock;
-    int code = lock_of(a, FL_TTL_DEFAULT_MS, &lock);
-    fl_client *r = code == 0 ? cli_redlock_open(a, false, NULL, &code) : NULL;
-    if (r == NULL) {
-        return code;
-    }
-    int rc = fl_redlock_release(r, cli_name_of(a), lock.value);
-    if (rc == 0) {
-        struct cli_out o = begin_result(a, "released", true);
+        struct cli_out o = begin_result(a, word, true);
         cli_text(&o, "\n");
         cli_out_end(&o);
-    } else {
-        code = show_failure(a, r, "released", rc);
     }
     fl_close(r);
     return code;

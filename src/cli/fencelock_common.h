@@ -107,8 +107,8 @@ cli_ask cli_run_queue, cli_run_sessions, cli_run_watch, cli_run_show, cli_run_lo
 cli_ask cli_run_top, cli_run_status, cli_run_health, cli_run_guard_adopt;
 cli_run cli_run_run, cli_run_cluster, cli_run_backup, cli_run_frontdoor_check;
 cli_run cli_run_user_add, cli_run_user_list, cli_run_user_remove;
-cli_run cli_run_redlock_acquire, cli_run_redlock_extend, cli_run_redlock_release,
-    cli_run_redlock_run, cli_run_redlock_check;
+cli_run cli_run_redlock_acquire, cli_run_redlock_by_owner, cli_run_redlock_run,
+    cli_run_redlock_check;
 cli_ask_store cli_run_store_get, cli_run_store_write, cli_run_store_mark;
 cli_run cli_run_guard, cli_run_demo_redlock;
 

@@ -1,8 +1,6 @@
 /* redlock_args.c: see redlock_args.h. */
 #include "cli/redlock_args.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define PASSWORD_VARIABLE "FENCELOCK_REDIS_PASSWORD"
@@ -104,25 +102,6 @@ bool cli_redlock_take_options(const struct cli_args *a, struct fl_take *ret)
     return true;
 }
 
-const char *cli_redlock_cause(const char *key, const struct fl_redlock_report *report, int result)
-{
-    if (report->no_token) {
-        return "no token";
-    }
-    switch (result) {
-    case FL_ENOTHELD:
-        return strcmp(key, "acquired") == 0 ? "contended" : "lost";
-    case FL_ENOCONN:
-        return "unreachable";
-    case FL_ETIMEOUT:
-        return "too slow";
-    case FL_EDENIED:
-        return "refused";
-    default:
-        return "none";
-    }
-}
-
 /* What to do about it. */
 static const char *remedy(const struct fl_redlock_report *report, int result)
 {
@@ -162,12 +141,6 @@ void cli_redlock_explain(char *out, size_t size, const struct fl_redlock_report 
 {
     const char *what = remedy(report, result);
     snprintf(out, size, "%s%s%s", report->text, what != NULL ? ". " : "", what != NULL ? what : "");
-}
-
-uint64_t cli_redlock_left_ms(const struct cli_redlock_lock *lock)
-{
-    uint64_t now_ms = fl_now_ms();
-    return lock->deadline_ms > now_ms ? lock->deadline_ms - now_ms : 0;
 }
 
 enum cli_exit cli_redlock_exit_of(int code, const struct fl_redlock_report *report)

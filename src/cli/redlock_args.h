@@ -16,14 +16,6 @@ struct cli_redlock_options {
 /* Reads --redis and the options that go with it. 0, or the exit code after a sentence. */
 int cli_redlock_options(const struct cli_args *a, struct cli_redlock_options *ret);
 
-/* A lock that one command takes, and others extend and release. */
-struct cli_redlock_lock {
-    char value[FL_REDLOCK_VALUE_LEN + 1];
-    uint64_t ttl_ms, deadline_ms;
-    fl_token token;
-};
-uint64_t cli_redlock_left_ms(const struct cli_redlock_lock *lock);
-
 /* Opens a client. NULL: a sentence was printed, and *ret_exit is the exit code. ret_tokens (may be
  * NULL): the client that issues tokens, or NULL; to be closed after this one, also on failure. */
 fl_client *cli_redlock_open(const struct cli_args *a, bool own_loop, fl_client **ret_tokens,
@@ -35,11 +27,9 @@ bool cli_redlock_take_options(const struct cli_args *a, struct fl_take *ret);
 /* Prints which of the servers are fencelockd. Their votes are not independent of each other. */
 void cli_redlock_warn_of_nodes(const fl_client *r, const struct fl_redlock_report *report);
 
-/* Writes the sentence about a failed call, with what to do about it; and a word for it. key: what
- * the lock is not, "acquired" for example. */
+/* Writes the sentence about a failed call, with what to do about it. */
 void cli_redlock_explain(char *out, size_t size, const struct fl_redlock_report *report,
                          int result);
-const char *cli_redlock_cause(const char *key, const struct fl_redlock_report *report, int result);
 
 /* The exit code for a failed call. */
 enum cli_exit cli_redlock_exit_of(int code, const struct fl_redlock_report *report);
