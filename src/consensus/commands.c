@@ -13,9 +13,10 @@ struct key {
 struct command_source {
     struct fli_map_node node;
     struct key key;
-    struct fli_list ring;     /* linked while one of its commands waits */
+    struct fli_list ring;     /* linked while one of its commands waits, and may be taken out */
     struct fli_list commands; /* all that have no answer, in the order in which they came */
     struct command *next;     /* the first of these that waits; NULL: all were taken out */
+    uint64_t out, taker;      /* how many were taken out, and by whom */
     uint64_t joined;          /* says who was first, of two in different rings */
 };
 
@@ -97,9 +98,7 @@ static struct command_source *make_source(struct commands *q, const struct key *
     if (s == NULL) {
         return NULL;
     }
-    s->key = *key;
-    s->next = NULL;
-    s->joined = 0;
+    *s = (struct command_source){.key = *key};
     fli_list_init(&s->ring);
     fli_list_init(&s->commands);
     if (fli_map_insert(&q->sources, &s->node, hash) != 0) {
@@ -176,16 +175,25 @@ int commands_add(struct commands *q, struct node_ticket *t, const void *command,
 
 /* ---- taking turns ---- */
 
-static const struct command_source *head(const struct commands *q, enum command_class class,
+/* Sources that have commands out at a former taker leave the ring until one of these comes back or
+ * ends. */
+static const struct command_source *head(struct commands *q, enum command_class class,
                                          unsigned classes)
 {
-    const struct fli_list *first =
-        (classes & COMMANDS_OF(class)) == 0 ? NULL : fli_list_first(&q->rings[class]);
-    return first == NULL ? NULL : FLI_CONTAINER_OF(first, struct command_source, ring);
+    struct fli_list *first;
+    while ((classes & COMMANDS_OF(class)) != 0 &&
+           (first = fli_list_first(&q->rings[class])) != NULL) {
+        const struct command_source *s = FLI_CONTAINER_OF(first, struct command_source, ring);
+        if (s->out == 0 || s->taker == q->taker) {
+            return s;
+        }
+        fli_list_remove(first);
+    }
+    return NULL;
 }
 
 /* OTHER and QUERY are one class, unless there is no room for one of them. */
-static const struct command_source *head_of_turn(const struct commands *q, enum command_class class,
+static const struct command_source *head_of_turn(struct commands *q, enum command_class class,
                                                  unsigned classes)
 {
     const struct command_source *s = head(q, class, classes);
@@ -194,13 +202,13 @@ static const struct command_source *head_of_turn(const struct commands *q, enum 
     return s == NULL || (asks != NULL && asks->joined < s->joined) ? asks : s;
 }
 
-struct command *commands_first(const struct commands *q, unsigned classes)
+struct command *commands_first(struct commands *q, unsigned classes)
 {
     enum command_class turn = TURNS[q->taken % (sizeof TURNS / sizeof TURNS[0])];
     const struct command_source *s = head(q, COMMAND_CLUSTER, classes);
     s = s != NULL ? s : head_of_turn(q, turn, classes);
-    for (unsigned class = COMMAND_URGENT; s == NULL && class < COMMAND_CLASSES; class ++) {
-        s = head_of_turn(q, class, classes);
+    for (unsigned i = COMMAND_URGENT; s == NULL && i < COMMAND_CLASSES; i++) {
+        s = head_of_turn(q, i, classes);
     }
     return s == NULL ? NULL : s->next;
 }
@@ -217,9 +225,11 @@ static struct command *first_waiting(const struct command_source *s, struct fli_
 void commands_take(struct commands *q, struct command *c)
 {
     struct command_source *s = c->source;
-    FLI_ASSERT(s->next == c && !c->out);
+    FLI_ASSERT(s->next == c && !c->out && (s->out == 0 || s->taker == q->taker));
     c->out = true;
     q->out++;
+    s->out++;
+    s->taker = q->taker;
     q->taken++;
     s->next = first_waiting(s, c->at_source.next);
     join_ring(q, s);
@@ -231,8 +241,10 @@ void commands_put_back(struct commands *q, struct command *c)
     FLI_ASSERT(c->out && !fli_list_linked(&c->at_batch));
     c->out = false;
     q->out--;
-    if (s->next == NULL || c->number < s->next->number) {
-        s->next = c;
+    s->out--;
+    bool first = s->next == NULL || c->number < s->next->number;
+    s->next = first ? c : s->next;
+    if (first || !fli_list_linked(&s->ring)) {
         join_ring(q, s); /* which may be another one now */
     }
 }
@@ -248,10 +260,12 @@ void commands_end(struct commands *q, struct command *c, int status,
     FLI_ASSERT(q->count > 0 && q->bytes >= c->len);
     q->count--;
     q->out -= c->out;
+    s->out -= c->out;
     q->bytes -= c->len;
     q->uncertain += status == FL_EUNCERTAIN;
-    if (s->next == c) {
-        s->next = first_waiting(s, c->at_source.next);
+    bool first = s->next == c;
+    s->next = first ? first_waiting(s, c->at_source.next) : s->next;
+    if (first || !fli_list_linked(&s->ring)) {
         join_ring(q, s);
     }
     fli_list_remove(&c->at_source);

@@ -3,7 +3,9 @@
  *
  * Whoever can serve takes commands out for a while: the proposer while this node leads, the relay
  * while another node does, nobody during an election. One that was taken out and surely not done is
- * put back, and has the place of before: it never left the lists.
+ * put back, and has the place of before: it never left the lists. A source has commands out at one
+ * taker at a time: while a former leader may still give some back, the later ones of that source
+ * wait, or they would overtake them.
  *
  * Commands of one source keep their order, and sources take turns. A source is a client's
  * connection. A client that sends a thousand commands at once waits for its own thousand. One that
@@ -83,6 +85,7 @@ struct commands {
     uint64_t count;     /* commands without an answer */
     uint64_t out;       /* of these, taken out */
     uint64_t number;    /* of the last one that came */
+    uint64_t taker;     /* who takes commands out now: the node that leads; 0: none */
     uint64_t joined;    /* sources that joined a ring, ever */
     uint64_t taken;     /* commands that were taken out, ever */
     uint64_t waited;    /* commands that came while this node did not lead, ever */
@@ -105,7 +108,7 @@ static inline uint64_t commands_waiting(const struct commands *q)
 
 /* The waiting command whose turn it is, of these classes; it stays the same until one comes or is
  * taken out. NULL: none waits. */
-struct command *commands_first(const struct commands *q, unsigned classes);
+struct command *commands_first(struct commands *q, unsigned classes);
 /* Takes out a command that commands_first() returned. */
 void commands_take(struct commands *q, struct command *c);
 /* Puts one back that was taken out, and was surely not done. */

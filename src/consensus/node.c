@@ -24,18 +24,11 @@ static void timer_cb(uv_timer_t *timer)
     node_wake(timer->data);
 }
 
-/* A former leader may still give commands back. Those of the same clients that came later wait for
- * that, or they would overtake them. */
-static bool has_all_back(const struct node *n)
-{
-    return relay_client_settled(n->relay);
-}
-
 bool node_can_propose(const struct node *n)
 {
     return fli_clock_ms() >= n->unverified_until_ms && proposer_is_open(n->proposer) &&
-           has_all_back(n) && replica_transferee(n->replica) == 0 &&
-           membership_formed(n->membership) && membership_may_speak(n->membership);
+           replica_transferee(n->replica) == 0 && membership_formed(n->membership) &&
+           membership_may_speak(n->membership);
 }
 
 /* ---- leadership ---- */
@@ -58,6 +51,7 @@ static void watch_leadership(struct node *n)
     enum node_role role = role_of(n);
     bool opened = proposer_is_open(n->proposer);
     node_watch_turn(n);
+    n->commands.taker = leader;
     relay_client_follow(n->relay, role == NODE_FOLLOWER && leader != n->id ? leader : 0);
     if (role == n->role && leader == n->leader_id && opened == n->opened) {
         return;
@@ -87,10 +81,7 @@ static void relay(struct node *n)
 {
     unsigned classes = COMMANDS_ALL;
     struct command *c;
-    if (proposer_is_open(n->proposer) || !has_all_back(n)) {
-        return;
-    }
-    while ((c = commands_first(&n->commands, classes)) != NULL) {
+    while (!proposer_is_open(n->proposer) && (c = commands_first(&n->commands, classes)) != NULL) {
         if (!relay_client_send(n->relay, c)) {
             classes &= ~COMMANDS_OF(c->class);
         }

@@ -370,26 +370,15 @@ void relay_client_flush(struct relay_client *c)
     }
 }
 
-/* Whether no command is unanswered, but for those at one node. */
-static bool quiet_but_for(const struct relay_client *c, uint64_t id)
+bool relay_client_quiet(const struct relay_client *c)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        const struct peer *p = &c->config.peers->list[i];
-        if (p->id != id && p->relay != NULL && p->relay->count > 0) {
+        const struct relay_stream *o = c->config.peers->list[i].relay;
+        if (o != NULL && o->count > 0) {
             return false;
         }
     }
     return true;
-}
-
-bool relay_client_quiet(const struct relay_client *c)
-{
-    return quiet_but_for(c, 0);
-}
-
-bool relay_client_settled(const struct relay_client *c)
-{
-    return quiet_but_for(c, c->leader_id);
 }
 
 bool relay_client_connected(const struct relay_client *c, uint64_t peer_id)

@@ -9,8 +9,7 @@
  * When a stream breaks, commands that were never handed to the kernel, and all queries, are put
  * back; commands that may have left are uncertain. When another node becomes leader, the old
  * stream stays open until it is empty, since a leader that stepped down in order still answers; a
- * dead one is noticed by its silence. Until then the node holds what comes later. One thread, the
- * loop's. */
+ * dead one is noticed by its silence. One thread, the loop's. */
 #ifndef CONSENSUS_RELAY_CLIENT_H
 #define CONSENSUS_RELAY_CLIENT_H
 
@@ -55,9 +54,6 @@ void relay_client_tick(struct relay_client *c);
 void relay_client_set_election_ms(struct relay_client *c, unsigned election_ms);
 void relay_client_flush(struct relay_client *c);
 bool relay_client_quiet(const struct relay_client *c); /* all commands are answered */
-/* The same of all that were sent to former leaders, which may still give some back. Until then,
- * what came later would overtake those. */
-bool relay_client_settled(const struct relay_client *c);
 bool relay_client_connected(const struct relay_client *c, uint64_t peer_id);
 uint64_t relay_client_relayed(const struct relay_client *c); /* commands, since start */
 /* Times from sending a command to its answer. */

@@ -293,6 +293,35 @@ TEST_WITH(one_comes_back_before_the_others, set_up, tear_down)
     assert_ptr_equal(commands_first(&q, COMMANDS_ALL), out[0]);
 }
 
+/* A former leader may give back what it has: the later commands of that source wait for this, and
+ * nobody else's. */
+TEST_WITH(a_source_waits_for_a_former_taker, set_up, tear_down)
+{
+    struct command *out[2];
+    for (unsigned i = 0; i < 3; i++) {
+        put(i, 0, 1, MACHINE_OP_ACQUIRE);
+    }
+    put(3, 0, 2, MACHINE_OP_ACQUIRE);
+    q.taker = 7;
+    out[0] = take();
+    out[1] = commands_first(&q, COMMANDS_ALL);
+    assert_ptr_equal(call_of(out[1]), &calls[3]);
+    commands_take(&q, out[1]);
+    commands_put_back(&q, out[1]);
+    out[1] = take();
+    assert_ptr_equal(call_of(out[1]), &calls[1]);
+    q.taker = 8;
+    assert_ptr_equal(take_and_end(), &calls[3]);
+    assert_null(commands_first(&q, COMMANDS_ALL));
+    commands_put_back(&q, out[1]);
+    assert_null(commands_first(&q, COMMANDS_ALL));
+    put(4, 0, 1, MACHINE_OP_RENEW);
+    assert_null(commands_first(&q, COMMANDS_ALL));
+    commands_fail(&q, out[0], FL_EUNCERTAIN);
+    static const unsigned ORDER[] = {1, 2, 4};
+    expect(ORDER, 3);
+}
+
 /* A source is in the class of its next command, which may be one that came back. */
 TEST_WITH(what_comes_back_decides_the_class, set_up, tear_down)
 {

@@ -1,24 +1,15 @@
 /* test_hand_back.c: whole nodes, one of which gives back what waited at it. What comes meanwhile
- * does not overtake that. The tests say when a former leader has not answered all, and when the log
- * takes nothing. */
+ * does not overtake that. The tests say when the log takes nothing. */
 #include "../../lib/unit.h"
 
 #include "cluster.h"
 #include "consensus/membership_private.h"
 #include "consensus/node_private.h"
 
-static const struct relay_client *asked_before; /* of this one, a former leader has commands */
-static const struct replica *full;              /* the log of this one takes no entries */
+static const struct replica *full; /* the log of this one takes no entries */
 
-bool __real_relay_client_settled(const struct relay_client *c);
-bool __wrap_relay_client_settled(const struct relay_client *c);
 int __real_replica_submit(struct replica *r, uint64_t now_ms, const void *data, size_t len);
 int __wrap_replica_submit(struct replica *r, uint64_t now_ms, const void *data, size_t len);
-
-bool __wrap_relay_client_settled(const struct relay_client *c)
-{
-    return c != asked_before && __real_relay_client_settled(c);
-}
 
 int __wrap_replica_submit(struct replica *r, uint64_t now_ms, const void *data, size_t len)
 {
@@ -61,25 +52,6 @@ static bool has_been_returned(void *ctx)
 {
     const struct node *n = ctx;
     return relay_client_relayed(n->relay) == sent + 2 && count(n, 1, false) == 1;
-}
-
-/* Clients of a node are behind commands that a former leader has and may give back. */
-TEST_WITH(held_commands_wait_for_a_former_leader, cluster_set_up, cluster_tear_down)
-{
-    struct cluster *c = cluster_up(state, 3);
-    unsigned follower = cluster_other_than(c, cluster_wait_leader(c));
-    struct node *n = c->nodes[follower].node;
-    struct op op;
-    cluster_acquire(c, follower, "a", "owner-1"); /* there is a stream to the leader */
-    asked_before = n->relay;
-    submit(c, follower, "b", &op);
-    for (unsigned i = 0; i < 10; i++) {
-        uv_run(&c->loop, UV_RUN_NOWAIT);
-        assert_int_equal(count(n, 1, false), 1);
-    }
-    asked_before = NULL;
-    op_wait(c, &op);
-    assert_int_equal(op.status, 0);
 }
 
 /* A later command of a client of another node comes back at once, and the leader still has an
