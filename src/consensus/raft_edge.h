@@ -43,6 +43,7 @@ struct raft_edge_peer {
     uint64_t id;                      /* 0: this place is free */
     uint64_t asked_term, asked_index; /* the last snapshot that the core wanted sent to it */
     uint64_t sent_term, sent_prev;    /* the last entries that it was sent */
+    uint64_t round;                   /* the last that it has answered: see replica_round.c */
     /* Entries that the core has sent to it and that have not left: see replica_send.c. */
     struct {
         uint64_t term;

@@ -27,8 +27,6 @@ struct replica_round {
     bool under_way;        /* it is on its way */
     bool wanted;           /* the next is to begin as soon as it is confirmed */
     uint64_t sent_ms;
-    unsigned n; /* servers that have answered it */
-    uint64_t servers[MEMBERS_MAX];
 };
 
 struct replica {

@@ -22,24 +22,20 @@ static bool is_under_way(const struct replica *r)
     return r->round.under_way && leads(r) && r->round.term == replica_term(r);
 }
 
-static bool has_answered(const struct replica_round *round, uint64_t server)
+/* Its own answer counts without a question. */
+static bool has_answered(struct replica *r, uint64_t server)
 {
-    unsigned i = 0;
-    while (i < round->n && round->servers[i] != server) {
-        i++;
-    }
-    return i < round->n;
+    return server == r->config.incarnation ||
+           raft_edge_peer(&r->edge, server)->round == r->round.number;
 }
 
-static bool has_majority(const struct replica *r)
+static bool has_majority(struct replica *r)
 {
     const struct configuration *c = replica_configuration(r);
     unsigned answers = 0;
     for (unsigned i = 0; i < c->n; i++) {
         const struct configuration_server *s = &c->servers[i];
-        bool says_yes =
-            s->incarnation == r->config.incarnation || has_answered(&r->round, s->incarnation);
-        answers += s->role == CONFIGURATION_VOTER && says_yes;
+        answers += s->role == CONFIGURATION_VOTER && has_answered(r, s->incarnation);
     }
     return answers > configuration_voters(c) / 2;
 }
@@ -52,8 +48,7 @@ static void ask(struct replica *r)
     r->round.sent_ms = r->now_ms;
     for (unsigned i = 0; i < c->n; i++) {
         const struct configuration_server *s = &c->servers[i];
-        if (s->role == CONFIGURATION_VOTER && s->incarnation != r->config.incarnation &&
-            !has_answered(&r->round, s->incarnation)) {
+        if (s->role == CONFIGURATION_VOTER && !has_answered(r, s->incarnation)) {
             message_encode_round(MESSAGE_ROUND, &m, &r->body);
             replica_send_body(r, s->incarnation);
         }
@@ -65,7 +60,6 @@ static void begin(struct replica *r)
     struct replica_round *round = &r->round;
     round->number++;
     round->term = replica_term(r);
-    round->n = 0;
     round->wanted = false;
     round->under_way = !has_majority(r); /* the only voter has it by itself */
     if (round->under_way) {
@@ -98,11 +92,10 @@ static void take_answer(struct replica *r, uint64_t from, const struct message_r
 {
     struct replica_round *round = &r->round;
     if (!is_under_way(r) || m->term != round->term || m->number != round->number ||
-        configuration_server(replica_configuration(r), from) == NULL || has_answered(round, from) ||
-        round->n == MEMBERS_MAX) {
+        configuration_server(replica_configuration(r), from) == NULL) {
         return;
     }
-    round->servers[round->n++] = from;
+    raft_edge_peer(&r->edge, from)->round = round->number;
     if (!has_majority(r)) {
         return;
     }

@@ -176,7 +176,7 @@ MUTANTS = [
     ('the answer to an earlier round confirms this one', ROUND, ' || m->number != round->number', '', 'consensus/test_consensus_round', REPLACED),
     ('a follower of a later leader confirms the former one', ROUND, 'if (m.term != replica_term(r)) {\n        return 0;',
      'if (m.term > replica_term(r)) {\n        return 0;', 'consensus/test_consensus_round', REPLACED),
-    ('a learner confirms', ROUND, 'answers += s->role == CONFIGURATION_VOTER && says_yes;', 'answers += says_yes;', 'consensus/test_consensus_round', REPLACED),
+    ('a learner confirms', ROUND, 'answers += s->role == CONFIGURATION_VOTER && has_answered(r, s->incarnation);', 'answers += has_answered(r, s->incarnation);', 'consensus/test_consensus_round', REPLACED),
     ('a question that is lost is not asked again', ROUND, 'r->now_ms - r->round.sent_ms >= r->config.heartbeat_ms', 'r->round.sent_ms == UINT64_MAX',
      'consensus/test_consensus_round', 'the next change of leader ends it'),
     ('a query alone is answered without a round', 'src/consensus/proposer_answer.c', ' &&\n        replica_round_confirmed(p->replica) >= b->round', '', 'consensus/test_consensus_proposer_reads', REPLACED),
