@@ -16,11 +16,23 @@
 
 #include <string.h>
 
-#include "base/bytes.h"
+#include "base/fields.h"
 
 #define CRC_AT 12u
 
 static const char magic[8] = {'F', 'L', 'B', 'A', 'C', 'K', 'U', 'P'};
+
+/* From byte 16 on. */
+#define FIELD(name)                                                                                \
+    {                                                                                              \
+        FLI_U64, offsetof(struct backup_header, name)                                              \
+    }
+static const struct fli_field fields[] = {
+    FIELD(cluster_id), FIELD(made_ms), FIELD(last_token), FIELD(index),
+    FIELD(term),       FIELD(node_id), FIELD(body),
+};
+#define FIELDS_AT 16u
+#define FIELDS (sizeof fields / sizeof fields[0])
 
 static uint32_t header_crc(const uint8_t *data)
 {
@@ -32,13 +44,7 @@ void backup_header_encode(const struct backup_header *h, uint8_t out[BACKUP_HEAD
     memset(out, 0, BACKUP_HEADER);
     memcpy(out, magic, sizeof magic);
     fli_put_u16(out + 8, BACKUP_VERSION);
-    fli_put_u64(out + 16, h->cluster_id);
-    fli_put_u64(out + 24, h->made_ms);
-    fli_put_u64(out + 32, h->last_token);
-    fli_put_u64(out + 40, h->index);
-    fli_put_u64(out + 48, h->term);
-    fli_put_u64(out + 56, h->node_id);
-    fli_put_u64(out + 64, h->body);
+    (void)fli_put_fields(out + FIELDS_AT, fields, FIELDS, h);
     fli_put_u32(out + CRC_AT, header_crc(out));
 }
 
@@ -57,13 +63,8 @@ int backup_header_decode(const uint8_t data[BACKUP_HEADER], struct backup_header
         *ret_why = "its format is of another version";
         return FL_EVERSION;
     }
-    *ret = (struct backup_header){.cluster_id = fli_get_u64(data + 16),
-                                  .made_ms = fli_get_u64(data + 24),
-                                  .last_token = fli_get_u64(data + 32),
-                                  .index = fli_get_u64(data + 40),
-                                  .term = fli_get_u64(data + 48),
-                                  .node_id = fli_get_u64(data + 56),
-                                  .body = fli_get_u64(data + 64)};
+    struct fli_reader r = {data + FIELDS_AT, data + BACKUP_HEADER, false};
+    fli_read_fields(&r, fields, FIELDS, ret);
     if (ret->cluster_id == 0 || ret->last_token > FL_TOKEN_MAX || ret->index == 0 ||
         ret->term == 0 || ret->node_id == 0) {
         *ret_why = "its header has a number that cannot be";

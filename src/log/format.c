@@ -44,9 +44,35 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/bytes.h"
+#include "base/fields.h"
 
 static const char magic[6] = "FLKLOG";
+
+/* Of a write's header, from byte 12 on. */
+#define FIELD(type, name)                                                                          \
+    {                                                                                              \
+        FLI_##type, offsetof(struct log_write, name)                                               \
+    }
+static const struct fli_field header[] = {
+    FIELD(U32, block),
+    FIELD(U64, log_id),
+    FIELD(U64, number),
+    FIELD(U64, offset),
+    FIELD(U64, segment_size),
+    FIELD(U32, segment),
+    FIELD(U32, len),
+    FIELD(U32, records),
+    FIELD(U32, zero_sectors),
+    FIELD(U64, before.last_index),
+    FIELD(U64, before.last_term),
+    FIELD(U64, before.hard.term),
+    FIELD(U64, before.hard.vote),
+    FIELD(U32, before.chain),
+    FIELD(U32, chain_after),
+};
+#define HEADER_AT 12u
+#define HEADER_END 104u
+#define HEADER_FIELDS (sizeof header / sizeof header[0])
 
 _Static_assert(LOG_WRITE_HEADER <= LOG_SECTOR, "a header is in one sector");
 _Static_assert(LOG_SEGMENT_MAX <= UINT32_MAX, "an offset in a segment has 32 bits");
@@ -127,21 +153,8 @@ void log_write_seal(struct log_write *w, uint8_t *data, size_t padded)
     memcpy(data, magic, sizeof magic); /* set first, so that this sector does not count as zero */
     w->zero_sectors = zero_sectors(data, padded);
     fli_put_u16(data + 6, LOG_FORMAT_VERSION);
-    fli_put_u32(data + 12, w->block);
-    fli_put_u64(data + 16, w->log_id);
-    fli_put_u64(data + 24, w->number);
-    fli_put_u64(data + 32, w->offset);
-    fli_put_u64(data + 40, w->segment_size);
-    fli_put_u32(data + 48, w->segment);
-    fli_put_u32(data + 52, w->len);
-    fli_put_u32(data + 56, w->records);
-    fli_put_u32(data + 60, w->zero_sectors);
-    fli_put_u64(data + 64, w->before.last_index);
-    fli_put_u64(data + 72, w->before.last_term);
-    fli_put_u64(data + 80, w->before.hard.term);
-    fli_put_u64(data + 88, w->before.hard.vote);
-    fli_put_u32(data + 96, w->before.chain);
-    fli_put_u32(data + 100, w->chain_after);
+    uint8_t *end = fli_put_fields(data + HEADER_AT, header, HEADER_FIELDS, w);
+    FLI_ASSERT(end == data + HEADER_END);
     fli_put_u32(data + 8, header_crc(data));
 }
 
@@ -153,22 +166,8 @@ static bool header_at(const uint8_t *data)
 
 static void header_decode(const uint8_t *data, struct log_write *w)
 {
-    *w = (struct log_write){
-        .block = fli_get_u32(data + 12),
-        .log_id = fli_get_u64(data + 16),
-        .number = fli_get_u64(data + 24),
-        .offset = fli_get_u64(data + 32),
-        .segment_size = fli_get_u64(data + 40),
-        .segment = fli_get_u32(data + 48),
-        .len = fli_get_u32(data + 52),
-        .records = fli_get_u32(data + 56),
-        .zero_sectors = fli_get_u32(data + 60),
-        .before = {.last_index = fli_get_u64(data + 64),
-                   .last_term = fli_get_u64(data + 72),
-                   .hard = {.term = fli_get_u64(data + 80), .vote = fli_get_u64(data + 88)},
-                   .chain = fli_get_u32(data + 96)},
-        .chain_after = fli_get_u32(data + 100),
-    };
+    struct fli_reader r = {data + HEADER_AT, data + HEADER_END, false};
+    fli_read_fields(&r, header, HEADER_FIELDS, w);
 }
 
 /* --- going through a segment --- */
