@@ -625,16 +625,13 @@ enum replica_catch_up replica_catch_up_status(const struct replica *r, uint64_t 
     if (raft_catch_up(&r->raft, replica_server_of(r, id), &status) != 0) {
         return CATCH_UP_NONE;
     }
-    switch (status) {
-    case RAFT_CATCH_UP_RUNNING:
+    if (status == RAFT_CATCH_UP_RUNNING) {
         return CATCH_UP_RUNNING;
-    case RAFT_CATCH_UP_ABORTED:
-        return has_all(r, id) ? CATCH_UP_FINISHED : CATCH_UP_ABORTED;
-    case RAFT_CATCH_UP_FINISHED:
-        return CATCH_UP_FINISHED;
-    default:
-        return has_all(r, id) ? CATCH_UP_FINISHED : CATCH_UP_NONE;
     }
+    if (status == RAFT_CATCH_UP_FINISHED || has_all(r, id)) {
+        return CATCH_UP_FINISHED;
+    }
+    return status == RAFT_CATCH_UP_ABORTED ? CATCH_UP_ABORTED : CATCH_UP_NONE;
 }
 
 int replica_transfer(struct replica *r, uint64_t now_ms, uint64_t id)

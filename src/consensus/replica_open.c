@@ -118,16 +118,15 @@ static int load(struct replica *r, char *errmsg, size_t errmsg_size)
             snprintf(errmsg, errmsg_size, "the raft library does not start");
         }
     }
-    for (size_t i = 0; all != NULL && i < n && rv != FL_ESYSTEM;
-         i++) { /* on FL_ESYSTEM the core has
-                                                                           freed them */
+    if (rv == FL_ESYSTEM) {
+        return rv; /* the core has freed them */
+    }
+    for (size_t i = 0; all != NULL && i < n; i++) {
         if (all[i].type == RAFT_CHANGE) {
             raft_free(all[i].buf.base);
         }
     }
-    if (rv != FL_ESYSTEM) {
-        free(all);
-    }
+    free(all);
     return rv;
 }
 
