@@ -78,7 +78,6 @@ static void begin_with_pre_votes(struct raft_edge *e)
     if (again && r->pre_vote && !r->candidate_state.in_pre_vote) {
         r->candidate_state.in_pre_vote = true;
         r->candidate_state.disrupt_leader = false;
-        e->stats.pre_votes_again++;
     }
 }
 
@@ -108,7 +107,7 @@ bool raft_edge_campaign(struct raft_edge *e, uint64_t now_ms)
     if (leads(e)) {
         return false;
     }
-    e->stats.campaigns++;
+    e->campaigns++;
     e->skew_ms += 2;
     raft_set_election_timeout(e->raft, 1);
     raft_edge_timeout(e, now_ms);
@@ -147,7 +146,7 @@ static void receive(struct raft_edge *e, struct raft_message *m)
 static void yield(struct raft_edge *e, struct raft_message *m)
 {
     e->muted = true;
-    e->stats.yields += raft_edge_campaign(e, e->now_ms);
+    (void)raft_edge_campaign(e, e->now_ms);
     e->muted = false;
     e->refused = false;
     receive(e, m);
@@ -253,16 +252,13 @@ static bool impossible(const struct raft_edge *e, const struct raft_message *m)
 
 /* A follower's confirmed entries are on its disk, and during one leader's term nobody else may
  * remove them. So a rejection at or below the confirmed index is an old one. */
-static bool is_overtaken(struct raft_edge *e, struct raft_append_entries_result *m,
-                         raft_index match)
+static bool is_overtaken(struct raft_append_entries_result *m, raft_index match)
 {
     if (m->rejected <= match) {
-        e->stats.rejections_dropped++;
         return true;
     }
     if (m->last_log_index < match) {
         m->last_log_index = match;
-        e->stats.rejections_corrected++;
     }
     return false;
 }
@@ -312,7 +308,6 @@ static void shorten_repetition(struct raft_edge *e, uint64_t to, struct raft_app
 {
     struct raft_edge_peer *p = raft_edge_peer(e, to);
     if (p->sent_term == m->term && p->sent_prev == m->prev_log_index) {
-        e->stats.repetitions_shortened += m->n_entries > 1;
         m->n_entries = 1;
     }
     p->sent_term = m->term;
@@ -353,10 +348,9 @@ static bool correct_result(struct raft_edge *e, uint64_t from, struct raft_appen
          * alive. */
         m->rejected = 0;
         m->last_log_index = 0;
-        e->stats.rejections_expected++;
         return true;
     }
-    if (is_overtaken(e, m, match)) {
+    if (is_overtaken(m, match)) {
         return false;
     }
     struct raft_edge_peer *p = raft_edge_peer(e, from);
@@ -425,7 +419,6 @@ static raft_index committed_entries(struct raft_edge *e, const struct raft_appen
         e->term_of(e->ctx, commit) == 0) {
         return 0;
     }
-    e->stats.committed_skipped++;
     return commit - m->prev_log_index;
 }
 
@@ -452,7 +445,6 @@ static void receive_entries(struct raft_edge *e, const struct raft_message *whol
     }
     unsigned from = (unsigned)known;
     unsigned at = next_change(m, from);
-    e->stats.messages_split += at < m->n_entries;
     deliver(e, whole, from, at - from);
     while (at < m->n_entries && was_taken(e, m, at)) {
         unsigned end = next_change(m, at + 1);
@@ -489,7 +481,6 @@ static void receive_any(struct raft_edge *e, struct raft_message *message)
         if (raft_state(e->raft) == RAFT_CANDIDATE) {
             receive(e, message);
         } else {
-            e->stats.votes_dropped++;
         }
         break;
     default:
@@ -505,7 +496,6 @@ int raft_edge_receive(struct raft_edge *e, uint64_t now_ms, struct raft_message 
 {
     set_now(e, now_ms);
     if (impossible(e, message)) {
-        e->stats.impossible++;
         return FL_EPROTO;
     }
     e->outdated = is_of_a_leader(message) && term_of_message(message) < raft_current_term(e->raft);
@@ -524,11 +514,10 @@ static void correct_answer_to_vote(struct raft_edge *e, struct raft_request_vote
 }
 
 /* It confirms nothing and rejects nothing. */
-static void empty_answer(struct raft_edge *e, struct raft_append_entries_result *m)
+static void empty_answer(struct raft_append_entries_result *m)
 {
     m->rejected = 0;
     m->last_log_index = 0;
-    e->stats.refusals_emptied++;
 }
 
 bool raft_edge_send(struct raft_edge *e, struct raft_message *message)
@@ -550,7 +539,7 @@ bool raft_edge_send(struct raft_edge *e, struct raft_message *message)
         break;
     case RAFT_APPEND_ENTRIES_RESULT:
         if (e->outdated) {
-            empty_answer(e, &message->append_entries_result);
+            empty_answer(&message->append_entries_result);
         }
         break;
     default:

@@ -23,21 +23,6 @@
 /* A message may raise the term by at most this; a larger step counts as garbage. */
 #define RAFT_EDGE_TERM_STEP_MAX (UINT64_C(1) << 32)
 
-struct raft_edge_stats {
-    uint64_t committed_skipped;  /* messages that began with committed entries, or behind one */
-    uint64_t messages_split;     /* because they contained changes of the configuration */
-    uint64_t votes_dropped;      /* answers that came too late */
-    uint64_t rejections_dropped; /* overtaken */
-    uint64_t rejections_corrected;
-    uint64_t rejections_expected;   /* of heartbeats, while a snapshot is on its way */
-    uint64_t refusals_emptied;      /* answers to old leaders */
-    uint64_t repetitions_shortened; /* messages with entries that were sent before */
-    uint64_t pre_votes_again;       /* by candidates that were not elected */
-    uint64_t impossible;            /* messages that no correct peer sends */
-    uint64_t campaigns;             /* election timers that were made to run out */
-    uint64_t yields;                /* of these, in favour of another candidate */
-};
-
 /* Of a server that this one leads; only members are sent anything. */
 struct raft_edge_peer {
     uint64_t id;                      /* 0: this place is free */
@@ -81,7 +66,7 @@ struct raft_edge {
     bool refused;     /* the last answer to a vote request */
     bool outdated;    /* the message at hand is of an old leader */
     struct raft_edge_peer peers[MEMBERS_MAX];
-    struct raft_edge_stats stats;
+    uint64_t campaigns; /* election timers that were made to run out; for tests */
 };
 
 /* The present time for the core's events. */

@@ -25,7 +25,7 @@ static uint64_t campaigns(struct cluster *c)
 {
     uint64_t sum = 0;
     for (unsigned i = 0; i < c->n; i++) {
-        sum += c->nodes[i].node == NULL ? 0 : c->nodes[i].node->replica->edge.stats.campaigns;
+        sum += c->nodes[i].node == NULL ? 0 : c->nodes[i].node->replica->edge.campaigns;
     }
     return sum;
 }
