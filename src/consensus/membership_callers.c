@@ -22,10 +22,12 @@ static bool is_member(const struct membership *m, uint64_t incarnation)
 }
 
 /* A leader that takes commands has each configuration that was committed up to its term, and no
- * other one of an earlier term ever will be. */
+ * other one of an earlier term ever will be. (The proposer may not know yet that it leads no
+ * more.) */
 static bool has_all(const struct membership *m, uint64_t told_term)
 {
-    return proposer_is_open(m->config.proposer) && told_term <= replica_term(m->replica);
+    return proposer_is_open(m->config.proposer) && replica_role(m->replica) == REPLICA_LEADER &&
+           told_term <= replica_term(m->replica);
 }
 
 /* Whether somebody names a later configuration than this node has, in which it is a member. */
