@@ -27,14 +27,10 @@ static void admin_done(struct node_ticket *t, int status, const struct machine_r
                        struct fli_slice payload)
 {
     struct membership *m = FLI_CONTAINER_OF(t, struct membership, admin);
-    bool of_operation = m->admin_of_operation;
     FLI_ASSERT(m->admin_busy);
     m->admin_busy = false;
-    m->admin_of_operation = false;
     m->members_due = true;
-    if (of_operation) {
-        membership_operation_done(m, status, result);
-    }
+    membership_operation_done(m, status, result);
     wake(m);
 }
 
@@ -238,7 +234,6 @@ bool membership_may_change(const struct membership *m)
  * is surely not done. */
 static void give_up_operation(struct membership *m)
 {
-    m->admin_of_operation = false;
     membership_operation_end(m, m->operation.submitted ? FL_EUNCERTAIN : FL_ENOLEADER);
 }
 

@@ -555,8 +555,11 @@ static int status_of(const struct machine_result *r)
 void membership_operation_done(struct membership *m, int status,
                                const struct machine_result *result)
 {
-    m->asked_index = replica_last_index(m->replica);
-    membership_operation_end(m, status != 0 ? status : status_of(result));
+    const struct membership_operation *o = &m->operation;
+    if (o->active && o->submitted && o->change.kind != NODE_CHANGE_MOVE) {
+        m->asked_index = replica_last_index(m->replica);
+        membership_operation_end(m, status != 0 ? status : status_of(result));
+    }
 }
 
 static void log_withdrawn(struct membership *m, uint64_t id)
@@ -586,7 +589,6 @@ static void submit(struct membership *m, struct membership_operation *o)
         c.flags = MACHINE_NODE_FORCED;
     }
     o->submitted = membership_submit(m, &c);
-    m->admin_of_operation = o->submitted;
     if (o->submitted && what->kind != NODE_CHANGE_ADD) {
         log_withdrawn(m, what->id);
     }

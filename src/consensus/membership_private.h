@@ -12,7 +12,7 @@
 
 /* The request of an operator; one at a time. */
 struct membership_operation {
-    bool active, submitted; /* submitted: its command was */
+    bool active, submitted; /* submitted: its command was, or the configuration for a MOVE */
     struct node_change change;
     uint64_t index; /* of the configuration change that must be committed; 0: none */
     void (*cb)(void *ctx, int status);
@@ -34,7 +34,6 @@ struct membership {
     char last_logged[512];    /* the last line about what the cluster waits for */
     struct node_ticket admin; /* of the command that this node submits by itself */
     bool admin_busy;          /* there is one */
-    bool admin_of_operation;  /* it is that of `operation` */
     struct membership_operation operation;
     uint64_t transfer_id;
     void (*transfer_cb)(void *ctx, int status);
@@ -79,7 +78,8 @@ bool membership_is_let_in(const struct membership *m, const struct peer *p);
 void membership_plans(struct membership *m);    /* the leader's work at each tick */
 void membership_versions(struct membership *m); /* likewise */
 void membership_operation_turn(struct membership *m);
-/* Ends the operation: its command was applied, or its outcome is unknown. */
+/* A command of the cluster's own was applied, or its outcome is unknown. Ends the operation whose
+ * command that was. */
 void membership_operation_done(struct membership *m, int status,
                                const struct machine_result *result);
 void membership_operation_end(struct membership *m, int status); /* fine when there is none */

@@ -66,7 +66,7 @@ static void lost_cb(void *ctx, enum channel_end end, const char *why)
     }
     s->lost = true;
     if (end == CHANNEL_BROKEN && fli_list_linked(&s->place.link)) {
-        s->place.broken(&s->place, why);
+        stream_place_broken(&s->place, why);
     }
     leave_place(s);
     fli_buf_clear(&s->gather);

@@ -10,11 +10,12 @@
 struct stream_place {
     struct fli_list link; /* linked, or not in use */
     enum stream_kind kind;
-    /* Called before the place ends because of what the peer has sent. */
-    void (*broken)(const struct stream_place *place, const char *why);
-    struct transport *transport; /* for `broken`, as is: */
+    struct transport *transport;
     uint64_t peer_id;
 };
+
+/* The place ends because of what the peer has sent (transport_accept.c). */
+void stream_place_broken(const struct stream_place *place, const char *why);
 
 /* Takes over the channel, also on failure, and `leftover`, the bytes read behind the handshake.
  * *open is one higher until the stream is closed. */

@@ -108,7 +108,7 @@ static void make_place(struct transport *t, uint64_t peer_id, enum stream_kind k
     }
 }
 
-static void log_broken(const struct stream_place *place, const char *why)
+void stream_place_broken(const struct stream_place *place, const char *why)
 {
     if (members_find(&place->transport->members, place->peer_id) != NULL) {
         transport_log(place->transport, 2, "what node %llu sent is broken: %s",
@@ -127,8 +127,7 @@ static void hand_on(struct transport *t, struct channel *c, const struct handsha
         return;
     }
     struct stream_place *place = stream_place(s);
-    *place = (struct stream_place){
-        .kind = h->kind, .broken = log_broken, .transport = t, .peer_id = h->from.node_id};
+    *place = (struct stream_place){.kind = h->kind, .transport = t, .peer_id = h->from.node_id};
     fli_list_init(&place->link);
     fli_list_push(&t->accepted, &place->link);
     make_place(t, h->from.node_id, h->kind);

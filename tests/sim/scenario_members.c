@@ -53,7 +53,7 @@ void scenario_removed(struct sim *s)
 static bool waits_for_log(const struct sim_node *leader)
 {
     const struct membership *m = leader->node->membership;
-    return m->admin_busy && !m->admin_of_operation && !m->operation.active;
+    return m->admin_busy && !m->operation.active;
 }
 
 static bool is_formed(const struct sim_node *n)
