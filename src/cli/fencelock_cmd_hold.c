@@ -218,43 +218,40 @@ static void show_break(const struct cli_args *a, fl_token burnt, fl_token mark)
 
 /* The lock is broken, and the storage is still to be told. An error there must not hide the
  * token. */
-static int claim_after_break(const struct cli_args *a, fl_store *s, fl_token burnt)
+static int claim_and_show(const struct cli_args *a, fl_store *s, fl_token burnt)
 {
     fl_token mark = FL_TOKEN_NONE;
-    if (s != NULL && burnt != FL_TOKEN_NONE) {
-        int rc = claim_burnt(s, a, burnt, &mark);
-        if (rc != 0) {
-            cli_complain("the lock is broken, but its old holders are not shut out: %s. Claim with "
-                         "fencelock store claim --store %s --lock NAME --token %" PRIu64,
-                         fl_store_error(s), a->text[CLI_OPT_CLAIM], burnt);
-            show_break(a, burnt, FL_TOKEN_NONE);
-            return (int)cli_exit_of(rc);
-        }
+    int rc = s != NULL && burnt != FL_TOKEN_NONE ? claim_burnt(s, a, burnt, &mark) : 0;
+    if (rc != 0) {
+        cli_complain("the lock is broken, but its old holders are not shut out: %s. Claim with "
+                     "fencelock store claim --store %s --lock NAME --token %" PRIu64,
+                     fl_store_error(s), a->text[CLI_OPT_CLAIM], burnt);
+        mark = FL_TOKEN_NONE;
     }
     show_break(a, burnt, mark);
-    return s != NULL && mark == FL_TOKEN_NONE ? CLI_EXIT_UNKNOWN : CLI_EXIT_DONE;
+    return rc != 0                              ? (int)cli_exit_of(rc)
+           : s != NULL && mark == FL_TOKEN_NONE ? CLI_EXIT_UNKNOWN
+                                                : CLI_EXIT_DONE;
 }
 
 int cli_run_break(const struct cli_args *a, fl_client *c)
 {
     int code = CLI_EXIT_DONE;
     fl_store *s = NULL;
+    fl_token burnt = FL_TOKEN_NONE;
     /* a bad address is an error before anything is broken */
     if (cli_has(a, CLI_OPT_CLAIM) && (s = cli_store_create(a, CLI_OPT_CLAIM, &code)) == NULL) {
         return code;
     }
-    fl_token burnt = FL_TOKEN_NONE;
     int rc = fl_break(c, cli_name_of(a), 0, &burnt);
     if (rc == 0) {
-        code = claim_after_break(a, s, burnt);
+        code = claim_and_show(a, s, burnt);
     } else if (rc == FL_ENOTHELD) {
         code = print_yes_or_no(a, "broken", false, fl_client_error(c), FL_TOKEN_NONE);
     } else {
         code = cli_fail(a, rc, fl_client_error(c));
     }
-    if (s != NULL) {
-        fl_store_destroy(s);
-    }
+    fl_store_destroy(s);
     return code;
 }
 
