@@ -1,6 +1,6 @@
-/* backup.c: see backup.h. Each request asks for one piece, so a slow
- * disk here slows down nothing at the node. */
-#include "client/backup.h"
+/* backup.c: fetches a backup from one node. Each request asks for one piece, so a slow disk here
+ * slows down nothing at the node. */
+#include "client/handle.h"
 
 #include <time.h>
 
@@ -70,20 +70,24 @@ static int next(struct fetch *f, size_t *ret_len)
     return rc;
 }
 
-int fli_backup(fl_client *c, uint32_t node, uint64_t timeout_ms,
-               int (*sink)(void *arg, const void *data, size_t len), void *arg)
+int fl_backup(fl_client *c, size_t node, uint64_t timeout_ms,
+              int (*sink)(void *arg, const void *data, size_t len), void *arg)
 {
+    int rc = fli_client_check_node(c, node, timeout_ms);
+    if (rc != 0) {
+        return rc;
+    }
     struct fetch f = {.c = c,
                       .request = {.request = {.command = FLI_CALL_BACKUP},
                                   .timeout_ms = timeout_ms,
                                   .no = "",
                                   .once = true,
-                                  .node = node},
+                                  .node = (uint32_t)node},
                       .timeout_ms = timeout_ms != 0 ? timeout_ms : c->engine.timeout_ms,
                       .sink = sink,
                       .arg = arg};
     size_t len = 1;
-    int rc = begin(&f);
+    rc = begin(&f);
     while (rc == 0 && len > 0) {
         rc = next(&f, &len);
     }

@@ -82,38 +82,6 @@ static void add_acquire(struct words *w, const struct fli_call_request *request,
     }
 }
 
-static void add_report(struct words *w, const struct fli_call_request *request)
-{
-    add_option_number(w, "JEOPARDY", request->jeopardies);
-    add_option_number(w, "LOST", request->lost);
-}
-
-static void add_session(struct words *w, const struct fli_call_request *request)
-{
-    FLI_ASSERT(request->owner.len >= FL_OWNER_MIN);
-    switch (request->command) {
-    case FLI_CALL_SESSION_OPEN:
-        FLI_ASSERT(request->ttl_ms != 0);
-        add_text(w, "OPEN");
-        add(w, request->owner);
-        add_option_number(w, "TTL", request->ttl_ms);
-        add_option_number(w, "LOCKDELAY", request->lockdelay_ms);
-        add_option(w, "LABEL", request->value);
-        break;
-    case FLI_CALL_SESSION_RENEW:
-        add_text(w, "RENEW");
-        add(w, request->owner);
-        add_report(w, request);
-        break;
-    default:
-        FLI_ASSERT(request->command == FLI_CALL_SESSION_CLOSE ||
-                   request->command == FLI_CALL_SESSION_SHOW);
-        add_text(w, request->command == FLI_CALL_SESSION_CLOSE ? "CLOSE" : "SHOW");
-        add(w, request->owner);
-        break;
-    }
-}
-
 static void add_words(struct words *w, const struct fli_call_request *request)
 {
     add(w, request->name);
@@ -122,114 +90,157 @@ static void add_words(struct words *w, const struct fli_call_request *request)
     }
 }
 
-static const char *const first_words[] = {
-    [FLI_CALL_ACQUIRE] = "ACQUIRE",
-    [FLI_CALL_RENEW] = "RENEW",
-    [FLI_CALL_RELEASE] = "RELEASE",
-    [FLI_CALL_CHECK] = "CHECK",
-    [FLI_CALL_TOKEN] = "TOKEN",
-    [FLI_CALL_BREAK] = "BREAK",
-    [FLI_CALL_SHOW] = "SHOW",
-    [FLI_CALL_LOCKS] = "LOCKS",
-    [FLI_CALL_BUSIEST] = "LOCKS",
-    [FLI_CALL_LEADER] = "LEADER",
-    [FLI_CALL_INFO] = "INFO",
-    [FLI_CALL_CLAIM] = "CLAIM",
-    [FLI_CALL_GET] = "GET",
-    [FLI_CALL_SET] = "SET",
-    [FLI_CALL_DEL] = "DEL",
-    [FLI_CALL_MARK] = "MARK",
-    [FLI_CALL_BACKUP] = "CLUSTER",
-    [FLI_CALL_SESSION_OPEN] = "SESSION",
-    [FLI_CALL_SESSION_RENEW] = "SESSION",
-    [FLI_CALL_SESSION_CLOSE] = "SESSION",
-    [FLI_CALL_SESSION_SHOW] = "SESSION",
-    [FLI_CALL_SESSIONS] = "SESSION",
-    [FLI_CALL_CHANGE] = NULL, /* its own words */
-    [FLI_CALL_READ] = NULL,
+/* What follows the words of a command. */
+enum part {
+    END,
+    NAME,
+    LOCK,
+    OWNER,
+    TOKEN,
+    VALUE,
+    TTL,
+    REPORT,
+    MATCH,
+    CURSOR,
+    COUNT,
+    LOCKDELAY,
+    LABEL,
+    FENCE,
+    PIECE, /* of a backup */
+    WORDS, /* the name and `also` */
+    TAKE   /* all of an ACQUIRE */
 };
 
-static void add_arguments(struct words *w, const struct fli_call_request *request, uint64_t wait_ms)
+/* What is no error and yet an answer. */
+enum answer {
+    ANSWER_ANY, /* who asks knows what it should be */
+    ANSWER_OK,
+    ANSWER_FLAG,
+    ANSWER_GRANT, /* a token or nil */
+    ANSWER_TOKEN,
+    ANSWER_BURNT, /* a token; 0: nobody held it */
+    ANSWER_MARK,
+    ANSWER_ARRAY,  /* or nil */
+    ANSWER_STRING, /* or nil */
+    ANSWER_PIECE   /* the number of a backup; or a string or nil */
+};
+
+static const struct shape {
+    const char *words[3];
+    enum part parts[4];
+    enum answer answer;
+    enum fli_call_repeat repeat; /* READ unless it is said */
+    bool begins_lease;
+    bool no_is_uncertain;
+} shapes[] = {
+    [FLI_CALL_ACQUIRE] = {{"ACQUIRE"}, {TAKE}, ANSWER_GRANT, FLI_REPEAT_WRITE, true, false},
+    [FLI_CALL_RENEW] =
+        {{"RENEW"}, {NAME, TOKEN, TTL, REPORT}, ANSWER_FLAG, FLI_REPEAT_WRITE, true, false},
+    [FLI_CALL_RELEASE] =
+        {{"RELEASE"}, {NAME, TOKEN, REPORT}, ANSWER_FLAG, FLI_REPEAT_WRITE, false, true},
+    [FLI_CALL_CHECK] = {{"CHECK"}, {NAME, TOKEN}, ANSWER_FLAG},
+    [FLI_CALL_TOKEN] = {{"TOKEN"}, {NAME}, ANSWER_TOKEN, FLI_REPEAT_WRITE},
+    [FLI_CALL_BREAK] = {{"BREAK"}, {NAME}, ANSWER_BURNT, FLI_REPEAT_NEVER},
+    [FLI_CALL_SHOW] = {{"SHOW"}, {NAME}, ANSWER_ARRAY},
+    [FLI_CALL_LOCKS] = {{"LOCKS"}, {MATCH, CURSOR, COUNT}, ANSWER_ARRAY},
+    [FLI_CALL_BUSIEST] = {{"LOCKS", "BY", "WAIT"}, {COUNT}, ANSWER_ARRAY},
+    [FLI_CALL_SESSION_OPEN] = {{"SESSION", "OPEN"},
+                               {OWNER, TTL, LOCKDELAY, LABEL},
+                               ANSWER_OK,
+                               FLI_REPEAT_WRITE,
+                               true,
+                               false},
+    [FLI_CALL_SESSION_RENEW] =
+        {{"SESSION", "RENEW"}, {OWNER, REPORT}, ANSWER_FLAG, FLI_REPEAT_WRITE, true, false},
+    [FLI_CALL_SESSION_CLOSE] =
+        {{"SESSION", "CLOSE"}, {OWNER}, ANSWER_FLAG, FLI_REPEAT_WRITE, false, true},
+    [FLI_CALL_SESSION_SHOW] = {{"SESSION", "SHOW"}, {OWNER}, ANSWER_ARRAY},
+    [FLI_CALL_SESSIONS] = {{"SESSION", "LIST"}, {CURSOR, COUNT}, ANSWER_ARRAY},
+    [FLI_CALL_LEADER] = {{"LEADER"}, {END}, ANSWER_ARRAY},
+    [FLI_CALL_INFO] = {{"INFO"}, {END}, ANSWER_STRING},
+    [FLI_CALL_CLAIM] = {{"CLAIM"}, {LOCK, TOKEN}, ANSWER_OK, FLI_REPEAT_WRITE},
+    [FLI_CALL_GET] = {{"GET"}, {NAME, FENCE}, ANSWER_STRING},
+    [FLI_CALL_SET] = {{"SET"}, {NAME, VALUE, FENCE}, ANSWER_OK, FLI_REPEAT_NEVER},
+    [FLI_CALL_DEL] = {{"DEL"}, {NAME, FENCE}, ANSWER_FLAG, FLI_REPEAT_NEVER},
+    [FLI_CALL_MARK] = {{"MARK"}, {LOCK}, ANSWER_MARK},
+    [FLI_CALL_CHANGE] = {{NULL}, {WORDS}, ANSWER_ANY, FLI_REPEAT_WRITE},
+    [FLI_CALL_READ] = {{NULL}, {WORDS}, ANSWER_ANY},
+    [FLI_CALL_BACKUP] = {{"CLUSTER", "BACKUP"}, {PIECE}, ANSWER_PIECE, FLI_REPEAT_NEVER},
+};
+
+static void add_part(struct words *w, enum part part, const struct fli_call_request *q,
+                     uint64_t wait_ms)
 {
-    switch (request->command) {
-    case FLI_CALL_ACQUIRE:
-        add_acquire(w, request, wait_ms);
+    switch (part) {
+    case END:
         break;
-    case FLI_CALL_RENEW:
-    case FLI_CALL_RELEASE:
-    case FLI_CALL_CHECK:
-        add(w, request->name);
-        add_number(w, request->token);
-        add_option_number(w, "TTL", request->command == FLI_CALL_RENEW ? request->ttl_ms : 0);
-        add_report(w, request);
+    case NAME:
+        add(w, q->name);
         break;
-    case FLI_CALL_TOKEN:
-    case FLI_CALL_BREAK:
-    case FLI_CALL_SHOW:
-        add(w, request->name);
+    case LOCK:
+        add(w, q->lock);
         break;
-    case FLI_CALL_LOCKS:
-        add_option(w, "MATCH", request->name);
-        add_option(w, "CURSOR", request->cursor);
-        add_option_number(w, "COUNT", request->count);
+    case OWNER:
+        FLI_ASSERT(q->owner.len >= FL_OWNER_MIN);
+        add(w, q->owner);
         break;
-    case FLI_CALL_BUSIEST:
-        add_text(w, "BY");
-        add_text(w, "WAIT");
-        add_option_number(w, "COUNT", request->count);
+    case TOKEN:
+        add_number(w, q->token);
         break;
-    case FLI_CALL_SESSION_OPEN:
-    case FLI_CALL_SESSION_RENEW:
-    case FLI_CALL_SESSION_CLOSE:
-    case FLI_CALL_SESSION_SHOW:
-        add_session(w, request);
+    case VALUE:
+        add(w, q->value);
         break;
-    case FLI_CALL_SESSIONS:
-        add_text(w, "LIST");
-        add_option(w, "CURSOR", request->cursor);
-        add_option_number(w, "COUNT", request->count);
+    case TTL:
+        FLI_ASSERT(q->command == FLI_CALL_RENEW || q->ttl_ms != 0);
+        add_option_number(w, "TTL", q->ttl_ms);
         break;
-    case FLI_CALL_CLAIM:
-        add(w, request->lock);
-        add_number(w, request->token);
+    case REPORT:
+        add_option_number(w, "JEOPARDY", q->jeopardies);
+        add_option_number(w, "LOST", q->lost);
         break;
-    case FLI_CALL_MARK:
-        add(w, request->lock);
+    case MATCH:
+        add_option(w, "MATCH", q->name);
         break;
-    case FLI_CALL_GET:
-    case FLI_CALL_DEL:
-        add(w, request->name);
-        add_fence(w, request);
+    case CURSOR:
+        add_option(w, "CURSOR", q->cursor);
         break;
-    case FLI_CALL_SET:
-        add(w, request->name);
-        add(w, request->value);
-        add_fence(w, request);
+    case COUNT:
+        add_option_number(w, "COUNT", q->count);
         break;
-    case FLI_CALL_BACKUP:
-        add_text(w, "BACKUP");
-        if (request->count != 0) {
-            add_number(w, request->count);
-            add_number(w, request->token);
+    case LOCKDELAY:
+        add_option_number(w, "LOCKDELAY", q->lockdelay_ms);
+        break;
+    case LABEL:
+        add_option(w, "LABEL", q->value);
+        break;
+    case FENCE:
+        add_fence(w, q);
+        break;
+    case PIECE:
+        if (q->count != 0) {
+            add_number(w, q->count);
+            add_number(w, q->token);
         }
         break;
-    case FLI_CALL_CHANGE:
-    case FLI_CALL_READ:
-        add_words(w, request);
+    case WORDS:
+        add_words(w, q);
         break;
-    case FLI_CALL_LEADER:
-    case FLI_CALL_INFO:
+    case TAKE:
+        add_acquire(w, q, wait_ms);
         break;
     }
 }
 
 int fli_call_encode(const struct fli_call_request *request, uint64_t wait_ms, struct fli_buf *out)
 {
+    const struct shape *shape = &shapes[request->command];
     struct words w = {.argc = 0};
-    if (first_words[request->command] != NULL) {
-        add_text(&w, first_words[request->command]);
+    for (size_t i = 0; i < 3 && shape->words[i] != NULL; i++) {
+        add_text(&w, shape->words[i]);
     }
-    add_arguments(&w, request, wait_ms);
+    for (size_t i = 0; i < 4; i++) {
+        add_part(&w, shape->parts[i], request, wait_ms);
+    }
     int rc = fli_resp_array(out, w.argc);
     for (unsigned i = 0; rc == 0 && i < w.argc; i++) {
         rc = fli_resp_bulk(out, w.argv[i].data, w.argv[i].len);
@@ -285,43 +296,17 @@ bool fli_acquire_mode_ok(const struct fl_take *o)
 
 enum fli_call_repeat fli_call_may_repeat(enum fli_call_command command)
 {
-    switch (command) {
-    case FLI_CALL_ACQUIRE:
-    case FLI_CALL_RENEW:
-    case FLI_CALL_RELEASE:
-    case FLI_CALL_TOKEN:
-    case FLI_CALL_SESSION_OPEN:
-    case FLI_CALL_SESSION_RENEW:
-    case FLI_CALL_SESSION_CLOSE:
-    case FLI_CALL_CLAIM:
-    case FLI_CALL_CHANGE:
-        return FLI_REPEAT_WRITE;
-    case FLI_CALL_BREAK:
-    case FLI_CALL_BACKUP:
-    case FLI_CALL_SET:
-    case FLI_CALL_DEL:
-        return FLI_REPEAT_NEVER;
-    default:
-        return FLI_REPEAT_READ;
-    }
+    return shapes[command].repeat;
 }
 
 bool fli_call_no_is_uncertain(enum fli_call_command command)
 {
-    return command == FLI_CALL_RELEASE || command == FLI_CALL_SESSION_CLOSE;
+    return shapes[command].no_is_uncertain;
 }
 
 uint64_t fli_call_lease_ms(const struct fli_call_request *request)
 {
-    switch (request->command) {
-    case FLI_CALL_ACQUIRE:
-    case FLI_CALL_RENEW:
-    case FLI_CALL_SESSION_OPEN:
-    case FLI_CALL_SESSION_RENEW:
-        return request->ttl_ms;
-    default:
-        return 0;
-    }
+    return shapes[request->command].begins_lease ? request->ttl_ms : 0;
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -414,45 +399,32 @@ enum fli_call_event fli_call_classify(enum fli_call_command command, const redis
     if (reply->type == REDIS_REPLY_ERROR) {
         return classify_error(reply, ret_code);
     }
-    switch (command) {
-    case FLI_CALL_ACQUIRE:
+    switch (shapes[command].answer) {
+    case ANSWER_GRANT:
         return reply->type == REDIS_REPLY_NIL ? FLI_EVENT_NO : classify_token(reply, 1);
-    case FLI_CALL_TOKEN:
+    case ANSWER_TOKEN:
         return classify_token(reply, 1);
-    case FLI_CALL_BREAK:
+    case ANSWER_BURNT:
         return is_zero(reply) ? FLI_EVENT_NO : classify_token(reply, 1);
-    case FLI_CALL_MARK:
+    case ANSWER_MARK:
         return classify_token(reply, 0);
-    case FLI_CALL_RENEW:
-    case FLI_CALL_RELEASE:
-    case FLI_CALL_CHECK:
-    case FLI_CALL_DEL:
-    case FLI_CALL_SESSION_RENEW:
-    case FLI_CALL_SESSION_CLOSE:
+    case ANSWER_FLAG:
         return classify_flag(reply);
-    case FLI_CALL_SHOW:
-    case FLI_CALL_SESSION_SHOW:
-    case FLI_CALL_LOCKS:
-    case FLI_CALL_BUSIEST:
-    case FLI_CALL_SESSIONS:
-    case FLI_CALL_LEADER:
+    case ANSWER_ARRAY:
         return classify_type(reply, REDIS_REPLY_ARRAY);
-    case FLI_CALL_BACKUP:
+    case ANSWER_PIECE:
         if (reply->type == REDIS_REPLY_INTEGER && reply->integer > 0) {
             return FLI_EVENT_YES;
         }
         return classify_type(reply, REDIS_REPLY_STRING);
-    case FLI_CALL_CHANGE:
-    case FLI_CALL_READ: /* who asks knows what it should be */
-        return FLI_EVENT_YES;
-    case FLI_CALL_INFO:
-    case FLI_CALL_GET:
+    case ANSWER_STRING:
         return classify_type(reply, REDIS_REPLY_STRING);
-    default:
-        FLI_ASSERT(command == FLI_CALL_CLAIM || command == FLI_CALL_SET ||
-                   command == FLI_CALL_SESSION_OPEN);
+    case ANSWER_OK:
         return is_ok(reply) ? FLI_EVENT_YES : FLI_EVENT_BROKEN;
+    case ANSWER_ANY:
+        return FLI_EVENT_YES;
     }
+    return FLI_EVENT_BROKEN;
 }
 
 int fli_call_classify_welcome(const redisReply *reply)

@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 #include "base/process.h"
-#include "client/backup.h"
 #include "client/handle.h"
 #include "client/lists.h"
 #include "fencelock/redlock.h"
@@ -307,19 +306,12 @@ const char *fl_client_node(const fl_client *c, size_t index)
     return index < c->engine.n_nodes ? c->engine.nodes[index].place.node.text : NULL;
 }
 
-static int check_node(const fl_client *c, size_t node, uint64_t timeout_ms)
+int fli_client_check_node(const fl_client *c, size_t node, uint64_t timeout_ms)
 {
     if (node >= c->engine.n_nodes) {
         return fli_fail(c, FL_EINVAL, "there is no node number %zu", node);
     }
     return fli_client_check_timeout(c, timeout_ms);
-}
-
-int fl_backup(fl_client *c, size_t node, uint64_t timeout_ms,
-              int (*sink)(void *arg, const void *data, size_t len), void *arg)
-{
-    int rc = check_node(c, node, timeout_ms);
-    return rc == 0 ? fli_backup(c, (uint32_t)node, timeout_ms, sink, arg) : rc;
 }
 
 /* 0, and the text of its INFO. */
@@ -330,7 +322,7 @@ static int read_info(fl_client *c, size_t index, uint64_t timeout_ms, redisReply
                                     .once = true,
                                     .node = (uint32_t)index};
     *ret = NULL;
-    int rc = c == NULL ? fli_client_enter(c) : check_node(c, index, timeout_ms);
+    int rc = c == NULL ? fli_client_enter(c) : fli_client_check_node(c, index, timeout_ms);
     return rc == 0 ? fli_run(c, &q, ret, NULL) : rc;
 }
 

@@ -75,35 +75,25 @@ int fl_members(fl_client *c, uint64_t timeout_ms, struct fl_member_list **ret)
 
 /* ---- changes --------------------------------------------------------------------------------- */
 
-/* A change of a member, as words. */
-struct change {
-    const char *words[WORDS_MAX];
-    size_t n;
-    char id[24];
-};
-
-static void add(struct change *ch, const char *word)
+/* Makes a change of a member. more: further words; those that are NULL are left out. */
+static int change(fl_client *c, const char *what, uint64_t id, const char *const *more, size_t n,
+                  uint64_t timeout_ms)
 {
-    FLI_ASSERT(ch->n < WORDS_MAX);
-    ch->words[ch->n++] = word;
-}
-
-static void begin(struct change *ch, const char *what, uint64_t id)
-{
-    ch->n = 0;
-    add(ch, "CLUSTER");
-    add(ch, what);
-    if (id != 0) {
-        snprintf(ch->id, sizeof ch->id, "%" PRIu64, id);
-        add(ch, ch->id);
-    }
-}
-
-static int make(fl_client *c, const struct change *ch, uint64_t timeout_ms)
-{
+    char number[24];
+    const char *words[WORDS_MAX] = {"CLUSTER", what};
+    size_t len = 2;
     redisReply *reply;
     bool unknown;
-    int rc = fli_client_words(c, ch->words, ch->n, true, false, timeout_ms, &reply, &unknown);
+    (void)snprintf(number, sizeof number, "%" PRIu64, id);
+    if (id != 0) {
+        words[len++] = number;
+    }
+    for (size_t i = 0; i < n; i++) {
+        FLI_ASSERT(len < WORDS_MAX);
+        words[len] = more[i];
+        len += more[i] != NULL;
+    }
+    int rc = fli_client_words(c, words, len, true, false, timeout_ms, &reply, &unknown);
     bool refused = reply != NULL && reply->type == REDIS_REPLY_ERROR;
     if (rc == FL_EINVAL && refused) { /* ERR is its word for every reason */
         rc = FL_EDENIED;
@@ -115,58 +105,32 @@ static int make(fl_client *c, const struct change *ch, uint64_t timeout_ms)
 int fl_member_add(fl_client *c, uint64_t id, const char *peer_address, bool learner,
                   uint64_t timeout_ms)
 {
-    struct change ch;
-    begin(&ch, "ADD", id);
-    add(&ch, peer_address);
-    if (learner) {
-        add(&ch, "LEARNER");
-    }
-    return make(c, &ch, timeout_ms);
+    const char *const more[] = {peer_address, learner ? "LEARNER" : NULL};
+    return change(c, "ADD", id, more, 2, timeout_ms);
 }
 
 int fl_member_remove(fl_client *c, uint64_t id, bool force, uint64_t timeout_ms)
 {
-    struct change ch;
-    begin(&ch, "REMOVE", id);
-    if (force) {
-        add(&ch, "FORCE");
-    }
-    return make(c, &ch, timeout_ms);
+    const char *const more[] = {force ? "FORCE" : NULL};
+    return change(c, "REMOVE", id, more, 1, timeout_ms);
 }
 
 int fl_member_replace(fl_client *c, uint64_t id, const char *peer_address, const char *incarnation,
                       bool force, uint64_t timeout_ms)
 {
-    struct change ch;
-    begin(&ch, "REPLACE", id);
-    if (peer_address != NULL) {
-        add(&ch, peer_address);
-    }
-    if (force) {
-        add(&ch, "FORCE");
-    }
-    if (incarnation != NULL) {
-        add(&ch, "OF");
-        add(&ch, incarnation);
-    }
-    return make(c, &ch, timeout_ms);
+    const char *const more[] = {peer_address, force ? "FORCE" : NULL,
+                                incarnation != NULL ? "OF" : NULL, incarnation};
+    return change(c, "REPLACE", id, more, 4, timeout_ms);
 }
 
 int fl_member_move(fl_client *c, uint64_t id, const char *peer_address, bool force,
                    uint64_t timeout_ms)
 {
-    struct change ch;
-    begin(&ch, "MOVE", id);
-    add(&ch, peer_address);
-    if (force) {
-        add(&ch, "FORCE");
-    }
-    return make(c, &ch, timeout_ms);
+    const char *const more[] = {peer_address, force ? "FORCE" : NULL};
+    return change(c, "MOVE", id, more, 2, timeout_ms);
 }
 
 int fl_leader_transfer(fl_client *c, uint64_t id, uint64_t timeout_ms)
 {
-    struct change ch;
-    begin(&ch, "TRANSFER", id);
-    return make(c, &ch, timeout_ms);
+    return change(c, "TRANSFER", id, NULL, 0, timeout_ms);
 }

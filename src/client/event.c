@@ -10,13 +10,6 @@ static bool is_text(struct fl_bytes b, const char *text)
     return b.len == strlen(text) && memcmp(b.data, text, b.len) == 0;
 }
 
-static int hex_of(char c)
-{
-    static const char digits[] = "0123456789ABCDEF";
-    const char *at = c == '\0' ? NULL : strchr(digits, c);
-    return at == NULL ? -1 : (int)(at - digits);
-}
-
 /* Decodes the %XX in a value. False: it is malformed. */
 static bool decode(struct fl_bytes value, char *to, size_t *ret_len)
 {
@@ -28,8 +21,8 @@ static bool decode(struct fl_bytes value, char *to, size_t *ret_len)
             continue;
         }
         bool whole = i + 2 < value.len;
-        int high = whole ? hex_of(from[i + 1]) : -1;
-        int low = whole ? hex_of(from[i + 2]) : -1;
+        int high = whole ? fli_hex_digit((uint8_t)from[i + 1]) : -1;
+        int low = whole ? fli_hex_digit((uint8_t)from[i + 2]) : -1;
         if (high < 0 || low < 0) {
             return false;
         }

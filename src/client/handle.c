@@ -79,13 +79,15 @@ static void client_free(fl_client *c)
     free(c);
 }
 
-static bool is_reserved_unset(const struct fl_client_options *o)
+int fli_check_reserved(const fl_client *c, const uint64_t *reserved, size_t n)
 {
-    uint64_t any = 0;
-    for (size_t i = 0; i < sizeof o->reserved / sizeof o->reserved[0]; i++) {
-        any |= o->reserved[i];
+    for (size_t i = 0; i < n; i++) {
+        if (reserved[i] != 0) {
+            return fli_fail(c, FL_EINVAL,
+                            "an option is set that this version of the library does not know");
+        }
     }
-    return any == 0; /* else the program was built for a newer library */
+    return 0;
 }
 
 static int make(const char *nodes, const struct fl_client_options *o, enum fli_kind kind,
@@ -95,7 +97,7 @@ static int make(const char *nodes, const struct fl_client_options *o, enum fli_k
     if (c == NULL) {
         return FL_ENOMEM;
     }
-    int rc = nodes == NULL || !is_reserved_unset(o)
+    int rc = nodes == NULL || fli_check_reserved(NULL, o->reserved, 8) != 0
                  ? FL_EINVAL
                  : fli_engine_init(&c->engine, nodes, kind, !o->own_loop && kind != FLI_OF_REDIS);
     if (rc != 0) {

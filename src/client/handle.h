@@ -201,6 +201,9 @@ int fli_client_check_timeout(const fl_client *c, uint64_t timeout_ms) FLI_MUST_U
 int fli_client_check_name(const fl_client *c, struct fl_bytes name) FLI_MUST_USE;
 int fli_client_check_token(const fl_client *c, fl_token token) FLI_MUST_USE;
 int fli_client_check_ttl(const fl_client *c, uint64_t ttl_ms) FLI_MUST_USE;
+int fli_client_check_node(const fl_client *c, size_t node, uint64_t timeout_ms) FLI_MUST_USE;
+/* What a newer header names is not passed over. */
+int fli_check_reserved(const fl_client *c, const uint64_t *reserved, size_t n) FLI_MUST_USE;
 
 extern const char fli_not_held[];
 int fli_not_ours(const fl_client *c, int code);             /* its sentence; returns code */

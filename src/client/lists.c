@@ -430,20 +430,37 @@ static const struct {
 #undef NUMBER
 };
 
-static void take_info(struct fl_node_status *s, const char *key, size_t key_len, const char *value,
-                      size_t value_len)
+bool fli_info_next(struct fl_bytes *rest, struct fl_bytes *ret_key, struct fl_bytes *ret_value)
+{
+    while (rest->len > 0) {
+        const char *line = rest->data;
+        const char *eol = memchr(line, '\n', rest->len);
+        size_t len = eol == NULL ? rest->len : (size_t)(eol - line);
+        size_t taken = eol == NULL ? len : len + 1;
+        *rest = (struct fl_bytes){line + taken, rest->len - taken};
+        len -= len > 0 && line[len - 1] == '\r';
+        const char *colon = memchr(line, ':', len);
+        if (colon != NULL && *line != '#') {
+            *ret_key = (struct fl_bytes){line, (size_t)(colon - line)};
+            *ret_value = (struct fl_bytes){colon + 1, len - ret_key->len - 1};
+            return true;
+        }
+    }
+    return false;
+}
+
+static void take_info(struct fl_node_status *s, struct fl_bytes key, struct fl_bytes value)
 {
     for (size_t i = 0; i < sizeof info_fields / sizeof info_fields[0]; i++) {
-        if (strlen(info_fields[i].name) != key_len ||
-            memcmp(info_fields[i].name, key, key_len) != 0) {
+        if (!is_text(key, info_fields[i].name)) {
             continue;
         }
         char *at = (char *)s + info_fields[i].offset;
         uint64_t v;
         if (info_fields[i].kind == KIND_TEXT) {
-            snprintf(at, info_fields[i].size, "%.*s", (int)(value_len < 1024 ? value_len : 1024),
-                     value);
-        } else if (fli_parse_u64(value, value_len, UINT64_MAX / 1000, &v)) {
+            snprintf(at, info_fields[i].size, "%.*s", (int)(value.len < 1024 ? value.len : 1024),
+                     (const char *)value.data);
+        } else if (fli_parse_u64(value.data, value.len, UINT64_MAX / 1000, &v)) {
             v *= info_fields[i].kind == KIND_SECONDS ? 1000 : 1;
             memcpy(at, &v, sizeof v);
         }
@@ -454,19 +471,11 @@ static void take_info(struct fl_node_status *s, const char *key, size_t key_len,
 void fli_status_of_info(const char *text, size_t len, struct fl_node_status *ret, size_t size)
 {
     struct fl_node_status known = {.role = ""};
-    const char *end = text + len;
-    while (text < end) {
-        const char *eol = memchr(text, '\n', (size_t)(end - text));
-        const char *next = eol == NULL ? end : eol + 1;
-        const char *stop = eol == NULL ? end : eol;
-        if (stop > text && stop[-1] == '\r') {
-            stop--;
-        }
-        const char *colon = memchr(text, ':', (size_t)(stop - text));
-        if (colon != NULL && *text != '#') {
-            take_info(&known, text, (size_t)(colon - text), colon + 1, (size_t)(stop - colon - 1));
-        }
-        text = next;
+    struct fl_bytes rest = {text, len};
+    struct fl_bytes key;
+    struct fl_bytes value;
+    while (fli_info_next(&rest, &key, &value)) {
+        take_info(&known, key, value);
     }
     memset(ret, 0, size);
     memcpy(ret, &known, size < sizeof known ? size : sizeof known);

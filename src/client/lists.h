@@ -15,6 +15,9 @@ int fli_list_of_sessions(redisReply *sessions, struct fl_session_list **ret) FL_
 /* What is no member is left out. */
 int fli_list_of_members(redisReply *members, struct fl_member_list **ret) FL_MUST_USE;
 
+/* The next field of an INFO. False: there is none. */
+bool fli_info_next(struct fl_bytes *rest, struct fl_bytes *ret_key, struct fl_bytes *ret_value);
+
 /* size: of *ret, as the program knows it; what it does not know is left out, and what this library
  * does not know is zero. */
 void fli_status_of_info(const char *text, size_t len, struct fl_node_status *ret, size_t size);

@@ -15,6 +15,9 @@ static inline struct fl_bytes fli_owner_bytes(const struct fli_owner *o)
     return (struct fl_bytes){o->id, o->len};
 }
 
+/* So many random bytes, as hex digits, without a zero byte. */
+void fli_random_hex(char *to, size_t bytes);
+
 /* Makes an id of 128 random bits, as hex digits. */
 void fli_owner_make(struct fli_owner *ret);
 

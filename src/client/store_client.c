@@ -57,15 +57,10 @@ const char *fl_store_error(const fl_store *s)
     return fli_error(true);
 }
 
-static int check(fl_store *s, const struct fli_call_plan *q, bool needs_token)
+static int check(fl_store *s, const struct fli_call_request *request)
 {
-    const struct fli_call_request *request = &q->request;
-    int rc = fli_client_check_timeout(client_of(s), q->timeout_ms);
-    if (rc != 0) {
-        return rc;
-    }
     bool fenced = request->token != FL_TOKEN_NONE;
-    if (request->token > FL_TOKEN_MAX || (needs_token && !fenced)) {
+    if (request->token > FL_TOKEN_MAX || (request->command == FLI_CALL_CLAIM && !fenced)) {
         return fli_fail(client_of(s), FL_EINVAL, "a token is a number from 1 to %llu",
                         (unsigned long long)FL_TOKEN_MAX);
     }
@@ -78,11 +73,15 @@ static int check(fl_store *s, const struct fli_call_plan *q, bool needs_token)
 }
 
 /* Makes the call; on FL_ESTALE *ret_mark gets the mark. ret_reply may be NULL. */
-static int run(fl_store *s, const struct fli_call_plan *q, fl_token *ret_mark,
-               redisReply **ret_reply)
+static int run(fl_store *s, const struct fli_call_request *request, uint64_t timeout_ms,
+               fl_token *ret_mark, redisReply **ret_reply)
 {
+    const struct fli_call_plan q = {
+        .request = *request, .timeout_ms = timeout_ms, .no = "there is no such key"};
     redisReply *reply = NULL;
-    int rc = fli_run(client_of(s), q, &reply, NULL);
+    int rc = fli_client_check_timeout(client_of(s), timeout_ms);
+    rc = rc == 0 ? check(s, request) : rc;
+    rc = rc == 0 ? fli_run(client_of(s), &q, &reply, NULL) : rc;
     if (rc == FL_ESTALE && ret_mark != NULL && reply != NULL) {
         *ret_mark = fli_call_stale_mark(reply->str, reply->len);
     }
@@ -94,33 +93,27 @@ static int run(fl_store *s, const struct fli_call_plan *q, fl_token *ret_mark,
     return rc == FL_ENOTHELD ? FL_ENOTFOUND : rc;
 }
 
+/* A request about a key. */
+static struct fli_call_request about(enum fli_call_command command, struct fl_bytes key,
+                                     struct fl_fencing fencing)
+{
+    return (struct fli_call_request){
+        .command = command, .name = key, .lock = fencing.lock, .token = fencing.token};
+}
+
 int fl_store_claim(fl_store *s, struct fl_bytes lock, fl_token token, uint64_t timeout_ms,
                    fl_token *ret_mark)
 {
-    const struct fli_call_plan q = {
-        .request = {.command = FLI_CALL_CLAIM, .lock = lock, .token = token},
-        .timeout_ms = timeout_ms,
-        .no = ""};
-    int rc = check(s, &q, true);
-    return rc == 0 ? run(s, &q, ret_mark, NULL) : rc;
+    const struct fli_call_request q = {.command = FLI_CALL_CLAIM, .lock = lock, .token = token};
+    return run(s, &q, timeout_ms, ret_mark, NULL);
 }
-
-static const char no_key[] = "there is no such key";
 
 int fl_store_get(fl_store *s, struct fl_bytes key, struct fl_fencing fencing, uint64_t timeout_ms,
                  fl_token *ret_mark, char **ret, size_t *ret_len)
 {
-    const struct fli_call_plan q = {.request = {.command = FLI_CALL_GET,
-                                                .name = key,
-                                                .lock = fencing.lock,
-                                                .token = fencing.token},
-                                    .timeout_ms = timeout_ms,
-                                    .no = no_key};
+    const struct fli_call_request q = about(FLI_CALL_GET, key, fencing);
     redisReply *reply = NULL;
-    int rc = check(s, &q, false);
-    if (rc == 0) {
-        rc = run(s, &q, ret_mark, &reply);
-    }
+    int rc = run(s, &q, timeout_ms, ret_mark, &reply);
     if (rc != 0) {
         return rc;
     }
@@ -144,45 +137,28 @@ int fl_store_get(fl_store *s, struct fl_bytes key, struct fl_fencing fencing, ui
 int fl_store_set(fl_store *s, struct fl_bytes key, struct fl_bytes value, struct fl_fencing fencing,
                  uint64_t timeout_ms, fl_token *ret_mark)
 {
-    const struct fli_call_plan q = {.request = {.command = FLI_CALL_SET,
-                                                .name = key,
-                                                .value = value,
-                                                .lock = fencing.lock,
-                                                .token = fencing.token},
-                                    .timeout_ms = timeout_ms,
-                                    .no = ""};
-    int rc = check(s, &q, false);
-    return rc == 0 ? run(s, &q, ret_mark, NULL) : rc;
+    struct fli_call_request q = about(FLI_CALL_SET, key, fencing);
+    q.value = value;
+    return run(s, &q, timeout_ms, ret_mark, NULL);
 }
 
 int fl_store_del(fl_store *s, struct fl_bytes key, struct fl_fencing fencing, uint64_t timeout_ms,
                  fl_token *ret_mark)
 {
-    const struct fli_call_plan q = {.request = {.command = FLI_CALL_DEL,
-                                                .name = key,
-                                                .lock = fencing.lock,
-                                                .token = fencing.token},
-                                    .timeout_ms = timeout_ms,
-                                    .no = no_key};
-    int rc = check(s, &q, false);
-    return rc == 0 ? run(s, &q, ret_mark, NULL) : rc;
+    const struct fli_call_request q = about(FLI_CALL_DEL, key, fencing);
+    return run(s, &q, timeout_ms, ret_mark, NULL);
 }
 
 int fl_store_mark(fl_store *s, struct fl_bytes lock, uint64_t timeout_ms, fl_token *ret)
 {
-    const struct fli_call_plan q = {
-        .request = {.command = FLI_CALL_MARK, .lock = lock}, .timeout_ms = timeout_ms, .no = ""};
+    const struct fli_call_request q = {.command = FLI_CALL_MARK, .lock = lock};
     redisReply *reply = NULL;
-    int rc = check(s, &q, false);
+    int rc = run(s, &q, timeout_ms, NULL, &reply);
     if (rc == 0) {
-        rc = run(s, &q, NULL, &reply);
+        *ret = (fl_token)reply->integer;
+        freeReplyObject(reply);
     }
-    if (rc != 0) {
-        return rc;
-    }
-    *ret = (fl_token)reply->integer;
-    freeReplyObject(reply);
-    return 0;
+    return rc;
 }
 
 static int claim_all(fl_store *s, const fl_lock *lock, const struct fl_take *options,

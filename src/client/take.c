@@ -29,15 +29,21 @@ static int check_hold(const fl_client *c, uint64_t reserve_ms, uint64_t max_hold
     return 0;
 }
 
-static int check_reserved(const fl_client *c, const uint64_t *reserved, size_t n)
+/* Waits for the end of the call, and says why it has failed. False: it was interrupted, and is to
+ * be ended. */
+static bool wait_for(struct fl_call *call, struct fli_wait *w, const struct fli_call_plan *q,
+                     struct fl_result *ret)
 {
-    for (size_t i = 0; i < n; i++) {
-        if (reserved[i] != 0) {
-            return fli_fail(c, FL_EINVAL,
-                            "an option is set that this version of the library does not know");
-        }
+    call->wait = w;
+    call->ret = ret;
+    if (!fli_wait(call->client, w)) {
+        return false;
     }
-    return 0;
+    int rc = ret->status == FL_ENOSESSION && q->request.command == FLI_CALL_SESSION_CLOSE
+                 ? FL_ENOTHELD
+                 : ret->status;
+    fli_wait_explain(w, rc, q->no, q->timeout_ms);
+    return true;
 }
 
 /* ---- taking ---------------------------------------------------------------------------------- */
@@ -434,7 +440,8 @@ static int check_take(const fl_client *c, const struct taking *t)
     const struct fl_take *o = &t->options;
     int rc = fli_client_check_name(c, request->name);
     rc = rc != 0 ? rc : fli_client_check_timeout(c, o->timeout_ms);
-    rc = rc != 0 ? rc : check_reserved(c, o->reserved, sizeof o->reserved / sizeof o->reserved[0]);
+    rc = rc != 0 ? rc
+                 : fli_check_reserved(c, o->reserved, sizeof o->reserved / sizeof o->reserved[0]);
     rc = rc != 0 || o->ttl_ms == 0 ? rc : fli_client_check_ttl(c, o->ttl_ms);
     if (rc != 0) {
         return rc;
@@ -558,7 +565,8 @@ static int check_session(const fl_client *c, const struct taking *t)
     const struct fli_call_request *request = &t->request.request;
     const struct fl_take *o = &t->options;
     int rc = check_owner(c, request->owner);
-    rc = rc != 0 ? rc : check_reserved(c, o->reserved, sizeof o->reserved / sizeof o->reserved[0]);
+    rc = rc != 0 ? rc
+                 : fli_check_reserved(c, o->reserved, sizeof o->reserved / sizeof o->reserved[0]);
     if (rc == 0 && request->value.len > FL_LABEL_MAX) {
         rc = fli_fail(c, FL_EINVAL, "a label has at most %u bytes, not %zu", FL_LABEL_MAX,
                       request->value.len);
@@ -613,7 +621,7 @@ static int wait_for_lock(fl_client *c, struct taking *t, fl_lock **ret)
 {
     struct fl_call *call;
     struct fli_wait w;
-    struct fl_result result = {.status = 0};
+    struct fl_result result;
     fli_wait_init(&w, c);
     w.tells = t->request.wait_ms == 0;
     t->request.watcher = &w.watcher;
@@ -621,18 +629,14 @@ static int wait_for_lock(fl_client *c, struct taking *t, fl_lock **ret)
     if (rc != 0) {
         return fli_error(false)[0] != '\0' ? rc : fli_fail(c, rc, "%s", fl_strerror(rc));
     }
-    call->wait = &w;
-    call->ret = &result;
-    if (!fli_wait(c, &w)) {
+    if (!wait_for(call, &w, &t->request, &result)) {
         fli_call_cancel(call);
         return FL_EUNCERTAIN;
     }
-    rc = result.status;
-    if (rc == 0) {
+    if (result.status == 0) {
         *ret = result.lock;
     }
-    fli_wait_explain(&w, rc, t->request.no, t->request.timeout_ms);
-    return rc;
+    return result.status;
 }
 
 static int take_and_wait(fl_client *c, struct taking *t, fl_lock **ret)
@@ -752,7 +756,7 @@ static void leave_release(struct fl_call *call)
 int fl_lock_release_within(fl_lock *lock, uint64_t timeout_ms)
 {
     struct fli_call_plan q = {.timeout_ms = timeout_ms};
-    struct fl_result result = {.status = 0};
+    struct fl_result result = {.status = FL_EUNCERTAIN};
     struct fl_call *call;
     struct fli_wait w;
     if (lock == NULL) {
@@ -766,17 +770,11 @@ int fl_lock_release_within(fl_lock *lock, uint64_t timeout_ms)
     if (rc != 0) {
         return rc;
     }
-    call->wait = &w;
-    call->ret = &result;
-    if (fli_wait(c, &w)) {
-        rc = result.status;
-        fli_wait_explain(&w, rc == FL_ENOSESSION ? FL_ENOTHELD : rc, q.no, timeout_ms);
-    } else {
+    if (!wait_for(call, &w, &q, &result)) {
         leave_release(call);
-        rc = FL_EUNCERTAIN;
     }
     fli_client_leave(c);
-    return rc;
+    return result.status;
 }
 
 int fl_lock_release(fl_lock *lock)

@@ -464,16 +464,10 @@ static int check_words(const fl_client *c, const struct fl_bytes *words, size_t 
 
 static int check(const fl_client *c, const char *pattern, const struct fl_watch_options *o)
 {
-    uint64_t any = 0;
-    for (size_t i = 0; i < sizeof o->reserved / sizeof o->reserved[0]; i++) {
-        any |= o->reserved[i];
-    }
-    if (any != 0) {
-        return fli_fail(c, FL_EINVAL, "the program was built for a newer library");
-    }
     const struct fl_bytes first = fl_str(pattern != NULL ? pattern : "*");
     size_t patterns = FL_WATCH_PATTERNS_MAX - (pattern != NULL);
-    int rc = check_words(c, &first, 1, 1);
+    int rc = fli_check_reserved(c, o->reserved, sizeof o->reserved / sizeof o->reserved[0]);
+    rc = rc == 0 ? check_words(c, &first, 1, 1) : rc;
     rc = rc == 0 ? check_words(c, o->names, o->names_len, FL_WATCH_NAMES_MAX) : rc;
     rc = rc == 0 ? check_words(c, o->patterns, o->patterns_len, patterns) : rc;
     if (rc == 0 && pattern == NULL && o->names_len + o->patterns_len == 0) {

@@ -88,17 +88,6 @@ void fli_link_close(struct fli_link *l)
     }
 }
 
-void fli_link_move(struct fli_link *to, struct fli_link *from)
-{
-    FLI_ASSERT(to->fd < 0 && to->reader == NULL);
-    *to = *from;
-    if (to->reader != NULL) { /* which points back at its link */
-        to->reader->fn = &to->functions;
-        to->reader->privdata = to;
-    }
-    fli_link_init(from);
-}
-
 static void set_error(struct fli_link *l, const char *what)
 {
     snprintf(l->error, sizeof l->error, "%s", what);

@@ -56,9 +56,6 @@ struct fli_link {
 void fli_link_init(struct fli_link *l);
 void fli_link_close(struct fli_link *l); /* closing twice is fine */
 
-/* Gives the connection of one to the other, which must be closed. */
-void fli_link_move(struct fli_link *to, struct fli_link *from);
-
 /* Connects, does the TLS handshake and logs in, as `security` says. 0; FL_ENOCONN;
  * FL_ENOMEM; FL_EDENIED: user or password are wrong, which every node says alike. The link must be
  * closed; `security` must outlive it. */

@@ -76,11 +76,9 @@ int fli_link_security_session(struct fli_link_security *security, const char *ho
                               struct fli_tls **ret)
 {
     char errmsg[FLI_TLS_ERRMSG_SIZE];
-    /* Whether the old files are still good will show in the handshake. */
-    if (fli_tls_context_changed(security->context) &&
-        fli_tls_context_reload(security->context, errmsg, sizeof errmsg) != 0 &&
-        security->on_bad_files != NULL) {
-        security->on_bad_files(security->arg, errmsg);
+    if (fli_tls_context_changed(security->context)) {
+        /* Whether the old files are still good will show in the handshake. */
+        (void)!fli_tls_context_reload(security->context, errmsg, sizeof errmsg);
     }
     return fli_tls_create(security->context, security->name[0] != '\0' ? security->name : host,
                           ret);

@@ -9,11 +9,8 @@
 /* Zero: no TLS, and no login. */
 struct fli_link_security {
     struct fli_tls_context *context; /* NULL: no TLS */
-    /* Called when files that have changed cannot be used. May be NULL. */
-    void (*on_bad_files)(void *arg, const char *why);
-    void *arg;
-    char name[FL_ADDRESS_MAX + 1]; /* that the certificate must have; "": the host's */
-    uint8_t *login;                /* the request that logs in; NULL: none */
+    char name[FL_ADDRESS_MAX + 1];   /* that the certificate must have; "": the host's */
+    uint8_t *login;                  /* the request that logs in; NULL: none */
     size_t login_len;
     /* The text of the last refusal of the login, and when it came. The login is not tried again for
      * FLI_LOGIN_AGAIN_MS, since servers delay clients that try wrong passwords often. */

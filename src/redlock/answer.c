@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "client/lists.h"
+#include "wire/resp.h"
 
 /* Both scripts compare the value first, so they touch no other owner's key and create none. Each
  * request carries its text: a server may have forgotten a script, and to send the request again
@@ -16,42 +18,12 @@ static const char extend_script[] = "if redis.call('GET', KEYS[1]) ~= ARGV[1] th
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static char *put_decimal(char *end, uint64_t v)
-{
-    do {
-        *--end = (char)('0' + v % 10);
-        v /= 10;
-    } while (v != 0);
-    return end;
-}
-
-/* "*3\r\n" and "$40\r\n" */
-static int put_header(struct fli_buf *b, char mark, uint64_t n)
-{
-    char text[24];
-    char *end = text + sizeof text;
-    *--end = '\n';
-    *--end = '\r';
-    char *p = put_decimal(end, n);
-    *--p = mark;
-    return fli_buf_append(b, p, (size_t)(text + sizeof text - p));
-}
-
-static int put_argument(struct fli_buf *b, struct fli_slice arg)
-{
-    int rc = put_header(b, '$', arg.len);
-    if (rc == 0) {
-        rc = fli_buf_append(b, arg.data, arg.len);
-    }
-    return rc == 0 ? fli_buf_append(b, "\r\n", 2) : rc;
-}
-
 static int put_request(struct fli_buf *b, size_t argc, const struct fli_slice *argv)
 {
     size_t before = b->len;
-    int rc = put_header(b, '*', argc);
+    int rc = fli_resp_array(b, argc);
     for (size_t i = 0; i < argc && rc == 0; i++) {
-        rc = put_argument(b, argv[i]);
+        rc = fli_resp_bulk(b, argv[i].data, argv[i].len);
     }
     if (rc != 0) {
         b->len = before; /* half a request would make all that follow unreadable */
@@ -192,30 +164,24 @@ void fli_facts_init(struct fli_facts *f)
     f->aof = -1;
 }
 
-static void take_line(struct fli_facts *f, const char *line, size_t len)
+static void take_field(struct fli_facts *f, struct fl_bytes key, struct fl_bytes value)
 {
-    const char *colon = memchr(line, ':', len);
-    if (colon == NULL) {
-        return;
-    }
-    size_t name_len = (size_t)(colon - line);
-    const char *value = colon + 1;
-    size_t value_len = len - name_len - 1;
     uint64_t number;
-#define IS(text) (name_len == sizeof(text) - 1 && memcmp(line, text, name_len) == 0)
+#define IS(text) (key.len == sizeof(text) - 1 && memcmp(key.data, text, key.len) == 0)
     f->informed = true;
     if (IS("run_id")) {
-        f->is_redis = value_len > 0;
-        fli_copy_text(f->run_id, sizeof f->run_id, value, value_len);
+        f->is_redis = value.len > 0;
+        fli_copy_text(f->run_id, sizeof f->run_id, value.data, value.len);
     } else if (IS("node_role") || IS("node_id")) {
         f->is_node = true;
     } else if (IS("role")) {
-        fli_copy_text(f->role, sizeof f->role, value, value_len);
+        fli_copy_text(f->role, sizeof f->role, value.data, value.len);
     } else if (IS("maxmemory_policy")) {
-        fli_copy_text(f->policy, sizeof f->policy, value, value_len);
-    } else if (IS("uptime_in_seconds") && fli_parse_u64(value, value_len, INT64_MAX, &number)) {
+        fli_copy_text(f->policy, sizeof f->policy, value.data, value.len);
+    } else if (IS("uptime_in_seconds") &&
+               fli_parse_u64(value.data, value.len, INT64_MAX, &number)) {
         f->uptime_s = (int64_t)number;
-    } else if (IS("aof_enabled") && fli_parse_u64(value, value_len, 1, &number)) {
+    } else if (IS("aof_enabled") && fli_parse_u64(value.data, value.len, 1, &number)) {
         f->aof = (int)number;
     }
 #undef IS
@@ -223,12 +189,10 @@ static void take_line(struct fli_facts *f, const char *line, size_t len)
 
 void fli_facts_take_info(struct fli_facts *f, const char *text, size_t len)
 {
-    while (len > 0) {
-        const char *end = memchr(text, '\n', len);
-        size_t line = end == NULL ? len : (size_t)(end - text);
-        size_t step = end == NULL ? len : line + 1;
-        take_line(f, text, line > 0 && text[line - 1] == '\r' ? line - 1 : line);
-        text += step;
-        len -= step;
+    struct fl_bytes rest = {text, len};
+    struct fl_bytes key;
+    struct fl_bytes value;
+    while (fli_info_next(&rest, &key, &value)) {
+        take_field(f, key, value);
     }
 }

@@ -30,7 +30,6 @@ struct check {
     struct fli_wait *wait; /* of who waits for it; NULL: it is over */
     struct fli_redlock *r;
     uint32_t refs;                          /* one for the caller, one for each request */
-    uint32_t asked;                         /* servers, a bit each */
     uint32_t left;                          /* answers still to come */
     bool unsettled[FL_REDLOCK_SERVERS_MAX]; /* its connection is still being made */
     struct fli_facts facts[FL_REDLOCK_SERVERS_MAX];
@@ -232,7 +231,7 @@ static struct check *begin(struct fli_redlock *r, uint64_t timeout_ms, struct fl
     c->refs = 1;
     c->wait = w;
     char name[64];
-    fli_value_make(c->value);
+    fli_random_hex(c->value, FL_REDLOCK_VALUE_LEN / 2);
     int len = snprintf(name, sizeof name, "fencelock-check-%s", c->value);
     c->key_len = fli_make_key(r, (struct fl_bytes){name, (size_t)len}, c->key);
     fli_due_set(dues, &c->due, fli_clock_ms() + timeout_ms);

@@ -107,18 +107,6 @@ static void ask(struct fli_redlock_op *op, uint32_t i, uint64_t now_ns)
     }
 }
 
-void fli_value_make(char value[FL_REDLOCK_VALUE_LEN + 1])
-{
-    static const char hex[] = "0123456789abcdef";
-    uint8_t bytes[FL_REDLOCK_VALUE_LEN / 2];
-    fli_random(bytes, sizeof bytes);
-    for (size_t i = 0; i < sizeof bytes; i++) {
-        value[2 * i] = hex[bytes[i] >> 4];
-        value[2 * i + 1] = hex[bytes[i] & 15];
-    }
-    value[FL_REDLOCK_VALUE_LEN] = '\0';
-}
-
 /* Ends the op, perhaps: who calls it has a reference. */
 static void begin_attempt(struct fli_redlock_op *op, uint64_t now_ms)
 {
@@ -129,7 +117,7 @@ static void begin_attempt(struct fli_redlock_op *op, uint64_t now_ms)
     op->attempts++;
     memset(op->report->server, 0, r->n * sizeof op->report->server[0]);
     if (op->attempt.kind == FLI_ATTEMPT_ACQUIRE) {
-        fli_value_make(op->value);
+        fli_random_hex(op->value, FL_REDLOCK_VALUE_LEN / 2); /* no other lock has it */
     }
     fli_attempt_init(&op->attempt, op->attempt.kind, r->n, now_ms, op->ttl_ms, op->min_validity_ms);
     set_due(op, now_ms + fli_server_budget_ms(op->ttl_ms, r->budget_ms));

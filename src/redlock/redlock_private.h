@@ -78,8 +78,6 @@ struct fli_redlock *fli_redlock_of(fl_client *c);
 /* As fli_client_enter(); FL_EINVAL also for a client of a cluster. */
 int fli_redlock_enter(fl_client *c) FLI_MUST_USE;
 size_t fli_make_key(const struct fli_redlock *r, struct fl_bytes name, char *key);
-/* A value that no other lock has. */
-void fli_value_make(char value[FL_REDLOCK_VALUE_LEN + 1]);
 
 /* ---- op.c ------------------------------------------------------------------------------------ */
 
