@@ -14,7 +14,7 @@
  *   learner    a learner is away while another node is added
  *   unsynced   a call of the disk fails while a snapshot gets its name, and the power goes
  *   founders   once one founder has begun, another one is away
- *   deposed    a leader hands over, hears of nothing, and is asked to renew what its successor has
+ *   deposed    a leader is replaced, hears of nothing, and is asked to renew what its successor has
  *              ended; answers to what it asked before may be on their way
  *   overtaken  a snapshot goes as far as entries of a leader that nobody heard
  *   swept      a snapshot comes while half-written files are removed

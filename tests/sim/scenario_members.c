@@ -1,7 +1,9 @@
 /* scenario_members.c: scenarios of members that come and go, and of founders (scenario.c). */
 #include <string.h>
 
+#include "base/bytes.h"
 #include "consensus/membership_private.h"
+#include "consensus/message_codec.h"
 #include "members.h"
 #include "node_clock.h"
 #include "scenario_steps.h"
@@ -345,14 +347,18 @@ void scenario_founders(struct sim *s)
 struct request {
     struct node_ticket t;
     bool over, done;
+    unsigned after; /* so many others were over */
     uint64_t token;
 };
+
+static unsigned over;
 
 static void on_answer(struct node_ticket *t, int status, const struct machine_result *result,
                       struct fli_slice payload)
 {
     struct request *r = FLI_CONTAINER_OF(t, struct request, t);
     r->over = true;
+    r->after = over++;
     r->done = status == 0 && (result->code == MACHINE_DONE || result->code == MACHINE_GRANTED);
     r->token = r->done ? result->token : 0;
 }
@@ -425,6 +431,36 @@ static void ask_before(struct sim_node *n, unsigned lock)
     SIM_CHECK(n->sim, r.over, "node %u does not answer what an entry has shown", n->index + 1);
 }
 
+/* The node answers with a round. */
+static void ask_now(struct sim_node *n, unsigned lock)
+{
+    static struct request r;
+    uint64_t until = n->sim->now + LATE_MS;
+    int rv = ask_node(n, MACHINE_OP_SHOW, lock, 0, &r);
+    SIM_CHECK(n->sim, rv == 0, "node %u takes no query: %s", n->index + 1, fl_err_name(rv));
+    while (!r.over && n->sim->now < until) {
+        sim_step(n->sim);
+    }
+    SIM_CHECK(n->sim, r.over, "node %u does not answer a query", n->index + 1);
+}
+
+/* A request to take over comes late: its sender has given that up, and leads on. */
+static void take_over_late(struct sim_node *n, const struct sim_node *from)
+{
+    uint8_t body[24];
+    const struct replica *r = from->node->replica;
+    fli_put_u64(body, replica_term(r));
+    fli_put_u64(body + 8, log_last_index(from->node->log));
+    fli_put_u64(body + 16, log_last_term(from->node->log));
+    n->sim->current = n;
+    int rv =
+        replica_receive(n->node->replica, sim_node_ms(n), from->disk.record.identity.incarnation,
+                        MESSAGE_TIMEOUT_NOW, (struct fli_slice){body, sizeof body});
+    n->sim->current = NULL;
+    FLI_ASSERT(rv == 0);
+    (void)sim_to_node(n, 0, wake);
+}
+
 /* The lease is over, and the leader of before may not know that it leads no more. */
 void scenario_deposed(struct sim *s)
 {
@@ -437,12 +473,12 @@ void scenario_deposed(struct sim *s)
         uint64_t term = replica_term(old->node->replica);
         sim_pass(s, SOON_MS); /* no entry stands in front of the renewal */
         bool asks = sim_below(s, 2) == 0;
+        ask_now(old, i);
         if (asks) {
             ask_before(old, i);
         }
-        s->current = old;
-        (void)!node_transfer(old->node, others[0]->index + 1, scenario_transferred, s);
-        s->current = NULL;
+        sim_wait_for(old, scenario_is_settled, LATE_MS, "it does not settle");
+        take_over_late(others[0], old);
         uint64_t until = s->now + LATE_MS;
         while (replica_term(others[0]->node->replica) <= term && s->now < until) {
             sim_step(s);
@@ -495,5 +531,6 @@ void scenario_flooded(struct sim *s)
         sim_step(s);
     }
     s->marks->scenarios_told += last.over;
-    SIM_CHECK(s, left.over, "node %u cleans up when nobody asks for anything", leader->index + 1);
+    SIM_CHECK(s, left.over && left.after < last.after,
+              "node %u cleans up when nobody asks for anything", leader->index + 1);
 }
