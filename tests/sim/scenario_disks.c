@@ -372,6 +372,8 @@ static void fail_at_snapshot(struct sim_node *n, enum sim_call call)
         n->disk.troubled = true;
         sim_device_fail(n->disk.device, call, 1, 1, -EIO);
         scenario_churn(s);
+        /* What failed is tried again, and would fail again: the log's comes first. */
+        sim_wait_for(n, scenario_has_all, LATE_MS, "it does not catch up");
         SIM_CHECK(s, s->now < until, "node %u takes no snapshot", n->index + 1);
     }
 }
