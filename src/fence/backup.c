@@ -157,14 +157,14 @@ static int open_part_dir(const char *part, int *ret_fd, const struct sentence *s
         return fail(s, FL_EIO, "cannot make %s: %s", part, strerror(errno));
     }
     int fd = open(part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) {
+    if (fd < 0 && errno != ENOENT) { /* ENOENT: another one has just given it its name */
         return fail(s, FL_EIO, "cannot open %s: %s", part, strerror(errno));
     }
     bool busy = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     bool same = fstat(fd, &mine) == 0 && lstat(part, &named) == 0 && mine.st_ino == named.st_ino &&
                 mine.st_dev == named.st_dev;
     if (busy || !same) {
-        (void)close(fd);
+        (void)(fd < 0 || close(fd) == 0);
         return fail(s, FL_EBUSY, "another restore is filling %s: wait until it is done", part);
     }
     *ret_fd = fd;

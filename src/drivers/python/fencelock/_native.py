@@ -33,12 +33,12 @@ class Take(Structure):
     _fields_ = [('ttl_ms', c_uint64), ('wait_ms', c_uint64), ('timeout_ms', c_uint64), ('name', Bytes), ('owner', Bytes), ('value', Bytes),
                 ('session', c_void_p), ('mode', c_int), ('permits', c_uint64), ('also', POINTER(Bytes)), ('also_len', c_size_t),
                 ('alone', c_bool), ('unrenewed', c_bool), ('shares', c_bool), ('max_hold_ms', c_uint64), ('reserve_ms', c_uint64),
-                ('on_change', on_change_type), ('arg', c_void_p), ('reserved', c_uint64 * 8)]
+                ('on_change', on_change_type), ('arg', c_void_p), ('min_validity_ms', c_uint64), ('reserved', c_uint64 * 7)]
 
 
 class Result(Structure):
     _fields_ = [('status', c_int), ('error', c_char_p), ('lock', c_void_p), ('token', c_uint64), ('deadline_ms', c_uint64),
-                ('locks', c_void_p), ('sessions', c_void_p)]
+                ('locks', c_void_p), ('sessions', c_void_p), ('report', c_void_p)]
 
 
 class Fencing(Structure):

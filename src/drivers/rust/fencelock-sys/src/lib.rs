@@ -79,7 +79,8 @@ pub struct fl_take {
     pub reserve_ms: u64,
     pub on_change: Option<unsafe extern "C" fn(arg: *mut c_void, lock: *mut fl_lock, state: c_int)>,
     pub arg: *mut c_void,
-    pub reserved: [u64; 8],
+    pub min_validity_ms: u64,
+    pub reserved: [u64; 7],
 }
 
 #[repr(C)]
@@ -91,6 +92,7 @@ pub struct fl_result {
     pub deadline_ms: u64,
     pub locks: *mut c_void,
     pub sessions: *mut c_void,
+    pub report: *mut c_void,
 }
 
 pub type fl_done = Option<unsafe extern "C" fn(arg: *mut c_void, result: *const fl_result)>;
