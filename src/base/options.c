@@ -390,7 +390,8 @@ static int read_word(struct fli_options *o, const struct fli_option *row, const 
                                                    : ", ",
                        row->words[i]);
     }
-    return fli_options_wrong(o, "%.512s: '%.64s' is none of %s", where, text, list);
+    return fli_options_wrong(o, "%.512s: '%.64s' is %s %s", where, text,
+                             row->words[1] == NULL ? "not" : "none of", list);
 }
 
 static int read_yes_no(struct fli_options *o, const char *text, const char *where, uint64_t *ret)

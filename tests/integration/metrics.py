@@ -113,7 +113,7 @@ class OneNode(Case):
         text = self.tool('top', '--once')
         self.assertIn('node 1 leads', text)
         self.assertNotIn('\033', text)
-        self.assertIn('--by wait', self.tool('locks', '--by', 'age', code=2))
+        self.assertIn("--by: 'age' is not wait", self.tool('locks', '--by', 'age', code=2))
         self.assertIn('--limit', self.tool('top', '--limit', '257', '--once', code=2))
 
     def tool(self, *args, code=0):
