@@ -233,8 +233,8 @@ struct fl_take {
      * See "Callbacks" above. */
     void (*on_change)(void *arg, fl_lock *lock, enum fl_hold_state state);
     void *arg;
-    uint64_t min_validity_ms; /* of a Redlock (redlock.h), below its TTL: fail if less than this
-                                 would be left of that, and the token issued; 0: 1 */
+    uint64_t min_validity_ms; /* of a Redlock (redlock.h), at most ttl - ttl/100 - 2: fail if less
+                                 would be left of its TTL, and the token issued; 0: 1 */
     uint64_t reserved[7];
 };
 

@@ -392,8 +392,8 @@ static const char *refuses(const struct fli_engine *e, const struct fli_call_req
         (q->ttl_ms < FL_TTL_MIN_MS || q->ttl_ms > r->owner.max_ttl_ms)) {
         return "the TTL is below 10 ms, or above max_ttl_ms of the client";
     }
-    if (acquires && q->min_validity_ms >= q->ttl_ms) {
-        return "min_validity_ms is not below the TTL";
+    if (acquires && q->min_validity_ms > fli_deadline_ms(0, q->ttl_ms)) {
+        return "min_validity_ms is above the TTL less a hundredth and 2 ms";
     }
     return acquires && (q->shared || q->permits != 0 || q->also_len != 0 || q->value.len != 0)
                ? "on Redis servers a lock has one name, one holder and no value"

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "client/handle.h"
+#include "redlock/quorum.h"
 #include "redlock/redlock_private.h"
 
 struct fli_redlock *fli_redlock_of(fl_client *c)
@@ -304,7 +305,11 @@ int fl_redlock_extend(fl_client *c, struct fl_bytes name, const char *value, uin
                       uint64_t *deadline_ms)
 {
     uint64_t fresh_ms = 0;
+    uint64_t t0_ms = fli_clock_ms();
     int rc = run(c, FLI_CALL_RENEW, name, value, ttl_ms, &fresh_ms);
+    if (rc == FL_EUNCERTAIN && fresh_ms == 0) { /* given up, perhaps after it was sent */
+        fresh_ms = fli_deadline_ms(t0_ms, ttl_ms);
+    }
     if (rc == 0 || (fresh_ms != 0 && fresh_ms < *deadline_ms)) {
         *deadline_ms = fresh_ms;
     }

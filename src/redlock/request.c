@@ -94,7 +94,7 @@ void fli_op_send_deferred(struct fli_server *s)
     while ((node = fli_list_pop(&deferred)) != NULL) {
         struct request *q = FLI_CONTAINER_OF(node, struct request, base.node);
         if (now_ns / NS_PER_MS >= q->give_up_ms || send_request(s, q, now_ns) != 0) {
-            free_request(q);
+            defer_release(s, q);
         }
     }
 }
@@ -242,10 +242,9 @@ void fli_op_release(struct fli_redlock_op *op, uint32_t servers)
         if (q == NULL) {
             continue; /* the TTL ends that lock */
         }
-        if (s->state != FLI_SERVER_READY) {
+        /* A connection that is about to be closed, or is full, takes nothing. */
+        if (s->state != FLI_SERVER_READY || send_request(s, q, now_ns) != 0) {
             defer_release(s, q);
-        } else if (send_request(s, q, now_ns) != 0) {
-            free_request(q);
         }
     }
 }

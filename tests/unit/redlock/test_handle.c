@@ -2,6 +2,8 @@
  * for base/clock.c and for server.c. */
 #include "unit.h"
 
+#include <unistd.h>
+
 #include "base/clock.h"
 #include "client/handle.h"
 #include "redlock/quorum.h"
@@ -93,6 +95,9 @@ uint64_t fli_server_silent_ms(const struct fli_server *s, uint64_t now_ns)
 int fli_server_put(struct fli_server *s, struct fli_redis_request *q, const struct fli_buf *bytes,
                    uint64_t now_ns)
 {
+    if (s->doomed) {
+        return FL_EBUSY;
+    }
     q->sent_ns = now_ns;
     fli_list_init(&q->node);
     fli_list_push(&s->pending, &q->node);
@@ -104,7 +109,7 @@ int fli_server_put(struct fli_server *s, struct fli_redis_request *q, const stru
 
 void fli_server_distrust(struct fli_server *s)
 {
-    fail_msg("the answer of server %u makes no sense", s->index);
+    s->doomed = true;
 }
 
 /* ---- what happens to the servers ------------------------------------------------------------- */
@@ -127,6 +132,7 @@ static void go_down(struct fli_server *s)
 {
     s->state = FLI_SERVER_DOWN;
     s->status = FL_REDLOCK_DOWN;
+    s->doomed = false;
     answer_all(s);
     s->owner->down(s->owner, s);
     fl_process(r);
@@ -144,6 +150,9 @@ static void answer(uint32_t index, const char *text)
     assert_int_equal(redisReaderGetReply(reader, &reply), REDIS_OK);
     assert_non_null(reply);
     q->answered(q, s, reply);
+    if (s->doomed) {
+        go_down(s);
+    }
     fl_process(r);
     freeReplyObject(reply);
     redisReaderFree(reader);
@@ -452,4 +461,56 @@ TEST_WITH(test_an_acquire_that_is_given_up_is_released, set_up_ready, NULL)
     close_client();
     assert_non_null(strstr(last[0], "DEL"));
     assert_false(o.over);
+}
+
+/* The answer ends the attempt, and the connection is to be closed when it is handed out: the
+ * release waits for the next one. */
+TEST_WITH(test_a_release_waits_where_an_answer_was_out_of_step, set_up_ready, tear_down)
+{
+    struct outcome o;
+    (void)take(NULL, &o);
+    answer(0, "-ERR no\r\n");
+    answer(1, ":1\r\n");
+    assert_true(o.over);
+    assert_int_equal(server(1)->state, FLI_SERVER_DOWN);
+    assert_non_null(strstr(last[1], "SET"));
+    come_up(server(1));
+    assert_non_null(strstr(last[1], "DEL"));
+}
+
+/* Servers may have taken the shorter TTL: the holder believes no longer than that. */
+static void interrupt_extend(uint64_t left_ms, uint64_t ttl_ms, uint64_t believes_ms)
+{
+    char value[FL_REDLOCK_VALUE_LEN + 1] = "";
+    uint64_t deadline_ms = now_ms + left_ms;
+    int stop[2];
+    memset(value, 'a', FL_REDLOCK_VALUE_LEN);
+    assert_int_equal(pipe(stop), 0);
+    assert_int_equal(close(stop[1]), 0); /* so the other end is readable */
+    fli_client_stop_at(r, stop[0]);
+    assert_int_equal(fl_redlock_extend(r, fl_str("a"), value, ttl_ms, &deadline_ms), FL_EUNCERTAIN);
+    assert_int_equal(deadline_ms, now_ms + believes_ms);
+    fli_client_stop_at(r, -1);
+    assert_int_equal(close(stop[0]), 0);
+}
+
+TEST_WITH(test_an_extend_that_is_interrupted_may_have_shortened_the_lock, set_up_ready, tear_down)
+{
+    interrupt_extend(TTL_MS, 2000, fli_deadline_ms(0, 2000));
+    interrupt_extend(1000, 2000, 1000);
+}
+
+/* More than is left after the allowance for drift cannot be had. */
+TEST_WITH(test_a_validity_that_no_lock_can_have_is_refused, set_up_ready, tear_down)
+{
+    struct outcome o;
+    fl_call *call;
+    struct fl_take options = {.ttl_ms = TTL_MS, .min_validity_ms = fli_deadline_ms(0, TTL_MS)};
+    (void)take(&options, &o);
+    answer(0, "+OK\r\n");
+    answer(1, "+OK\r\n");
+    assert_true(o.over);
+    assert_int_equal(o.result, 0);
+    options.min_validity_ms++;
+    assert_int_equal(fl_lock_take_start(r, "b", &options, done, &o, &call), FL_EINVAL);
 }
