@@ -138,11 +138,12 @@ static void begin_attempt(struct fli_redlock_op *op, uint64_t now_ms)
     }
 }
 
-static void try_again_or_finish(struct fli_redlock_op *op, uint64_t now_ms)
+/* token_error: why the attempt had no token; NULL: the servers are to blame. */
+static void try_again_or_finish(struct fli_redlock_op *op, uint64_t now_ms, const char *token_error)
 {
     uint64_t left_ms = fli_left_ms(op->until_ms, now_ms);
     if (op->attempt.kind != FLI_ATTEMPT_ACQUIRE || left_ms == 0) {
-        finish(op, op->attempt.code, NULL);
+        finish(op, op->attempt.code, token_error);
         return;
     }
     uint64_t random;
@@ -165,29 +166,47 @@ static void release_acquired(struct fli_redlock_op *op, int code)
 struct ticket {
     struct fli_redlock_op *op;
     fl_client *client; /* of the op */
-    uint32_t serial;
+    uint32_t serial;   /* of the attempt */
 };
 
-static void token_came(struct fli_redlock_op *op, const struct fl_result *issued)
+static void no_token(struct fli_redlock_op *op, int code, const char *error)
 {
-    uint64_t now_ms = fli_clock_ms();
-    int result = issued->status;
-    if (result == 0 && (issued->token == FL_TOKEN_NONE || issued->token > FL_TOKEN_MAX)) {
-        result = FL_EPROTO;
-    }
-    if (result != 0) {
-        release_acquired(op, result);
-        finish(op, result, issued->status != 0 ? issued->error : fl_strerror(result));
+    release_acquired(op, code);
+    finish(op, code, error);
+}
+
+static void no_token_in_time(struct fli_redlock_op *op, uint64_t now_ms)
+{
+    release_acquired(op, FL_ETIMEOUT);
+    try_again_or_finish(op, now_ms, fl_strerror(FL_ETIMEOUT));
+}
+
+static void use_token(struct fli_redlock_op *op, uint64_t now_ms)
+{
+    if (op->issued != 0) {
+        no_token(op, op->issued, op->report->text);
     } else if (!fli_is_valid(op->attempt.t0_ms, op->ttl_ms, op->min_validity_ms, now_ms)) {
-        release_acquired(op, FL_ETIMEOUT);
-        try_again_or_finish(op, now_ms);
+        no_token_in_time(op, now_ms);
     } else {
-        op->call->token = issued->token;
+        op->call->token = op->token;
         finish(op, 0, NULL);
     }
 }
 
-/* On a thread of the issuer's, without its mutex. */
+static void note_token(struct fli_redlock_op *op, const struct fl_result *result)
+{
+    bool is_wrong = result->token == FL_TOKEN_NONE || result->token > FL_TOKEN_MAX;
+    op->state = OP_ISSUED;
+    op->token = result->token;
+    op->issued = result->status == 0 && is_wrong ? FL_EPROTO : result->status;
+    if (op->issued != 0) {
+        (void)snprintf(op->report->text, sizeof op->report->text, "%s",
+                       result->status != 0 ? result->error : fl_strerror(op->issued));
+    }
+}
+
+/* On a thread of the issuer's, without its mutex. The call ends in the engine's turn, as all do:
+ * whoever gives it up before that finds an op that has servers to release. */
 static void issued(void *arg, const struct fl_result *result)
 {
     struct ticket ticket = *(struct ticket *)arg;
@@ -195,18 +214,13 @@ static void issued(void *arg, const struct fl_result *result)
     fl_client *c = ticket.client;
     free(arg);
     (void)pthread_mutex_lock(&c->mutex);
-    if (op->state == OP_ISSUING && op->issue_serial == ticket.serial) { /* else it has ended */
-        token_came(op, result);
+    if (op->state == OP_ISSUING && op->attempts == ticket.serial) { /* else it has ended */
+        note_token(op, result);
+        set_due(op, fli_clock_ms());
         fli_engine_wake(&c->engine);
     }
     fli_op_unref(op);
     fli_client_unref(c);
-}
-
-static void no_token(struct fli_redlock_op *op, int code)
-{
-    release_acquired(op, code);
-    finish(op, code, fl_strerror(code));
 }
 
 static void issue(struct fli_redlock_op *op, uint64_t now_ms)
@@ -215,13 +229,12 @@ static void issue(struct fli_redlock_op *op, uint64_t now_ms)
     struct ticket *ticket = calloc(1, sizeof *ticket);
     uint64_t left_ms = fli_left_ms(op->deadline_ms, now_ms);
     if (ticket == NULL) {
-        no_token(op, FL_ENOMEM);
+        no_token(op, FL_ENOMEM, fl_strerror(FL_ENOMEM));
         return;
     }
     op->state = OP_ISSUING;
-    op->issue_serial = op->attempts;
     *ticket = (struct ticket){op, FLI_CONTAINER_OF(r->owner.engine, struct fl_client, engine),
-                              op->issue_serial};
+                              op->attempts};
     op->refs++;
     ticket->client->refs++;
     uint64_t timeout_ms = left_ms > op->min_validity_ms ? left_ms - op->min_validity_ms : 1;
@@ -231,7 +244,7 @@ static void issue(struct fli_redlock_op *op, uint64_t now_ms)
         ticket->client->refs--;
         op->refs--;
         free(ticket);
-        no_token(op, rc);
+        no_token(op, rc, fl_strerror(rc));
     }
 }
 
@@ -278,7 +291,7 @@ void fli_op_after(struct fli_redlock_op *op, enum fli_verdict verdict, uint64_t 
         op->deadline_ms = fli_deadline_ms(op->attempt.t0_ms, op->ttl_ms);
     }
     fli_op_release(op, fli_attempt_to_release(&op->attempt));
-    try_again_or_finish(op, now_ms);
+    try_again_or_finish(op, now_ms, NULL);
 }
 
 static void on_due(struct fli_due *d, uint64_t now_ms)
@@ -291,9 +304,10 @@ static void on_due(struct fli_due *d, uint64_t now_ms)
         fli_op_after(op, fli_attempt_timeout(&op->attempt, now_ms), now_ms);
         break;
     case OP_ISSUING:
-        op->issue_serial = 0;
-        release_acquired(op, FL_ETIMEOUT);
-        try_again_or_finish(op, now_ms);
+        no_token_in_time(op, now_ms);
+        break;
+    case OP_ISSUED:
+        use_token(op, now_ms);
         break;
     case OP_CONNECTING:
     case OP_PAUSE:
@@ -441,7 +455,7 @@ static void begin(struct fli_call *c)
 
 static void give_back(struct fli_redlock_op *op)
 {
-    bool has_asked = op->state == OP_ATTEMPT || op->state == OP_ISSUING;
+    bool has_asked = op->state == OP_ATTEMPT || op->state == OP_ISSUING || op->state == OP_ISSUED;
     if (op->attempt.kind == FLI_ATTEMPT_ACQUIRE && has_asked) {
         release_acquired(op, FL_EUNCERTAIN);
     }

@@ -47,6 +47,7 @@ enum fli_op_state {
     OP_CONNECTING, /* the first connections are still being made */
     OP_ATTEMPT,
     OP_ISSUING, /* the quorum is held, and the token has not come yet */
+    OP_ISSUED,  /* it has come, or cannot: the engine's turn goes on with it */
     OP_PAUSE,   /* the pause before the next attempt */
     OP_ENDED
 };
@@ -64,8 +65,9 @@ struct fli_redlock_op {
     uint64_t min_validity_ms;
     uint64_t deadline_ms; /* of the lock that it has got, or made longer */
     char value[FL_REDLOCK_VALUE_LEN + 1];
-    uint32_t deferred;     /* servers that get the release when they are ready again; a bit each */
-    uint32_t issue_serial; /* the attempt that waits for a token; 0: none does */
+    uint32_t deferred; /* servers that get the release when they are ready again; a bit each */
+    int issued;        /* OP_ISSUED: what the issuer said; if not 0, report->text says why */
+    fl_token token;
     struct fl_redlock_report *report; /* NULL once it has ended */
     uint32_t attempts;
     size_t key_len;

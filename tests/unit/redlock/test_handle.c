@@ -192,6 +192,7 @@ struct outcome {
     bool over;
     int result;
     fl_token token;
+    bool no_token;
     uint64_t deadline_ms;
 };
 
@@ -199,6 +200,7 @@ static void done(void *arg, const struct fl_result *result)
 {
     struct outcome *o = arg;
     *o = (struct outcome){.over = true, .result = result->status, .token = result->token};
+    o->no_token = result->report != NULL && result->report->no_token;
     fl_lock_free(result->lock);
 }
 
@@ -513,4 +515,62 @@ TEST_WITH(test_a_validity_that_no_lock_can_have_is_refused, set_up_ready, tear_d
     assert_int_equal(o.result, 0);
     options.min_validity_ms++;
     assert_int_equal(fl_lock_take_start(r, "b", &options, done, &o, &call), FL_EINVAL);
+}
+
+/* Its token has come, and the call has not ended yet: nobody has the lock. */
+static void give_up_with_a_token(bool closes)
+{
+    struct outcome o;
+    const struct fl_result said = {.token = 5};
+    fli_redlock_of(r)->issue = issue_later;
+    fl_call *call = take(NULL, &o);
+    answer(0, "+OK\r\n");
+    answer(1, "+OK\r\n");
+    issuer.done(issuer.arg, &said);
+    if (closes) {
+        close_client();
+    } else {
+        fl_call_cancel(call);
+    }
+    assert_false(o.over);
+    for (uint32_t i = 0; i < SERVERS; i++) {
+        assert_non_null(strstr(last[i], "DEL"));
+    }
+}
+
+TEST_WITH(test_a_cancel_after_the_token_came, set_up_ready, tear_down)
+{
+    give_up_with_a_token(false);
+}
+
+TEST_WITH(test_a_close_after_the_token_came, set_up_ready, NULL)
+{
+    give_up_with_a_token(true);
+}
+
+/* All servers have answered in time: not they are to blame. */
+TEST_WITH(test_a_token_that_is_late_or_never_comes_is_no_token, set_up_ready, tear_down)
+{
+    fli_redlock_of(r)->issue = issue_later;
+    for (int comes = 0; comes < 2; comes++) {
+        const struct fl_take options = {.ttl_ms = TTL_MS};
+        struct outcome o;
+        (void)take(&options, &o);
+        for (uint32_t i = 0; i < SERVERS; i++) {
+            answer(i, "+OK\r\n");
+        }
+        now_ms += TTL_MS;
+        if (comes != 0) {
+            issue(&issuer, 0, 5);
+        }
+        fl_process(r);
+        assert_true(o.over && o.no_token);
+        assert_int_equal(o.result, FL_ETIMEOUT);
+        if (comes == 0) {
+            issue(&issuer, 0, 5);
+        }
+        for (uint32_t i = 0; i < SERVERS; i++) {
+            answer(i, ":1\r\n");
+        }
+    }
 }
