@@ -180,13 +180,25 @@ static void fini(struct fli_backend *b)
     redlock_free(FLI_CONTAINER_OF(b, struct fli_redlock, backend));
 }
 
+/* Somebody has to hear of the token while a call here waits for it. A child of fork() has no such
+ * thread yet. */
+static int keep_tokens(fl_client *tokens)
+{
+    int rc = fli_client_enter(tokens);
+    if (rc == 0) {
+        rc = fli_client_keep(tokens);
+        fli_client_leave(tokens);
+    }
+    return rc;
+}
+
 static int issue_by_client(struct fli_redlock *r, struct fl_bytes name, uint64_t timeout_ms,
                            fl_done done, void *arg)
 {
-    return fl_issue_token_start(r->tokens, name, timeout_ms, done, arg, NULL);
+    int rc = keep_tokens(r->tokens);
+    return rc == 0 ? fl_issue_token_start(r->tokens, name, timeout_ms, done, arg, NULL) : rc;
 }
 
-/* Somebody has to hear of the token while a call here waits for it. */
 static int take_tokens(struct fli_redlock *r, fl_client *tokens, const struct complaint *c)
 {
     if (tokens == NULL) {
@@ -194,11 +206,7 @@ static int take_tokens(struct fli_redlock *r, fl_client *tokens, const struct co
     }
     r->issue = issue_by_client;
     r->tokens = tokens;
-    int rc = fli_client_enter(tokens);
-    if (rc == 0) {
-        rc = fli_client_keep(tokens);
-        fli_client_leave(tokens);
-    }
+    int rc = keep_tokens(tokens);
     if (rc != 0) {
         (void)complain(c, fl_client_error(tokens));
     }

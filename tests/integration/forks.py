@@ -60,6 +60,9 @@ class ForkTest(Case):
     def test_09_redlock_on_an_event_loop(self):
         self.scenario('redlock_loop', self.servers())
 
+    def test_10_redlock_with_tokens(self):
+        self.scenario('redlock_tokens', self.servers(), self.nodes())
+
 
 if __name__ == '__main__':
     main()

@@ -2,7 +2,8 @@
  * scenario ends with 0, or names what is wrong. Driven by tests/integration/forks.py.
  *
  *   fork_driver client|async|keepalive|storm NODES [CACERT]
- *   fork_driver store ADDRESS | marks DIR | redlock|redlock_loop SERVERS */
+ *   fork_driver store ADDRESS | marks DIR | redlock|redlock_loop SERVERS
+ *   fork_driver redlock_tokens SERVERS NODES */
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
@@ -644,9 +645,42 @@ static void redlock_loop(const char *servers)
     fl_close(r);
 }
 
+static void take_with_token(fl_client *r)
+{
+    fl_lock *lock;
+    CHECK(fl_lock_take(r, "fenced", &long_redlock, &lock) == 0);
+    CHECK(fl_lock_granted(lock) != FL_TOKEN_NONE);
+    CHECK(fl_lock_release(lock) == 0);
+}
+
+/* The tokens' client has a thread in the parent, and needs another one in the child. */
+static void redlock_tokens(const char *servers, const char *nodes)
+{
+    struct fl_redlock_options options = redlock_options(servers);
+    fl_client *r;
+    CHECK(fl_open(nodes, &patient, &options.tokens) == 0);
+    CHECK(fl_redlock_open(&options, &r, NULL, 0) == 0);
+    take_with_token(r);
+    pid_t child = fork_child();
+    if (child != 0) {
+        join(child);
+    }
+    take_with_token(r);
+    fl_close(r);
+    fl_close(options.tokens);
+    if (child == 0) {
+        _exit(0);
+    }
+}
+
 int main(int argc, char **argv)
 {
     CHECK(argc >= 3);
+    if (argc > 3 && strcmp(argv[1], "redlock_tokens") == 0) {
+        redlock_tokens(argv[2], argv[3]);
+        puts("right");
+        return 0;
+    }
     if (argc > 3) {
         tls.ca_file = argv[3];
         patient.tls = &tls;
