@@ -47,7 +47,9 @@ bool membership_submit(struct membership *m, const struct machine_command *c)
     rv = rv != 0 ? rv : commands_add(m->config.queue, &m->admin, buf.data, buf.len, fli_clock_ns());
     fli_buf_fini(&buf);
     m->admin_busy = rv == 0;
-    wake(m);
+    if (rv == 0) {
+        wake(m);
+    }
     return rv == 0;
 }
 

@@ -133,6 +133,7 @@ static bool find_place(struct membership *m, struct peer *p, const struct peer_i
     if (membership_knows_as_much(m, peer->member_index) &&
         address_split(peer->peer_address, host, &port) == 0) {
         p->told_index = peer->member_index;
+        p->told_term = peer->term;
         (void)snprintf(p->address, sizeof p->address, "%s", peer->peer_address);
         m->members_due = true;
         membership_members_turn(m);

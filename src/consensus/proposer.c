@@ -191,10 +191,9 @@ static bool watches_leases(const struct proposer *p)
 static void give_up_leases(struct proposer *p, struct batch *b)
 {
     struct machine_command c;
-    for (unsigned n = 0;
-         n < MACHINE_EXPIRIES_MAX && watches_leases(p) && batch_has_room(b, EXPIRE_SIZE, false) &&
-         machine_lease_give_up(fsm_machine(p->config.fsm), b->timestamp_ms, &c);
-         n++) {
+    while (b->expiries < MACHINE_EXPIRIES_MAX && watches_leases(p) &&
+           batch_has_room(b, EXPIRE_SIZE, false) &&
+           machine_lease_give_up(fsm_machine(p->config.fsm), b->timestamp_ms, &c)) {
         struct fli_buf out;
         fli_buf_init(&out, EXPIRE_SIZE);
         int rv = machine_command_encode(&c, &out);
@@ -394,6 +393,7 @@ static bool begin_round(struct proposer *p, uint64_t now_ms)
         return false;
     }
     p->reads = p->open;
+    p->reads->sequence = 0; /* of no entry, also when it was refused as one before */
     p->reads->round = replica_round(p->replica, now_ms);
     note_proposed(p);
     return true;

@@ -340,10 +340,13 @@ uint64_t relay_client_next_ms(const struct relay_client *c)
 {
     const struct relay_stream *o = stream_to(c, c->leader_id);
     uint64_t now_ms = fli_clock_ms();
-    if (o == NULL || o->probe_ms <= now_ms || o->count > 0) {
+    if (o == NULL || o->probe_ms == 0 || o->count > 0) {
         return UINT64_MAX;
     }
-    return o->probe_ms - now_ms;
+    if (o->probe_ms > now_ms) {
+        return o->probe_ms - now_ms;
+    }
+    return commands_waiting(c->config.queue) > 0 ? 1 : UINT64_MAX; /* the turn had looked before */
 }
 
 void relay_client_set_election_ms(struct relay_client *c, unsigned election_ms)

@@ -497,6 +497,15 @@ static int files_fd(struct log_device *d, unsigned which)
     return f->uring == NULL ? -1 : log_uring_fd(f->uring);
 }
 
+/* Nothing of it, or a part, was written. After any other error nobody knows, and the log ends or
+ * waits by it: a flush that says yes the second time means nothing (docs/adr/0024). */
+static bool is_undone(int result, size_t len)
+{
+    return result >= 0 ? (size_t)result < len
+                       : result == -EINTR || result == -EAGAIN || result == -ENOMEM ||
+                             result == -EINVAL || result == -EOPNOTSUPP;
+}
+
 static void poll_uring(struct files *f)
 {
     int result = 0;
@@ -505,10 +514,10 @@ static void poll_uring(struct files *f)
     }
     struct log_io *io = f->uring_io;
     f->uring_io = NULL;
-    if (result < 0 || (size_t)result < io->len) {
+    if (is_undone(result, io->len)) {
         start_in_thread(f, &f->lanes[LOG_LANE_WRITE], io);
     } else {
-        io->done(io, 0, fli_clock_ns() - f->uring_since_ns);
+        io->done(io, result < 0 ? result : 0, fli_clock_ns() - f->uring_since_ns);
     }
 }
 

@@ -460,7 +460,7 @@ TEST(room_for_a_part_of_a_write)
 
 /* ---- a ring that does not do what it is told ---- */
 
-static int rings_refuse, rings_interrupted; /* so many of the next writes */
+static int rings_refuse, rings_interrupted, rings_fail; /* so many of the next writes */
 
 int __real_log_uring_write(struct log_uring *u, int fd, const void *data, size_t len,
                            uint64_t offset);
@@ -481,10 +481,14 @@ bool __wrap_log_uring_reap(struct log_uring *u, int *ret_result)
     if (done && rings_interrupted-- > 0) {
         *ret_result = -EINTR;
     }
+    if (done && rings_fail-- > 0) {
+        *ret_result = -EIO;
+    }
     return done;
 }
 
-/* What was interrupted, or not even begun, may be done by the thread. */
+/* What was interrupted, or not even begun, may be done by the thread. What failed is not done once
+ * more: after a failed flush, a yes means nothing. */
 TEST(what_a_ring_has_not_done)
 {
     struct real r = {.device = NULL};
@@ -499,8 +503,11 @@ TEST(what_a_ring_has_not_done)
     uint8_t *data = aligned_alloc(LOG_BLOCK, LOG_BLOCK);
     uint8_t back[LOG_BLOCK];
     assert_non_null(data);
+    rig_fill(data, 1, 0, LOG_BLOCK);
     assert_int_equal(r.device->ops->open(r.device, "file", LOG_OPEN_WRITE | LOG_OPEN_CREATE, &f),
                      0);
+    rings_fail = 1;
+    assert_int_equal(write_at(&r, f, data, LOG_BLOCK), -EIO);
     for (int i = 0; i < 4; i++) {
         rings_interrupted = i == 1;
         rings_refuse = i == 2;
