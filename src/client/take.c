@@ -290,7 +290,6 @@ static int start_taking(struct fl_call *call)
     struct fl_lock *lock = call->lock;
     if (lock->request.under_session) {
         fli_lock_renew_soon(call->session);
-        lock->request.owner = call->session->request.owner;
     }
     return fli_engine_start(&call->client->engine, &lock->request, &call->times, taken, call,
                             &call->engine_call);
@@ -526,7 +525,9 @@ static int take(fl_client *c, struct taking *t, fl_done done, void *arg, struct 
     }
     session = session != NULL ? session : shared_session(c, o, request, &call->times);
     request->under_session = session != NULL;
-    if (session == NULL && request->owner.len == 0) { /* each lock object is another holder */
+    if (session != NULL) { /* which its lock may outlive: that gets a copy */
+        request->owner = session->request.owner;
+    } else if (request->owner.len == 0) { /* each lock object is another holder */
         fli_owner_make(&t->owner);
         t->owner.len = c->engine.backend != NULL ? FL_REDLOCK_VALUE_LEN : t->owner.len;
         request->owner = c->engine.owner_is_given ? fli_owner_bytes(&c->engine.owner)

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "fencelock/client.h"
+#include "client/handle.h"
 
 #define TTL_MS UINT64_C(600000)
 #define PATIENCE_MS UINT64_C(3600000)
@@ -175,6 +175,37 @@ TEST_WITH(a_grant_under_a_session_that_is_over, set_up, tear_down)
             fl_lock_free(session);
         }
     }
+}
+
+/* A program may close the session first, and give back its locks after that. */
+TEST_WITH(a_lock_outlives_its_session, set_up, tear_down)
+{
+    struct outcome o = {.over = false};
+    struct outcome closed = {.over = false};
+    struct outcome released = {.over = false};
+    char owner[FL_OWNER_MAX];
+    fl_lock *session = open_session();
+    const struct fl_take under = {.session = session};
+    assert_int_equal(fl_lock_take_start(c, "mine", &under, on_done, &o, NULL), 0);
+    await("mine");
+    answer(":7\r\n");
+    finish(&o);
+    assert_int_equal(o.status, 0);
+    const struct fl_bytes mine = o.lock->request.owner;
+    const struct fl_bytes its = fl_lock_name(session);
+    assert_int_equal(mine.len, its.len);
+    assert_ptr_not_equal(mine.data, its.data);
+    memcpy(owner, its.data, its.len);
+    assert_int_equal(fl_lock_release_start(session, PATIENCE_MS, on_done, &closed), 0);
+    await("CLOSE");
+    answer(":1\r\n");
+    finish(&closed);
+    assert_memory_equal(mine.data, owner, mine.len);
+    assert_int_equal(fl_lock_release_start(o.lock, PATIENCE_MS, on_done, &released), 0);
+    await("RELEASE");
+    answer(":0\r\n");
+    finish(&released);
+    assert_int_equal(released.status, FL_ENOTHELD);
 }
 
 /* A grant that is read too late is not believed in: it is renewed first, and when the service says
