@@ -162,6 +162,13 @@ static int take_url(struct cli_args *a, enum cli_option o, const char *name, con
     return CLI_EXIT_USAGE;
 }
 
+/* Redlocks have no default of nodes, which could be asked for the others. */
+static bool discovers(const struct cli_args *a)
+{
+    bool has_default = (a->command->options & B(REDIS)) == 0;
+    return cli_has(a, CLI_OPT_DISCOVER) && (has_default || cli_has(a, CLI_OPT_NODES));
+}
+
 static int run(const struct cli_args *a)
 {
     const struct cli_command *k = a->command;
@@ -208,7 +215,7 @@ int main(int argc, char **argv)
     } else if (cli_has(&args, CLI_OPT_VERSION)) {
         puts("fencelock " FENCELOCK_VERSION);
     } else {
-        code = cli_has(&args, CLI_OPT_DISCOVER) ? cli_discover(&args) : CLI_EXIT_DONE;
+        code = discovers(&args) ? cli_discover(&args) : CLI_EXIT_DONE;
         code = code != CLI_EXIT_DONE ? code : run(&args);
     }
     /* a result that was not written must not look like success */

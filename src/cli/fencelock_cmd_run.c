@@ -201,14 +201,7 @@ static int not_acquired(struct runner *r, int status, const char *error)
         return CLI_EXIT_RUN_NOT_ACQUIRED;
     }
     warn_with_remedy(r, status, "", error);
-    switch (cli_exit_of(status)) {
-    case CLI_EXIT_NO:
-        return CLI_EXIT_RUN_NOT_ACQUIRED;
-    case CLI_EXIT_USAGE:
-        return CLI_EXIT_USAGE;
-    default:
-        return CLI_EXIT_RUN_FAILED;
-    }
+    return cli_exit_for(r->args, status);
 }
 
 static int redlock_not_acquired(struct runner *r, int status,

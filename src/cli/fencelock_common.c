@@ -93,6 +93,15 @@ const char *cli_remedy(const struct cli_args *a, int code, const char *message)
     return NULL;
 }
 
+int cli_exit_for(const struct cli_args *a, int code)
+{
+    enum cli_exit exit = cli_exit_of(code);
+    if (a->command->args_max != CLI_ARGS_REST || exit == CLI_EXIT_USAGE) {
+        return (int)exit;
+    }
+    return exit == CLI_EXIT_NO ? (int)CLI_EXIT_RUN_NOT_ACQUIRED : (int)CLI_EXIT_RUN_FAILED;
+}
+
 int cli_fail(const struct cli_args *a, int code, const char *message)
 {
     return cli_fail_with(a, code, message, cli_remedy(a, code, message));
@@ -102,7 +111,7 @@ int cli_fail_with(const struct cli_args *a, int code, const char *message, const
 {
     struct cli_out o = cli_failure(a, code, message, hint);
     cli_out_end(&o);
-    return (int)cli_exit_of(code);
+    return cli_exit_for(a, code);
 }
 
 struct cli_out cli_failure(const struct cli_args *a, int code, const char *message,

@@ -80,6 +80,9 @@ int cli_token_of(const struct cli_args *a, const char *text, fl_token *ret);
  * for. Returns the exit code. */
 int cli_fail(const struct cli_args *a, int code, const char *message);
 
+/* What a failure ends this command with: `run` has codes of its own, beside its command's. */
+int cli_exit_for(const struct cli_args *a, int code);
+
 /* The same with another hint than cli_remedy(); NULL: none. */
 int cli_fail_with(const struct cli_args *a, int code, const char *message, const char *hint);
 

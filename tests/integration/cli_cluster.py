@@ -311,6 +311,9 @@ class Faults(CliCase):
             self.assertIn('--discover', err)
             code, _, err = self.run_cli('status', '--discover', '--nodes', dead, '--timeout', '1s')
             self.assertEqual(code, UNKNOWN)
+            for words in (('run', 'x'), ('redlock', 'run', '--redis', dead, 'x')):
+                code, _, err = self.run_cli(*words, '--discover', '--nodes', dead, '--timeout', '1s', '--', 'true')
+                self.assertEqual(code, 125, err)
 
     def test_no_majority(self):
         leader = self.cluster.leader()

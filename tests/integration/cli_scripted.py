@@ -397,6 +397,8 @@ class Strangers(CliCase):
         code, out, err = self.run_cli('run', '--nodes', 'no-such-host.invalid:1', 'x', 'true')
         self.assertEqual((code, out), (125, ''))
         self.assertIn('--nodes or FENCELOCK_NODES', err)
+        code, out, err = self.run_cli('redlock', 'run', '--redis', 'no-such-host.invalid:1', 'x', 'true')
+        self.assertEqual((code, out), (125, ''))
 
 
 class Repeating(CliCase):

@@ -315,6 +315,14 @@ class Calls(CliCase):
 
 
 class Tokens(CliCase):
+    def test_no_default_is_assumed(self):
+        """Also by who has said to all commands that they shall learn the nodes from those they know."""
+        self.use(self.redis(3))
+        self.env['FENCELOCK_DISCOVER'] = 'yes'
+        owner, _ = self.acquire('lock')
+        self.release('lock', owner)
+        self.done('run', 'lock', *LONG, '--', 'sh', '-c', 'test -z "$FENCELOCK_TOKEN"')
+
     def test_tokens_of_a_cluster(self):
         servers = self.redis(3)
         self.use(servers)
