@@ -125,8 +125,8 @@ struct fl_redlock_options {
 };
 
 /* Connects to nobody yet. Resolves host names, once, which blocks. 0; FL_EINVAL or FL_ENOCONN (no
- * name resolves) with a sentence in errmsg (may be NULL); FL_ENOMEM, FL_ESYSTEM. Unless it is 0,
- * *ret is NULL. */
+ * name resolves) with a sentence in errmsg (may be NULL), and of fl_client_error(); FL_ENOMEM,
+ * FL_ESYSTEM. Unless it is 0, *ret is NULL. */
 FL_API int fl_redlock_open(const struct fl_redlock_options *options, fl_client **ret, char *errmsg,
                            size_t errmsg_size) FL_MUST_USE;
 

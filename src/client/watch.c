@@ -466,6 +466,9 @@ static int check(const fl_client *c, const char *pattern, const struct fl_watch_
 {
     const struct fl_bytes first = fl_str(pattern != NULL ? pattern : "*");
     size_t patterns = FL_WATCH_PATTERNS_MAX - (pattern != NULL);
+    if (c->engine.backend != NULL) {
+        return fli_fail(c, FL_EINVAL, "Redis servers tell of no locks: watch those of nodes");
+    }
     int rc = fli_check_reserved(c, o->reserved, sizeof o->reserved / sizeof o->reserved[0]);
     rc = rc == 0 ? check_words(c, &first, 1, 1) : rc;
     rc = rc == 0 ? check_words(c, o->names, o->names_len, FL_WATCH_NAMES_MAX) : rc;

@@ -204,6 +204,9 @@ static int take_tokens(struct fli_redlock *r, fl_client *tokens, const struct co
     if (tokens == NULL) {
         return 0;
     }
+    if (tokens->engine.backend != NULL) {
+        return complain(c, "Redis servers issue no tokens: open their client with fl_open()");
+    }
     r->issue = issue_by_client;
     r->tokens = tokens;
     int rc = keep_tokens(tokens);
@@ -253,9 +256,8 @@ static int make_client(struct fli_redlock *r, const struct fl_redlock_options *o
 int fl_redlock_open(const struct fl_redlock_options *options, fl_client **ret, char *errmsg,
                     size_t errmsg_size)
 {
-    char spare[256];
-    const struct complaint c = {errmsg != NULL ? errmsg : spare,
-                                errmsg != NULL ? errmsg_size : sizeof spare};
+    char text[512] = "";
+    const struct complaint c = {text, sizeof text};
     struct fli_redlock *r = calloc(1, sizeof *r);
     *ret = NULL;
     if (r == NULL) {
@@ -273,11 +275,15 @@ int fl_redlock_open(const struct fl_redlock_options *options, fl_client **ret, c
         (void)complain(&c, rc == FL_ENOCONN ? "none of the servers' hosts can be found"
                                             : fl_strerror(rc));
     }
-    if (rc != 0) {
-        *ret = NULL;
-        redlock_free(r);
+    if (rc == 0) {
+        return 0;
     }
-    return rc;
+    *ret = NULL;
+    redlock_free(r);
+    if (errmsg != NULL) {
+        (void)snprintf(errmsg, errmsg_size, "%s", text);
+    }
+    return fli_fail(NULL, rc, "%s", text[0] != '\0' ? text : fl_strerror(rc));
 }
 
 /* ---- locks by their values ------------------------------------------------------------------- */

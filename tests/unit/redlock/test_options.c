@@ -15,6 +15,9 @@ static int create(const struct fl_redlock_options *o, fl_client **ret)
     assert_int_equal(rc == 0, errmsg[0] == '\0');
     fl_client *other; /* errmsg may be NULL */
     assert_int_equal(fl_redlock_open(o, &other, NULL, 0), rc);
+    if (rc != 0) {
+        assert_string_equal(fl_client_error(NULL), errmsg);
+    }
     fl_close(other);
     return rc;
 }
@@ -197,6 +200,13 @@ TEST(test_arguments_of_calls)
     assert_int_equal(fl_lock_take_start(r, "a", NULL, NULL, NULL, NULL), FL_EINVAL);
     assert_int_equal(fl_session_open(r, NULL, &lock), FL_EINVAL);
     assert_int_equal(fl_show(r, fl_str("a"), 0, &list), FL_EINVAL);
+    fl_watch *watch;
+    assert_int_equal(fl_watch_open(r, "*", NULL, &watch), FL_EINVAL);
+    assert_null(watch);
+    assert_true(fl_client_error(r)[0] != '\0');
+    const struct fl_redlock_options twice = {.servers = "127.0.0.1:2", .tokens = r};
+    reject(&twice);
+    assert_non_null(strstr(fl_client_error(NULL), "tokens"));
     /* The longest name, and a server that is not there. */
     name[FL_NAME_MAX] = '\0';
     assert_int_equal(fl_lock_take(r, name, &plain, &lock), FL_ENOCONN);
