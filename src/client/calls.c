@@ -558,6 +558,20 @@ void fl_call_cancel(fl_call *call)
     fli_client_leave(c);
 }
 
+bool fli_call_forsake(struct fl_call *call)
+{
+    fl_client *c = call->client;
+    bool forsaken = fli_client_enter(c) == 0;
+    if (forsaken) {
+        forsaken = !call->note.under_way && fli_callback_drop(c, &call->note);
+        if (forsaken) {
+            fli_call_cancel(call);
+        }
+        fli_client_leave(c);
+    }
+    return forsaken;
+}
+
 void fli_calls_leave(fl_client *c, const struct fl_lock *session)
 {
     FLI_LIST_FOREACH(at, &c->calls)

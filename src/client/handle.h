@@ -215,6 +215,8 @@ struct fl_call *fli_call_make(fl_client *c, const struct fli_call_plan *q, fl_do
 void fli_call_ended(void *arg, struct fli_ended *how); /* as fli_ended_cb; arg: the call */
 void fli_call_complete(struct fl_call *call, int status, const char *error);
 void fli_call_cancel(struct fl_call *call);
+/* Ends it without its callback, and waits for nobody. False: that is being called. */
+bool fli_call_forsake(struct fl_call *call) FLI_MUST_USE;
 void fli_call_delete(struct fl_call *call);
 /* This session is about to be freed; its calls go on without it. */
 void fli_calls_leave(fl_client *c, const struct fl_lock *session);

@@ -164,6 +164,8 @@ static void release_acquired(struct fli_redlock_op *op, int code)
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
 struct ticket {
+    struct fli_list node;
+    struct fl_call *issuing; /* of the issuer */
     struct fli_redlock_op *op;
     fl_client *client; /* of the op */
     uint32_t serial;   /* of the attempt */
@@ -205,22 +207,41 @@ static void note_token(struct fli_redlock_op *op, const struct fl_result *result
     }
 }
 
+static void free_ticket(struct ticket *ticket)
+{
+    fli_op_unref(ticket->op);
+    fli_list_remove(&ticket->node);
+    free(ticket);
+}
+
 /* On a thread of the issuer's, without its mutex. The call ends in the engine's turn, as all do:
  * whoever gives it up before that finds an op that has servers to release. */
 static void issued(void *arg, const struct fl_result *result)
 {
-    struct ticket ticket = *(struct ticket *)arg;
-    struct fli_redlock_op *op = ticket.op;
-    fl_client *c = ticket.client;
-    free(arg);
+    struct ticket *ticket = arg;
+    struct fli_redlock_op *op = ticket->op;
+    fl_client *c = ticket->client;
     (void)pthread_mutex_lock(&c->mutex);
-    if (op->state == OP_ISSUING && op->attempts == ticket.serial) { /* else it has ended */
+    if (op->state == OP_ISSUING && op->attempts == ticket->serial) { /* else it has ended */
         note_token(op, result);
         set_due(op, fli_clock_ms());
         fli_engine_wake(&c->engine);
     }
-    fli_op_unref(op);
+    free_ticket(ticket);
     fli_client_unref(c);
+}
+
+/* The issuer may be closed next, and then it calls nobody back. */
+static void forsake_tokens(struct fli_redlock *r)
+{
+    FLI_LIST_FOREACH_SAFE(node, next, &r->tickets)
+    {
+        struct ticket *ticket = FLI_CONTAINER_OF(node, struct ticket, node);
+        if (ticket->issuing != NULL && fli_call_forsake(ticket->issuing)) {
+            ticket->client->refs--; /* who closes it has one */
+            free_ticket(ticket);
+        }
+    }
 }
 
 static void issue(struct fli_redlock_op *op, uint64_t now_ms)
@@ -233,17 +254,19 @@ static void issue(struct fli_redlock_op *op, uint64_t now_ms)
         return;
     }
     op->state = OP_ISSUING;
-    *ticket = (struct ticket){op, FLI_CONTAINER_OF(r->owner.engine, struct fl_client, engine),
-                              op->attempts};
+    *ticket = (struct ticket){.op = op,
+                              .client = FLI_CONTAINER_OF(r->owner.engine, struct fl_client, engine),
+                              .serial = op->attempts};
+    fli_list_init(&ticket->node);
+    fli_list_push(&r->tickets, &ticket->node);
     op->refs++;
     ticket->client->refs++;
     uint64_t timeout_ms = left_ms > op->min_validity_ms ? left_ms - op->min_validity_ms : 1;
     set_due(op, now_ms + timeout_ms);
-    int rc = r->issue(r, op->call->request.name, timeout_ms, issued, ticket);
+    int rc = r->issue(r, op->call->request.name, timeout_ms, issued, ticket, &ticket->issuing);
     if (rc != 0) {
         ticket->client->refs--;
-        op->refs--;
-        free(ticket);
+        free_ticket(ticket);
         no_token(op, rc, fl_strerror(rc));
     }
 }
@@ -483,6 +506,10 @@ static void drop(struct fli_engine *e)
     }
     if (!fli_engine_is_inherited(e)) {
         fli_channels_flush(e);
+        forsake_tokens(r);
+    }
+    while (fli_list_pop(&r->tickets) != NULL) {
+        /* the others are their callbacks', or the parent's */
     }
     fli_checks_end(r);
     for (uint32_t i = 0; i < r->n; i++) {
@@ -496,6 +523,7 @@ static void abandon(struct fli_engine *e)
     struct fli_redlock *r = redlock_of(e);
     fli_list_init(&r->ops);
     fli_list_init(&r->checks);
+    fli_list_init(&r->tickets);
     for (uint32_t i = 0; i < r->n; i++) {
         fli_server_abandon(&r->servers[i]);
     }

@@ -193,10 +193,10 @@ static int keep_tokens(fl_client *tokens)
 }
 
 static int issue_by_client(struct fli_redlock *r, struct fl_bytes name, uint64_t timeout_ms,
-                           fl_done done, void *arg)
+                           fl_done done, void *arg, fl_call **ret_call)
 {
     int rc = keep_tokens(r->tokens);
-    return rc == 0 ? fl_issue_token_start(r->tokens, name, timeout_ms, done, arg, NULL) : rc;
+    return rc == 0 ? fl_issue_token_start(r->tokens, name, timeout_ms, done, arg, ret_call) : rc;
 }
 
 static int take_tokens(struct fli_redlock *r, fl_client *tokens, const struct complaint *c)
@@ -269,6 +269,7 @@ int fl_redlock_open(const struct fl_redlock_options *options, fl_client **ret, c
     r->owner.down = owner_down;
     fli_list_init(&r->ops);
     fli_list_init(&r->checks);
+    fli_list_init(&r->tickets);
     fli_buf_init(&r->text, FLI_OP_TEXT_MAX);
     int rc = make(r, options, &c);
     if (rc == 0 && (rc = make_client(r, options, ret)) != 0) {

@@ -32,11 +32,12 @@ struct fli_redlock {
 
     struct fli_list ops; /* all that exist, also ended ones that wait for late answers */
     struct fli_list checks;
-    struct fli_buf text; /* room for one request */
+    struct fli_list tickets; /* of tokens that have not come yet */
+    struct fli_buf text;     /* room for one request */
 
     /* Asks for a token, and calls done() later, never from inside. NULL: locks have none. */
     int (*issue)(struct fli_redlock *r, struct fl_bytes name, uint64_t timeout_ms, fl_done done,
-                 void *arg);
+                 void *arg, fl_call **ret_call);
     fl_client *tokens;
 };
 

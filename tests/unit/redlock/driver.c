@@ -205,7 +205,7 @@ static void *issue_late(void *arg)
 }
 
 static int issue(struct fli_redlock *r, struct fl_bytes name, uint64_t timeout_ms, fl_done done,
-                 void *arg)
+                 void *arg, fl_call **ret_call)
 {
     pthread_t thread;
     struct issuer *i = malloc(sizeof *i);

@@ -242,7 +242,7 @@ static struct issuer {
 
 /* The token comes when the test says so. */
 static int issue_later(struct fli_redlock *redlock, struct fl_bytes name, uint64_t timeout_ms,
-                       fl_done issued, void *arg)
+                       fl_done issued, void *arg, fl_call **ret_call)
 {
     issuer = (struct issuer){issued, arg};
     return 0;
@@ -573,4 +573,25 @@ TEST_WITH(test_a_token_that_is_late_or_never_comes_is_no_token, set_up_ready, te
             answer(i, ":1\r\n");
         }
     }
+}
+
+/* Whoever closes both has nothing left, although the issuer calls nobody back then. */
+TEST(test_a_close_leaves_no_call_to_the_issuer)
+{
+    struct outcome o;
+    struct fl_redlock_options options = {.servers = "/1,/2,/3", .own_loop = true};
+    const struct fl_client_options with_loop = {.own_loop = true};
+    now_ms = UINT64_C(1000000000000);
+    assert_int_equal(fl_open("127.0.0.1:1", &with_loop, &options.tokens), 0);
+    assert_int_equal(fl_redlock_open(&options, &r, NULL, 0), 0);
+    for (uint32_t i = 0; i < SERVERS; i++) {
+        come_up(server(i));
+    }
+    (void)take(NULL, &o);
+    answer(0, "+OK\r\n");
+    answer(1, "+OK\r\n");
+    assert_false(fli_list_empty(&options.tokens->calls));
+    close_client();
+    assert_true(fli_list_empty(&options.tokens->calls));
+    fl_close(options.tokens);
 }
