@@ -32,6 +32,9 @@
  * struct fl_take. It has no session, owner, value, mode, permits or further names here, and ttl_ms
  * is at most max_ttl_ms. A wait is a series of attempts, with random pauses: there is no queue.
  *
+ * No timeout of a call bounds taking, extending or releasing here. connect_ms bounds the wait for
+ * connections, and budget_ms how long an attempt waits for a server.
+ *
  * Results of taking, extending and releasing:
  *
  *   FL_ENOTHELD  contended: others hold it; for extend and release: it is no longer ours
