@@ -51,15 +51,16 @@ static bool listens_at(const struct membership *m, const char *address)
     return address_split(address, host, &port) == 0 && port == transport_port(m->config.transport);
 }
 
-/* A node that is being moved is at its address of before until it is started again, and tells that
- * one. */
+/* A node that is being moved is at its address of before until it is started again there, and tells
+ * that one; also when it has been started at the old one once more. */
 static void put_self(struct membership *m, struct members *ret)
 {
     const struct identity *id = m->config.identity;
     const struct configuration_server *self =
         configuration_server(replica_configuration(m->replica), id->incarnation);
     const struct member *begun = members_find(&id->members, id->id);
-    if (self != NULL && (m->own_address[0] == '\0' || listens_at(m, self->address))) {
+    bool unknown = m->own_address[0] == '\0' && (begun == NULL || !listens_at(m, begun->address));
+    if (self != NULL && (unknown || listens_at(m, self->address))) {
         (void)snprintf(m->own_address, sizeof m->own_address, "%s", self->address);
     }
     (void)members_put(ret, id->id, m->own_address[0] != '\0' ? m->own_address : begun->address);

@@ -501,7 +501,7 @@ MUTANTS = [
      'if (c->n == 0 || fresh.joins || fresh.cluster_id == c->cluster_id) {',
      'it has not noted what it knows of the others'),
     ('members', 'whoever is moved tells its new address before it is there', 'src/consensus/membership_members.c',
-     "if (self != NULL && (m->own_address[0] == '\\0' || listens_at(m, self->address))) {",
+     "if (self != NULL && (unknown || listens_at(m, self->address))) {",
      'if (self != NULL && (listens_at(m, self->address) || self->id != 0)) {',
      'node \\d+ tells that it is at port'),
     ('members', 'that a change follows says nothing of the one before, to who asks who is a member', 'src/consensus/replica_state.c',
