@@ -21,6 +21,7 @@ static void usage(void)
     fputs("usage: load KIND A:P[,B:P...] [OPTION]...\n"
           "  lock       fencelock: ACQUIRE and RELEASE, each client a lock of its own\n"
           "  queue      fencelock: all clients want one lock and wait for it\n"
+          "  renew      fencelock: RENEW again and again, each client of a lock of its own\n"
           "  hold       fencelock: acquires --count new locks with 32-byte names, keeps them\n"
           "  redis      one Redis: SET NX PX with INCR as a token; compare and delete\n"
           "  redlock    Redlock: SET NX PX on all servers; compare and delete on all\n"
@@ -131,6 +132,34 @@ static enum loadgen_outcome set_outcome(void *ctx, struct loadgen_slot *s, uint6
                                         bool counts)
 {
     return s->failed ? LOADGEN_FAILED : LOADGEN_RELEASED;
+}
+
+static int renew_ask(void *ctx, struct loadgen_slot *s, struct fli_buf *out)
+{
+    struct peer *p = ctx;
+    char name[NAME_SIZE];
+    char token[NUMBER_SIZE];
+    (void)snprintf(name, sizeof name, "%s:lock:%08u", p->prefix, s->number);
+    (void)snprintf(token, sizeof token, "%" PRIu64, s->token);
+    if (s->token != 0) {
+        return loadgen_put(out, 3, (const char *[]){"RENEW", name, token});
+    }
+    return loadgen_put(out, 6, (const char *[]){"ACQUIRE", name, "TTL", p->ttl, "OWNER", name});
+}
+
+static void renew_answer(void *ctx, struct loadgen_slot *s, const redisReply *reply)
+{
+    s->yes = reply->type == REDIS_REPLY_INTEGER && reply->integer > 0;
+    if (s->token == 0 && s->yes != 0) {
+        s->token = (uint64_t)reply->integer;
+    }
+}
+
+/* A renewal counts as a release without an acquire; one that finds no lock is an error. */
+static enum loadgen_outcome renew_outcome(void *ctx, struct loadgen_slot *s, uint64_t now_ns,
+                                          bool counts)
+{
+    return s->failed || s->yes == 0 ? LOADGEN_FAILED : LOADGEN_RELEASED;
 }
 
 static int hold_ask(void *ctx, struct loadgen_slot *s, struct fli_buf *out)
@@ -289,6 +318,10 @@ static struct loadgen_work choose(const char *kind, struct peer *p, struct loadg
     if (strcmp(kind, "set") == 0 || strcmp(kind, "redis-set") == 0) {
         return (struct loadgen_work){
             .ctx = p, .ask = set_ask, .answer = redis_answer, .outcome = set_outcome};
+    }
+    if (strcmp(kind, "renew") == 0) {
+        return (struct loadgen_work){
+            .ctx = p, .ask = renew_ask, .answer = renew_answer, .outcome = renew_outcome};
     }
     if (strcmp(kind, "hold") == 0) {
         return (struct loadgen_work){

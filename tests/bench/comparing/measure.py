@@ -25,6 +25,13 @@ def pairs(service, clients, seconds, in_flight=1):
     return result
 
 
+def renewals(service, clients, seconds):
+    before = service.cpu()
+    result = service.renewals(clients, seconds)
+    result['cpu_s_per_1000'] = (service.cpu() - before) / max(result['all'], 1) * 1000
+    return result
+
+
 def epoll_pairs(service, clients, seconds, in_flight=1):
     """The same by an independent generator, with what its own process took, and the threads of the kernel."""
     before, kernel, began = service.cpu(), kernel_cpu_seconds(), time.monotonic()

@@ -99,6 +99,9 @@ def text(result):
         parts.append(_pairs(result, titles))
     if result.get('epoll'):
         parts.append(_epoll(result))
+    if result.get('renew'):
+        parts.append(_grouped(result, 'renew', '256 clients', [('commands/s', 'per_s'), ('p50 us', 'p50_us'), ('p99 us', 'p99_us'),
+                                                               ('CPU-s/1000', 'cpu_s_per_1000')], titles))
     if result.get('disk'):
         parts.append('disk, three synced 4 KiB writes at once: %s/s, p50 %s us' % (
             _number(median(result['disk'], 'per_s')), _number(median(result['disk'], 'p50_us'))))

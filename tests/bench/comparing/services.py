@@ -115,6 +115,9 @@ class Fencelock(Service):
     def pairs(self, clients, seconds, in_flight=1):
         return from_load(self.load('lock', '--clients', clients, '--in-flight', in_flight, '--seconds', seconds))
 
+    def renewals(self, clients, seconds):
+        return from_load(self.load('renew', '--clients', clients, '--seconds', seconds), 'release')
+
     def epoll_pairs(self, clients, seconds, in_flight=1):
         """The same, by another generator."""
         said = run_json([self.programs.epoll_load, 'lock', self.cluster.leader().address, clients, in_flight, seconds])
