@@ -226,6 +226,7 @@ static void settle(struct sim_keyed *k, struct keys *keys, const struct machine_
             bool of_this_term = h->base_at >= k->sim->oracle.term_at;
             bool longer = of_this_term && h->promised_ms > until_ms;
             h->base_at = k->sim->oracle.last_seal.at;
+            h->ttl_ms = c->ttl_ms;
             h->promised_ms = longer ? h->promised_ms : until_ms;
         }
         h->granted = h->ended = false;

@@ -162,6 +162,7 @@ static void prolonged(struct sim *s, struct hold *h, const struct machine_comman
               (unsigned long long)h->token, (unsigned long long)r->deadline_ms,
               (unsigned long long)until_ms, (unsigned long long)h->promised_ms);
     h->base_at = s->oracle.last_seal.at;
+    h->ttl_ms = c->ttl_ms;
     h->promised_ms = r->deadline_ms;
 }
 

@@ -151,7 +151,7 @@ void sim_oracle_result(struct sim *s, uint64_t number, int status, const struct 
     SIM_CHECK(s, sent->applied == 1,
               "sending %llu, of kind %u, is answered and was carried out %u times",
               (unsigned long long)number, sent->op, sent->applied);
-    /* The leader knows of renewals that no entry has, and another node may apply this one first. */
+    /* The leader knows of renewals that no entry has, and may have heard of more since. */
     SIM_CHECK(s,
               sent->result.code == r->code && sent->result.token == r->token &&
                   sent->result.wait == r->wait && sent->result.deadline_ms <= r->deadline_ms,
@@ -218,6 +218,12 @@ static void applied(struct sim *s, const struct machine_command *m, const struct
               "sending %llu, of kind %u, is carried out after it was said not to be done",
               (unsigned long long)number, sent->op);
     sent->result = *r;
+    /* A node that led before knows of renewals in its own term, which its successor need not know:
+     * whoever leads now has given those leases their full TTL by its own clock. */
+    uint64_t term = s->oracle.last_seal.term;
+    bool by_leader =
+        term < s->oracle.leaders_cap && s->oracle.leaders[term] == s->current->index + 1;
+    sent->result.deadline_ms = by_leader ? r->deadline_ms : 0;
     check_order(s, sent, number);
     count_done(s, sent, number);
 }
