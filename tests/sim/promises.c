@@ -20,10 +20,17 @@ struct vote {
     uint64_t incarnation, term, candidate; /* both are servers of the Raft group */
 };
 
-/* What one node has confirmed to another in a term. */
+/* What one node has confirmed to another in a term, and in the one before: a leader that has not
+ * heard of the newer term counts on. */
 struct confirmed {
     uint64_t term, index;
+    uint64_t former_term, former_index;
 };
+
+static uint64_t confirmed_in(const struct confirmed *c, uint64_t term)
+{
+    return term == c->term ? c->index : term == c->former_term ? c->former_index : 0;
+}
 
 /* A life that has promised something. */
 struct life {
@@ -116,8 +123,10 @@ static void note_confirmed(const struct sim_node *n, uint64_t to, uint64_t term,
     SIM_CHECK(n->sim, index <= durable || (index <= snapshot && !n->raft->snapshot.installing),
               "node %u confirms entry %llu, and has %llu on its disk", n->index + 1, ull(index),
               ull(durable));
-    if (term > c->term || (term == c->term && index > c->index)) {
-        *c = (struct confirmed){term, index};
+    if (term > c->term) {
+        *c = (struct confirmed){term, index, c->term, c->index};
+    } else if (term == c->term && index > c->index) {
+        c->index = index;
     }
     uint64_t incarnation = n->disk.record.identity.incarnation;
     bool lasts = k->nodes[n->index].incarnation == incarnation && index < had &&
@@ -149,8 +158,7 @@ static void check_hands_over(const struct sim_node *n, uint64_t to)
 {
     const struct confirmed *said = &promises_of(n)->confirmed[to - 1][n->index];
     SIM_CHECK(n->sim,
-              said->term == replica_term(n->node->replica) &&
-                  said->index >= raft_commit_index(n->raft),
+              confirmed_in(said, replica_term(n->node->replica)) >= raft_commit_index(n->raft),
               "node %u hands leadership to node %llu, which has confirmed %llu", n->index + 1,
               ull(to), ull(said->index));
 }
@@ -290,9 +298,9 @@ static void check_match(const struct sim_node *n, uint64_t term)
         uint64_t match = i == n->index ? 0 : replica_match_index(n->node->replica, i + 1);
         uint64_t *was = &k->nodes[n->index].matched[i];
         bool member = configuration_find(replica_configuration(n->node->replica), i + 1) != NULL;
-        SIM_CHECK(n->sim, match == 0 || (c->term == term && match <= c->index),
+        SIM_CHECK(n->sim, match <= confirmed_in(c, term),
                   "node %u counts entries up to %llu of node %u, which has confirmed %llu",
-                  n->index + 1, ull(match), i + 1, ull(c->term == term ? c->index : 0));
+                  n->index + 1, ull(match), i + 1, ull(confirmed_in(c, term)));
         SIM_CHECK(n->sim, !member || match >= *was || match == 0,
                   "node %u counts entries up to %llu of node %u, after %llu", n->index + 1,
                   ull(match), i + 1, ull(*was));
@@ -309,7 +317,7 @@ static bool majority_has(const struct sim_node *n, const struct configuration *c
         uint64_t id = c->servers[i].id;
         const struct confirmed *said = &k->confirmed[id - 1][n->index];
         bool has = id == n->index + 1 ? log_durable_index(n->node->log) >= index
-                                      : said->term == term && said->index >= index;
+                                      : confirmed_in(said, term) >= index;
         have += c->servers[i].role == CONFIGURATION_VOTER && has;
     }
     return have > configuration_voters(c) / 2;
