@@ -1,6 +1,7 @@
 /* fencelock_cmd_frontdoor.c: `fencelock frontdoor check`: watches a live Redis through MONITOR for
  * a while, and says which of its commands and scripts the front door would serve. It sends the
  * first of each kind to a lock machine of its own (frontdoor/trial.h). Changes nothing there. */
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,8 +10,7 @@
 #include "frontdoor/trial.h"
 #include "cli/interrupted.h"
 #include "cli/redlock_args.h"
-#include "client/nodes.h"
-#include "link/link.h"
+#include "client/place.h"
 #include "machine/glob.h"
 
 #define DURATION_DEFAULT_MS UINT64_C(10000)
@@ -97,66 +97,110 @@ static void count_line(struct check *k, struct fli_slice line)
 
 /* ---- the Redis ------------------------------------------------------------------------------- */
 
+/* The connection on which it is watched. */
+struct watched {
+    struct fli_link link;
+    struct cli_signals signals;
+    bool interrupted;
+    char errmsg[512];
+};
+
+/* Waits until something comes. False: the time is over, or a signal has come. */
+static bool wait_for(struct watched *w, short events, uint64_t until_ms)
+{
+    struct pollfd p[] = {{.fd = w->link.fd, .events = events},
+                         {.fd = w->signals.fd, .events = POLLIN}};
+    uint64_t now_ms = fli_clock_ms();
+    uint64_t left_ms = until_ms > now_ms ? until_ms - now_ms : 0;
+    (void)poll(p, 2, left_ms < POLL_MS ? (int)left_ms : (int)POLL_MS);
+    w->interrupted = w->interrupted || cli_signals_next(&w->signals) != 0;
+    return left_ms > 0 && !w->interrupted;
+}
+
+/* A dead address leaves time for those after it. */
+static bool connect_to(struct watched *w, const struct fli_node *at, uint64_t timeout_ms)
+{
+    struct fli_place place = {.node = *at};
+    int rc;
+    fli_place_resolve(&place, false);
+    do {
+        uint64_t until_ms = fli_clock_ms() + timeout_ms / (place.n > 0 ? place.n : 1);
+        fli_link_close(&w->link);
+        rc = fli_place_connect(&place, &w->link, NULL) ? fli_link_finish(&w->link) : FL_ENOCONN;
+        while (rc == FL_EBUSY && wait_for(w, POLLOUT, until_ms)) {
+            rc = fli_link_finish(&w->link);
+        }
+    } while (rc != 0 && !w->interrupted && ++place.turn < place.n);
+    if (rc != 0) {
+        snprintf(w->errmsg, sizeof w->errmsg, "%s: %s", at->text, w->link.error);
+    }
+    return rc == 0;
+}
+
+/* The next answer or line, or NULL. False: the connection has ended. */
+static bool hear(struct watched *w, uint64_t until_ms, redisReply **ret)
+{
+    *ret = NULL;
+    int rc = fli_link_next(&w->link, ret);
+    if (rc == 0) {
+        (void)wait_for(w, POLLIN, until_ms);
+        rc = fli_link_read(&w->link);
+        rc = rc < 0 ? rc : fli_link_next(&w->link, ret);
+    }
+    return rc >= 0;
+}
+
 /* Sends a command. False: it was refused, with the sentence in errmsg. */
-static bool send_command(struct fli_link *l, int argc, const char **argv, uint64_t until_ms,
-                         char *errmsg, size_t size)
+static bool send_command(struct watched *w, int argc, const char **argv, uint64_t timeout_ms)
 {
     redisReply *r = NULL;
     char *request = NULL;
+    size_t at = 0;
+    uint64_t until_ms = fli_clock_ms() + timeout_ms;
     long long len = redisFormatCommandArgv(&request, argc, argv, NULL);
-    int rc = len > 0 ? fli_link_send(l, request, (size_t)len, until_ms) : FL_ENOMEM;
-    rc = rc != 0 ? rc : fli_link_receive(l, until_ms, &r);
+    bool well = len > 0 && fli_link_push(&w->link, request, (size_t)len, &at) == 0;
     redisFreeCommand(request);
-    bool ok = rc == 0 && r->type != REDIS_REPLY_ERROR;
+    while (well && r == NULL && !w->interrupted && fli_clock_ms() < until_ms) {
+        well = hear(w, until_ms, &r);
+    }
+    bool ok = r != NULL && r->type != REDIS_REPLY_ERROR;
     if (!ok) {
-        snprintf(errmsg, size, "%s: %s", argv[0], rc != 0 ? l->error : r->str);
+        snprintf(w->errmsg, sizeof w->errmsg, "%s: %s", argv[0],
+                 r != NULL ? r->str
+                 : well    ? "no answer in time"
+                           : w->link.error);
     }
     freeReplyObject(r);
     return ok;
 }
 
-static bool start(struct fli_link *l, const struct fli_node *at,
-                  const struct cli_redlock_options *o, uint64_t timeout_ms, char *errmsg,
-                  size_t size)
+static bool start(struct watched *w, const struct cli_redlock_options *o, uint64_t timeout_ms)
 {
-    uint64_t until_ms = fli_clock_ms() + timeout_ms;
     const char *user = o->options.user;
     const char *password = o->options.password;
-    if (fli_link_connect(l, NULL, at->host, at->port, until_ms) != 0) {
-        snprintf(errmsg, size, "%s: %s", at->text, l->error);
-        return false;
-    }
     const char *words[] = {"AUTH", user != NULL ? user : password, password};
     const char *monitor[] = {"MONITOR"};
     int n = user != NULL ? 3 : 2; /* all that a Redis before 6 understands */
-    return (password == NULL || send_command(l, n, words, until_ms, errmsg, size)) &&
-           send_command(l, 1, monitor, until_ms, errmsg, size);
+    return (password == NULL || send_command(w, n, words, timeout_ms)) &&
+           send_command(w, 1, monitor, timeout_ms);
 }
 
 /* Watches until the time is over. After a signal it still reads what is on its way. */
-static bool watch(struct check *k, struct fli_link *l, const struct cli_signals *signals,
-                  uint64_t duration_ms, char *errmsg, size_t size)
+static bool watch(struct check *k, struct watched *w, uint64_t duration_ms)
 {
-    bool interrupted = false;
+    bool heard = true;
     uint64_t end_ms = fli_clock_ms() + duration_ms;
-    for (uint64_t now_ms = fli_clock_ms(); now_ms < end_ms; now_ms = fli_clock_ms()) {
+    while (fli_clock_ms() < end_ms && (heard || !w->interrupted)) {
         redisReply *r;
-        uint64_t wait_ms = end_ms - now_ms < POLL_MS ? end_ms - now_ms : POLL_MS;
-        int rc = fli_link_receive(l, now_ms + wait_ms, &r);
-        interrupted = interrupted || cli_signals_next(signals) != 0;
-        if (rc == FL_ETIMEOUT && interrupted) {
-            return true;
-        }
-        if (rc != 0 && rc != FL_ETIMEOUT) {
-            snprintf(errmsg, size, "the connection has ended: %s", l->error);
+        if (!hear(w, end_ms, &r)) {
+            snprintf(w->errmsg, sizeof w->errmsg, "the connection has ended: %s", w->link.error);
             return false;
         }
-        if (rc == 0) {
-            if (r->type == REDIS_REPLY_STATUS && r->len <= FRONTDOOR_MONITOR_LINE_MAX) {
-                count_line(k, (struct fli_slice){(const uint8_t *)r->str, r->len});
-            }
-            freeReplyObject(r);
+        heard = r != NULL;
+        if (heard && r->type == REDIS_REPLY_STATUS && r->len <= FRONTDOOR_MONITOR_LINE_MAX) {
+            count_line(k, (struct fli_slice){(const uint8_t *)r->str, r->len});
         }
+        freeReplyObject(r);
     }
     return true;
 }
@@ -231,19 +275,18 @@ static int report(struct check *k)
 static int run(struct check *k, const struct fli_node *at, const struct cli_redlock_options *o,
                uint64_t duration_ms)
 {
-    char errmsg[512] = "";
-    struct cli_signals signals;
-    struct fli_link link;
-    if (!cli_signals_take(&signals)) {
+    struct watched w = {.errmsg = ""};
+    uint64_t timeout_ms = cli_timeout_ms(k->a);
+    if (!cli_signals_take(&w.signals)) {
         return cli_fail(k->a, FL_ESYSTEM, "signals cannot be received");
     }
-    fli_link_init(&link);
-    link.line_max = link.bytes_max; /* a line of MONITOR has all arguments of a command */
-    bool ok = start(&link, at, o, cli_timeout_ms(k->a), errmsg, sizeof errmsg) &&
-              watch(k, &link, &signals, duration_ms, errmsg, sizeof errmsg);
-    fli_link_close(&link);
-    cli_signals_give_back(&signals);
-    return ok ? report(k) : cli_fail(k->a, FL_ENOCONN, errmsg);
+    fli_link_init(&w.link);
+    w.link.line_max = w.link.bytes_max; /* a line of MONITOR has all arguments of a command */
+    bool ok =
+        connect_to(&w, at, timeout_ms) && start(&w, o, timeout_ms) && watch(k, &w, duration_ms);
+    fli_link_close(&w.link);
+    cli_signals_give_back(&w.signals);
+    return ok ? report(k) : cli_fail(k->a, FL_ENOCONN, w.errmsg);
 }
 
 /* Reads the file of aliases, if there is one. An exit code. */

@@ -2,8 +2,6 @@
 #include "link/link.h"
 
 #include <errno.h>
-#include <limits.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -18,7 +16,6 @@
 
 #define CHUNK 16384u /* bytes of one read */
 #define SENT_MAX ((size_t)64 << 20)
-#define ADDRESSES_MAX 8 /* of one name that are tried */
 /* When the packet that opens a connection is lost, another one is sent sooner than TCP would. TCP's
  * own pauses double from 1 s on, so a network that has healed would go unnoticed for as long as it
  * was broken. */
@@ -99,24 +96,12 @@ static void set_errno(struct fli_link *l, const char *what, int error)
     snprintf(l->error, sizeof l->error, "%s: %s", what, strerror_r(error, text, sizeof text));
 }
 
-/* Waits for events on a descriptor. 1; 0 when the time is over; an errno as a negative number. */
-static int wait_for(int fd, short events, uint64_t until_ms)
+/* Whether there are events on a descriptor now: 1, 0, or an errno as a negative number. */
+static int has_events(int fd, short events)
 {
-    for (;;) {
-        uint64_t now_ms = fli_clock_ms();
-        uint64_t left_ms = until_ms > now_ms ? until_ms - now_ms : 0;
-        struct pollfd p = {.fd = fd, .events = events};
-        int n = poll(&p, 1, left_ms > INT_MAX ? INT_MAX : (int)left_ms);
-        if (n > 0) {
-            return 1;
-        }
-        if (n < 0 && errno != EINTR) {
-            return -errno;
-        }
-        if (n == 0 && left_ms == 0) {
-            return 0;
-        }
-    }
+    struct pollfd p = {.fd = fd, .events = events};
+    int n = poll(&p, 1, 0);
+    return n >= 0 ? n : errno == EINTR ? 0 : -errno;
 }
 
 /* These options only improve the connection, so errors are ignored. */
@@ -181,7 +166,7 @@ static int is_connected(int fd)
 {
     int error = 0;
     socklen_t size = sizeof error;
-    int ready = wait_for(fd, POLLOUT, 0);
+    int ready = has_events(fd, POLLOUT);
     if (ready <= 0) {
         return ready;
     }
@@ -222,23 +207,6 @@ static int connect_step(struct fli_link *l)
     l->again_ms = UINT64_MAX;
     set_socket_options(l->fd);
     return 0;
-}
-
-static int connect_one(struct fli_link *l, const struct addrinfo *a, uint64_t until_ms)
-{
-    int rc = begin_connect(l, a->ai_addr, a->ai_addrlen);
-    while (rc == 0 && (rc = connect_step(l)) == FL_EBUSY) {
-        uint64_t now_ms = fli_clock_ms();
-        if (now_ms >= until_ms) {
-            return FL_ENOCONN; /* l->error says why */
-        }
-        uint64_t wait_ms = (until_ms < l->again_ms ? until_ms : l->again_ms) - now_ms;
-        struct pollfd both[2] = {{.fd = l->fd, .events = POLLOUT},
-                                 {.fd = l->first_fd, .events = POLLOUT}};
-        (void)poll(both, 2, wait_ms > INT_MAX ? INT_MAX : (int)wait_ms);
-        rc = 0;
-    }
-    return rc;
 }
 
 static int make_reader(struct fli_link *l)
@@ -408,7 +376,7 @@ static int login_step(struct fli_link *l)
         if (n != 0) {
             return n < 0 ? FL_ENOCONN : check_login(l, reply);
         }
-        if (has_read || wait_for(l->fd, POLLIN, 0) == 0) {
+        if (has_read || has_events(l->fd, POLLIN) == 0) {
             set_error(l, "no answer to the login in time");
             l->wants_read = true;
             return FL_EBUSY;
@@ -438,20 +406,6 @@ static int ready_step(struct fli_link *l)
     return rc;
 }
 
-static int wait_ready(struct fli_link *l, uint64_t until_ms)
-{
-    int rc;
-    bool late = false;
-    while ((rc = ready_step(l)) == FL_EBUSY) {
-        int ready = late ? 0 : wait_for(l->fd, l->wants_read ? POLLIN : POLLOUT, until_ms);
-        if (ready <= 0) {
-            return FL_ENOCONN; /* l->error says why */
-        }
-        late = fli_clock_ms() >= until_ms;
-    }
-    return rc;
-}
-
 /* ---- connecting ------------------------------------------------------------------------------ */
 
 static void prepare(struct fli_link *l, struct fli_link_security *security, const char *host)
@@ -462,37 +416,6 @@ static void prepare(struct fli_link *l, struct fli_link_security *security, cons
     l->tls_failed = false;
     l->login_at = 0;
     snprintf(l->host, sizeof l->host, "%s", host);
-}
-
-int fli_link_connect(struct fli_link *l, struct fli_link_security *security, const char *host,
-                     const char *port, uint64_t until_ms)
-{
-    FLI_ASSERT(l->fd < 0 && l->reader == NULL);
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-    struct addrinfo *list = NULL;
-    int error = getaddrinfo(host, port, &hints, &list);
-    if (error != 0) {
-        snprintf(l->error, sizeof l->error, "cannot find the host: %s", gai_strerror(error));
-        return FL_ENOCONN;
-    }
-    unsigned n = 0;
-    for (struct addrinfo *a = list; a != NULL && n < ADDRESSES_MAX; a = a->ai_next) {
-        n++;
-    }
-    int rc = FL_ENOCONN;
-    for (struct addrinfo *a = list; rc != 0 && rc != FL_EDENIED && n > 0; a = a->ai_next, n--) {
-        /* A dead address must leave time for the addresses after it. */
-        uint64_t now_ms = fli_clock_ms();
-        uint64_t left_ms = until_ms > now_ms ? until_ms - now_ms : 0;
-        prepare(l, security, host);
-        rc = connect_one(l, a, now_ms + left_ms / n);
-        rc = rc == 0 ? wait_ready(l, now_ms + left_ms / n) : rc;
-        if (rc != 0) {
-            fli_link_close(l);
-        }
-    }
-    freeaddrinfo(list);
-    return rc;
 }
 
 int fli_link_begin(struct fli_link *l, struct fli_link_security *security, const char *host,
@@ -549,21 +472,6 @@ bool fli_link_is_fresh(struct fli_link *l)
     return ready == 0;
 }
 
-int fli_link_send(struct fli_link *l, const void *data, size_t len, uint64_t until_ms)
-{
-    size_t at = 0;
-    int rc;
-    while ((rc = fli_link_push(l, data, len, &at)) == FL_EBUSY) {
-        int ready = wait_for(l->fd, POLLOUT, until_ms);
-        if (ready <= 0) {
-            set_error(l,
-                      ready == 0 ? "does not read what is sent" : "connection lost while sending");
-            return ready == 0 ? FL_ETIMEOUT : FL_EIO;
-        }
-    }
-    return rc;
-}
-
 /* ---- receiving ------------------------------------------------------------------------------- */
 
 /* Whenever bytes have come, hiredis looks for the end of the line from its beginning again. */
@@ -606,29 +514,4 @@ int fli_link_read(struct fli_link *l)
     }
     int rc = l->tls != NULL ? take_cipher(l, chunk, (size_t)n) : feed(l, chunk, (size_t)n);
     return rc != 0 ? rc : (size_t)n == sizeof chunk;
-}
-
-int fli_link_receive(struct fli_link *l, uint64_t until_ms, redisReply **ret)
-{
-    /* What has arrived may be read once after the end: who never stops sending would win else. */
-    for (bool late = false;;) {
-        int n = fli_link_next(l, ret);
-        if (n != 0) {
-            return n < 0 ? n : 0;
-        }
-        int ready = late ? 0 : wait_for(l->fd, POLLIN, until_ms);
-        late = fli_clock_ms() >= until_ms;
-        if (ready == 0) {
-            set_error(l, "no answer in time");
-            return FL_ETIMEOUT;
-        }
-        if (ready < 0) {
-            set_errno(l, "connection lost before the answer", -ready);
-            return FL_EIO;
-        }
-        int rc = fli_link_read(l);
-        if (rc < 0) {
-            return rc;
-        }
-    }
 }

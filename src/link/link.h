@@ -1,6 +1,6 @@
-/* link.h: one connection to a server that speaks RESP, driven by poll() with a deadline for
- * everything, or in steps that do not wait; with TLS when the client says so. Replies are parsed by
- * hiredis, with ceilings on what a broken peer can make us keep. One thread. */
+/* link.h: one connection to a server that speaks RESP, driven in steps that do not wait; with TLS
+ * when the client says so. Replies are parsed by hiredis, with ceilings on what a broken peer can
+ * make us keep. One thread. */
 #ifndef FLI_LINK_LINK_H
 #define FLI_LINK_LINK_H
 
@@ -56,16 +56,11 @@ struct fli_link {
 void fli_link_init(struct fli_link *l);
 void fli_link_close(struct fli_link *l); /* closing twice is fine */
 
-/* Connects, does the TLS handshake and logs in, as `security` says. 0; FL_ENOCONN;
- * FL_ENOMEM; FL_EDENIED: user or password are wrong, which every node says alike. The link must be
- * closed; `security` must outlive it. */
-int fli_link_connect(struct fli_link *l, struct fli_link_security *security, const char *host,
-                     const char *port, uint64_t until_ms) FLI_MUST_USE;
-
-/* The same in steps that do not wait: begin, then finish whenever the descriptor is ready, and at
- * again_ms; the descriptor may be another one afterwards. 0; FL_EBUSY (not yet; wants_read says for
- * what it waits); the codes of fli_link_connect(). host: the name that the server's certificate
- * must have. */
+/* Connects, does the TLS handshake and logs in, as `security` says, which must outlive the link:
+ * begin, then finish whenever the descriptor is ready, and at again_ms; the descriptor may be
+ * another one afterwards. host: the name that the server's certificate must have. 0; FL_EBUSY (not
+ * yet; wants_read says for what it waits); FL_ENOCONN; FL_ENOMEM; FL_EDENIED: user or password are
+ * wrong, which every node says alike. The link must be closed. */
 int fli_link_begin(struct fli_link *l, struct fli_link_security *security, const char *host,
                    const struct sockaddr *address, socklen_t address_len) FLI_MUST_USE;
 int fli_link_finish(struct fli_link *l) FLI_MUST_USE;
@@ -74,22 +69,14 @@ int fli_link_finish(struct fli_link *l) FLI_MUST_USE;
  * far as can be seen now. */
 bool fli_link_is_fresh(struct fli_link *l);
 
-/* Hands all bytes to the kernel. FL_EIO, FL_ETIMEOUT: not all of them, so the peer cannot have a
- * whole request. */
-int fli_link_send(struct fli_link *l, const void *data, size_t len, uint64_t until_ms) FLI_MUST_USE;
-
 /* Hands over what the kernel takes now of what comes after *at, and moves *at. 0 when that was all;
  * FL_EBUSY when the rest must wait for the descriptor to be writable; FL_EIO. */
 int fli_link_push(struct fli_link *l, const void *data, size_t len, size_t *at) FLI_MUST_USE;
 
-/* The next reply, to be freed by freeReplyObject(). FL_ETIMEOUT (call again to go on waiting);
+/* Read takes some of what has arrived: 1 when more may be there, else 0, or a code. Next gives a
+ * reply out of what was taken, to be freed by freeReplyObject(): 1 with a reply, else 0, or a code.
  * FL_EIO (closed or lost); FL_EPROTO (not RESP2, or beyond a ceiling); FL_EDENIED (refused in the
  * handshake, which with TLS 1.3 is heard this late: nothing that was sent has been looked at). */
-int fli_link_receive(struct fli_link *l, uint64_t until_ms, redisReply **ret) FLI_MUST_USE;
-
-/* The same in steps that do not wait. Read takes some of what has arrived: 1 when more may be
- * there, else 0, or a code of fli_link_receive(). Next gives a reply out of what was taken: 1 with
- * a reply, else 0, or a code. */
 int fli_link_read(struct fli_link *l) FLI_MUST_USE;
 int fli_link_next(struct fli_link *l, redisReply **ret) FLI_MUST_USE;
 

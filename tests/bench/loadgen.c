@@ -10,7 +10,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include "../lib/link_wait.h"
 #include "wire/resp.h"
 
 #define REQUEST_MAX 4096u
@@ -83,7 +83,7 @@ static void broke(struct loadgen *g, const struct conn *c)
 static void flush(struct loadgen *g, struct conn *c)
 {
     if (c->out.len > 0 &&
-        fli_link_send(&c->link, c->out.data, c->out.len, fli_clock_ms() + SILENCE_MAX_MS) != 0) {
+        link_send(&c->link, c->out.data, c->out.len, fli_clock_ms() + SILENCE_MAX_MS) != 0) {
         broke(g, c);
     }
     fli_buf_clear(&c->out);
@@ -191,8 +191,7 @@ static void readable(struct loadgen *g, struct conn *c)
 
 static void connect_one(struct loadgen *g, struct conn *c, const struct fli_node *node)
 {
-    if (fli_link_connect(&c->link, g->c->security, node->host, node->port,
-                         fli_clock_ms() + SILENCE_MAX_MS) != 0) {
+    if (link_open(&c->link, g->c->security, node, fli_clock_ms() + SILENCE_MAX_MS) != 0) {
         fail(g, FL_ENOCONN, "%s: %s", node->text, c->link.error);
         return;
     }

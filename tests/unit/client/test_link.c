@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "client/nodes.h"
-#include "link/link.h"
+#include "../../lib/link_wait.h"
 
 #define FILL 8 /* more than the queue takes */
 #define LATE_MS 100000u
@@ -114,8 +114,7 @@ TEST_WITH(nobody_answers, fill, empty)
     snprintf(text, sizeof text, "127.0.0.1:%u", ntohs(address.sin_port));
     assert_int_equal(fli_node_parse(text, strlen(text), &node, errmsg, sizeof errmsg), 0);
     fli_link_init(&l);
-    assert_int_equal(fli_link_connect(&l, NULL, node.host, node.port, fli_clock_ms() + 500),
-                     FL_ENOCONN);
+    assert_int_equal(link_open(&l, NULL, &node, fli_clock_ms() + 500), FL_ENOCONN);
     assert_int_equal(l.fd, -1);
     assert_int_equal(l.first_fd, -1);
     assert_string_equal(l.error, "cannot connect: no answer in time");
@@ -162,6 +161,7 @@ static size_t send_more(int fd)
     return sent;
 }
 
+/* Who never stops sending is read piece by piece, so that whoever reads sees its deadline. */
 TEST(one_read_after_the_deadline)
 {
     struct fli_link l;
@@ -170,25 +170,12 @@ TEST(one_read_after_the_deadline)
     int other = begin_endless(&l);
     size_t sent = 2 + send_more(other);
     assert_true(sent > 65536);
-    assert_int_equal(fli_link_receive(&l, 0, &reply), FL_ETIMEOUT);
+    assert_int_equal(fli_link_read(&l), 1);
     assert_in_range(l.fed, 1, 16384); /* and not all that is there */
-    assert_int_equal(fli_link_receive(&l, fli_clock_ms(), &reply), FL_ETIMEOUT);
+    assert_int_equal(fli_link_next(&l, &reply), 0);
+    assert_int_equal(fli_link_read(&l), 1);
     assert_in_range(l.fed, 2, 2 * 16384);
     assert_null(reply);
-    fli_link_close(&l);
-    close(other);
-}
-
-TEST(an_answer_that_is_there_at_the_deadline_is_taken)
-{
-    struct fli_link l;
-    redisReply *reply = NULL;
-    fli_link_init(&l);
-    int other = begin_endless(&l);
-    assert_int_equal(write(other, "\r\n", 2), 2);
-    assert_int_equal(fli_link_receive(&l, 0, &reply), 0);
-    assert_string_equal(reply->str, "a");
-    freeReplyObject(reply);
     fli_link_close(&l);
     close(other);
 }
@@ -200,14 +187,14 @@ static int reach(struct fli_link *l)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof at;
-    char port[8];
+    struct fli_node node = {.host = "127.0.0.1"};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
     assert_int_equal(listen(fd, 1), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &len), 0);
-    snprintf(port, sizeof port, "%u", ntohs(at.sin_port));
+    snprintf(node.port, sizeof node.port, "%u", ntohs(at.sin_port));
     fli_link_init(l);
-    assert_int_equal(fli_link_connect(l, NULL, "127.0.0.1", port, fli_clock_ms() + LATE_MS), 0);
+    assert_int_equal(link_open(l, NULL, &node, fli_clock_ms() + LATE_MS), 0);
     int other = accept4(fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     assert_true(other >= 0);
     close(fd);
@@ -219,17 +206,18 @@ static int reach(struct fli_link *l)
 static int outcome(struct fli_link *l, int other, const char *bytes, size_t len)
 {
     redisReply *reply = NULL;
-    int rc = FL_ETIMEOUT;
+    int rc = 0;
     bool more = true;
-    for (size_t at = 0; rc == FL_ETIMEOUT && (at < len || more);) {
+    for (size_t at = 0; rc == 0 && (at < len || more);) {
         ssize_t n = send(other, bytes + at, len - at, MSG_NOSIGNAL);
         at += n > 0 ? (size_t)n : 0;
         size_t fed = l->fed;
-        rc = fli_link_receive(l, fli_clock_ms() + (at < len ? 0 : 100), &reply);
+        rc = fli_link_read(l);
+        rc = rc < 0 ? rc : fli_link_next(l, &reply);
         more = l->fed != fed;
     }
     freeReplyObject(reply);
-    return rc;
+    return rc == 1 ? 0 : rc == 0 ? FL_ETIMEOUT : rc;
 }
 
 static void put(struct fli_buf *b, const char *text, size_t times)
