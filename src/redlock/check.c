@@ -12,17 +12,7 @@
 #define SCRATCH_TTL_MS UINT64_C(10000)
 
 /* The last three are what a lock needs, in this order, on a key that nobody else uses. */
-enum question {
-    ASK_SERVER,
-    ASK_REPLICATION,
-    ASK_MEMORY,
-    ASK_PERSISTENCE,
-    ASK_FSYNC,
-    ASK_SET,
-    ASK_EXTEND,
-    ASK_RELEASE,
-    QUESTIONS
-};
+enum question { ASK_INFO, ASK_FSYNC, ASK_SET, ASK_EXTEND, ASK_RELEASE, QUESTIONS };
 
 struct check {
     struct fli_list node;
@@ -142,11 +132,8 @@ static void on_answer(struct fli_redis_request *base, struct fli_server *s, cons
 static int put(struct check *c, const struct fli_server *s, enum question question,
                struct fli_buf *out)
 {
-    static const char *const words[QUESTIONS][3] = {[ASK_SERVER] = {"INFO", "server"},
-                                                    [ASK_REPLICATION] = {"INFO", "replication"},
-                                                    [ASK_MEMORY] = {"INFO", "memory"},
-                                                    [ASK_PERSISTENCE] = {"INFO", "persistence"},
-                                                    [ASK_FSYNC] = {"CONFIG", "GET", "appendfsync"}};
+    static const char *const info[] = {"INFO"};
+    static const char *const fsync[] = {"CONFIG", "GET", "appendfsync"};
     const struct fli_slice key = {(const uint8_t *)c->key, c->key_len};
     switch (question) {
     case ASK_SET:
@@ -156,13 +143,12 @@ static int put(struct check *c, const struct fli_server *s, enum question questi
     case ASK_RELEASE:
         return fli_put_release(out, key, c->value, s->delete_how);
     default:
-        return fli_put_words(out, words[question][2] == NULL ? 2 : 3, words[question]);
+        return question == ASK_INFO ? fli_put_words(out, 1, info) : fli_put_words(out, 3, fsync);
     }
 }
 
 static void ask(struct check *c, struct fli_server *s)
 {
-    c->unsettled[s->index] = false;
     for (int i = 0; i < QUESTIONS; i++) {
         struct fli_buf *text = &c->r->text;
         struct question_request *q = calloc(1, sizeof *q);
@@ -189,23 +175,14 @@ static void on_due(struct fli_due *d, uint64_t now_ms)
     end(FLI_CONTAINER_OF(d, struct check, due));
 }
 
-void fli_checks_ready(struct fli_redlock *r, struct fli_server *s)
+void fli_checks_server_changed(struct fli_redlock *r, struct fli_server *s)
 {
     FLI_LIST_FOREACH_SAFE(node, next, &r->checks)
     {
         struct check *c = FLI_CONTAINER_OF(node, struct check, node);
-        if (c->unsettled[s->index]) {
+        if (c->unsettled[s->index] && s->state == FLI_SERVER_READY) {
             ask(c, s);
-            end_if_complete(c);
         }
-    }
-}
-
-void fli_checks_down(struct fli_redlock *r, struct fli_server *s)
-{
-    FLI_LIST_FOREACH_SAFE(node, next, &r->checks)
-    {
-        struct check *c = FLI_CONTAINER_OF(node, struct check, node);
         c->unsettled[s->index] = false;
         end_if_complete(c);
     }

@@ -107,6 +107,23 @@ static void ask(struct fli_redlock_op *op, uint32_t i, uint64_t now_ns)
     }
 }
 
+/* Refuses a server that was not asked yet and cannot be asked; asks: and asks it otherwise, once
+ * its connection is ready. */
+static void consider(struct fli_redlock_op *op, uint32_t i, bool asks, uint64_t now_ns)
+{
+    const struct fli_server *s = &op->r->servers[i];
+    const char *error;
+    if (op->state != OP_ATTEMPT || op->attempt.status[i] != FL_REDLOCK_UNASKED) {
+        return;
+    }
+    enum fl_redlock_status status = gate(op, s, now_ns, &error);
+    if (status != FL_REDLOCK_UNASKED) {
+        refuse(op, i, status, error, now_ns / NS_PER_MS);
+    } else if (asks && s->state == FLI_SERVER_READY) {
+        ask(op, i, now_ns);
+    }
+}
+
 /* Ends the op, perhaps: who calls it has a reference. */
 static void begin_attempt(struct fli_redlock_op *op, uint64_t now_ms)
 {
@@ -123,18 +140,11 @@ static void begin_attempt(struct fli_redlock_op *op, uint64_t now_ms)
     set_due(op, now_ms + fli_server_budget_ms(op->ttl_ms, r->budget_ms));
 
     /* Servers that cannot be asked are noted first: if too many are, no server is asked at all. */
-    for (uint32_t i = 0; i < r->n && op->state == OP_ATTEMPT; i++) {
-        const char *error;
-        enum fl_redlock_status status = gate(op, &r->servers[i], now_ns, &error);
-        if (status != FL_REDLOCK_UNASKED) {
-            refuse(op, i, status, error, now_ms);
-        }
+    for (uint32_t i = 0; i < r->n; i++) {
+        consider(op, i, false, now_ns);
     }
-    for (uint32_t i = 0; i < r->n && op->state == OP_ATTEMPT; i++) {
-        if (op->attempt.status[i] == FL_REDLOCK_UNASKED &&
-            r->servers[i].state == FLI_SERVER_READY) {
-            ask(op, i, now_ns);
-        }
+    for (uint32_t i = 0; i < r->n; i++) {
+        consider(op, i, true, now_ns);
     }
 }
 
@@ -285,17 +295,6 @@ static void succeed(struct fli_redlock_op *op, uint64_t now_ms)
     }
 }
 
-/* A release ends when a quorum is free. The servers that it did not wait for are released as
- * well. */
-static void release_the_rest(struct fli_redlock_op *op)
-{
-    for (uint32_t i = 0; i < op->attempt.n; i++) {
-        if (((op->attempt.asked | op->deferred) >> i & 1) == 0) {
-            fli_op_defer_release(op, i);
-        }
-    }
-}
-
 void fli_op_after(struct fli_redlock_op *op, enum fli_verdict verdict, uint64_t now_ms)
 {
     if (verdict == FLI_VERDICT_NONE || op->state != OP_ATTEMPT) {
@@ -303,7 +302,7 @@ void fli_op_after(struct fli_redlock_op *op, enum fli_verdict verdict, uint64_t 
     }
     set_due(op, FLI_DUE_NEVER);
     if (op->attempt.kind == FLI_ATTEMPT_RELEASE) {
-        release_the_rest(op);
+        fli_op_release(op, ~op->attempt.asked); /* a quorum was enough for it */
     }
     if (verdict == FLI_VERDICT_DONE) {
         succeed(op, now_ms);
@@ -373,36 +372,18 @@ static bool may_begin(const struct fli_redlock *r)
     return settled || ready >= fli_quorum(r->n);
 }
 
-void fli_ops_ready(struct fli_redlock *r, struct fli_server *s)
+void fli_ops_server_changed(struct fli_redlock *r, struct fli_server *s)
 {
     uint64_t now_ns = fli_clock_ns();
-    uint64_t now_ms = now_ns / NS_PER_MS;
-    fli_op_send_deferred(s);
     bool may = may_begin(r);
-    for (struct fli_redlock_op *op = NULL; (op = next_op(r, op)) != NULL;) {
-        if (op->state == OP_CONNECTING && may) {
-            begin_attempt(op, now_ms);
-        } else if (op->state == OP_ATTEMPT && op->attempt.status[s->index] == FL_REDLOCK_UNASKED) {
-            const char *error;
-            enum fl_redlock_status status = gate(op, s, now_ns, &error);
-            if (status == FL_REDLOCK_UNASKED) {
-                ask(op, s->index, now_ns);
-            } else {
-                refuse(op, s->index, status, error, now_ms);
-            }
-        }
+    if (s->state == FLI_SERVER_READY) {
+        fli_op_send_deferred(s);
     }
-}
-
-void fli_ops_down(struct fli_redlock *r, struct fli_server *s)
-{
-    uint64_t now_ms = fli_clock_ms();
-    bool may = may_begin(r);
     for (struct fli_redlock_op *op = NULL; (op = next_op(r, op)) != NULL;) {
         if (op->state == OP_CONNECTING && may) {
-            begin_attempt(op, now_ms);
-        } else if (op->state == OP_ATTEMPT && op->attempt.status[s->index] == FL_REDLOCK_UNASKED) {
-            refuse(op, s->index, s->status, s->error, now_ms);
+            begin_attempt(op, now_ns / NS_PER_MS);
+        } else {
+            consider(op, s->index, true, now_ns);
         }
     }
 }

@@ -30,19 +30,12 @@ static void find_duplicates(struct fli_redlock *r)
     }
 }
 
-static void owner_ready(struct fli_server_owner *o, struct fli_server *s)
+static void server_changed(struct fli_server_owner *o, struct fli_server *s)
 {
     struct fli_redlock *r = FLI_CONTAINER_OF(o, struct fli_redlock, owner);
     find_duplicates(r);
-    fli_ops_ready(r, s);
-    fli_checks_ready(r, s);
-}
-
-static void owner_down(struct fli_server_owner *o, struct fli_server *s)
-{
-    struct fli_redlock *r = FLI_CONTAINER_OF(o, struct fli_redlock, owner);
-    fli_ops_down(r, s);
-    fli_checks_down(r, s);
+    fli_ops_server_changed(r, s);
+    fli_checks_server_changed(r, s);
 }
 
 size_t fli_make_key(const struct fli_redlock *r, struct fl_bytes name, char *key)
@@ -58,26 +51,21 @@ size_t fli_make_key(const struct fli_redlock *r, struct fl_bytes name, char *key
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-struct complaint {
-    char *text;
-    size_t size;
-};
-
-static int complain(const struct complaint *c, const char *text)
+/* Each of these says why, for fl_client_error(). */
+static int wrong(const char *text)
 {
-    (void)snprintf(c->text, c->size, "%s", text);
-    return FL_EINVAL;
+    return fli_fail(NULL, FL_EINVAL, "%s", text);
 }
 
 /* Splits the key format at its %s. */
-static int take_format(struct fli_redlock *r, const char *format, const struct complaint *c)
+static int take_format(struct fli_redlock *r, const char *format)
 {
     static const char rule[] = "a key format has one %s, and %% for a percent sign";
     char *to = r->prefix;
     size_t len = 0;
     bool seen = false;
     if (strlen(format) > FL_REDLOCK_KEY_FORMAT_MAX) {
-        return complain(c, "the key format is too long");
+        return wrong("the key format is too long");
     }
     for (const char *p = format; *p != '\0'; p++) {
         if (*p == '%' && p[1] == 's' && !seen) {
@@ -88,15 +76,14 @@ static int take_format(struct fli_redlock *r, const char *format, const struct c
             continue;
         }
         if (*p == '%' && *++p != '%') {
-            return complain(c, rule);
+            return wrong(rule);
         }
         to[len++] = *p;
     }
-    return seen ? 0 : complain(c, rule);
+    return seen ? 0 : wrong(rule);
 }
 
-static int take_times(struct fli_redlock *r, const struct fl_redlock_options *o,
-                      const struct complaint *c)
+static int take_times(struct fli_redlock *r, const struct fl_redlock_options *o)
 {
     const struct {
         uint64_t given, standard;
@@ -111,47 +98,54 @@ static int take_times(struct fli_redlock *r, const struct fl_redlock_options *o,
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (rows[i].given > FL_REDLOCK_TIME_MAX_MS) {
-            return complain(c, "a time is more than a day");
+            return wrong("a time is more than a day");
         }
         *rows[i].to = rows[i].given == 0 ? rows[i].standard : rows[i].given;
     }
-    return r->owner.max_ttl_ms < FL_TTL_MIN_MS ? complain(c, "max_ttl_ms is below the smallest TTL")
-                                               : 0;
+    return r->owner.max_ttl_ms < FL_TTL_MIN_MS ? wrong("max_ttl_ms is below the smallest TTL") : 0;
 }
 
-static int take_text(const char *text, char **ret, const struct complaint *c)
+static int take_text(const char *text, char **ret)
 {
     if (text != NULL && strlen(text) > FL_PASSWORD_MAX) {
-        return complain(c, "a user or password is too long");
+        return wrong("a user or password is too long");
     }
     *ret = text == NULL ? NULL : strdup(text);
     return text != NULL && *ret == NULL ? FL_ENOMEM : 0;
 }
 
-static int take_login(struct fli_redlock *r, const struct fl_redlock_options *o,
-                      const struct complaint *c)
+static int take_login(struct fli_redlock *r, const struct fl_redlock_options *o)
 {
     if (o->user != NULL && o->password == NULL) {
-        return complain(c, "a user needs a password");
+        return wrong("a user needs a password");
     }
     r->owner.database = o->database;
-    int rc = take_text(o->user, &r->owner.user, c);
-    return rc == 0 ? take_text(o->password, &r->owner.password, c) : rc;
+    int rc = take_text(o->user, &r->owner.user);
+    return rc == 0 ? take_text(o->password, &r->owner.password) : rc;
 }
 
-static int check_servers(const char *servers, const struct complaint *c)
+static int check_servers(const char *servers)
 {
     struct fli_node nodes[FL_NODES_MAX];
+    char text[512];
     uint32_t n;
     if (servers == NULL) {
-        return complain(c, "no servers are given");
+        return wrong("no servers are given");
     }
-    int rc = fli_servers_parse(servers, true, nodes, &n, c->text, c->size);
-    if (rc == 0 && n > FL_REDLOCK_SERVERS_MAX) {
-        (void)snprintf(c->text, c->size, "more than %u servers are given", FL_REDLOCK_SERVERS_MAX);
-        rc = FL_EINVAL;
+    int rc = fli_servers_parse(servers, true, nodes, &n, text, sizeof text);
+    if (rc != 0) {
+        return fli_fail(NULL, rc, "%s", text);
     }
-    return rc;
+    return n > FL_REDLOCK_SERVERS_MAX
+               ? fli_fail(NULL, FL_EINVAL, "more than %u servers are given", FL_REDLOCK_SERVERS_MAX)
+               : 0;
+}
+
+static int check_tls(const struct fl_tls_options *tls)
+{
+    char text[512];
+    int rc = tls != NULL ? fl_tls_check(tls, text, sizeof text) : 0;
+    return rc != 0 ? fli_fail(NULL, rc, "%s", text) : 0;
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -199,33 +193,28 @@ static int issue_by_client(struct fli_redlock *r, struct fl_bytes name, uint64_t
     return rc == 0 ? fl_issue_token_start(r->tokens, name, timeout_ms, done, arg, ret_call) : rc;
 }
 
-static int take_tokens(struct fli_redlock *r, fl_client *tokens, const struct complaint *c)
+static int take_tokens(struct fli_redlock *r, fl_client *tokens)
 {
     if (tokens == NULL) {
         return 0;
     }
     if (tokens->engine.backend != NULL) {
-        return complain(c, "Redis servers issue no tokens: open their client with fl_open()");
+        return wrong("Redis servers issue no tokens: open their client with fl_open()");
     }
     r->issue = issue_by_client;
     r->tokens = tokens;
-    int rc = keep_tokens(tokens);
-    if (rc != 0) {
-        (void)complain(c, fl_client_error(tokens));
-    }
-    return rc;
+    return keep_tokens(tokens);
 }
 
-static int make(struct fli_redlock *r, const struct fl_redlock_options *o,
-                const struct complaint *c)
+static int make(struct fli_redlock *r, const struct fl_redlock_options *o)
 {
     r->owner.restarts_are_safe = o->restarts_are_safe;
-    int rc = take_times(r, o, c);
-    rc = rc == 0 ? take_format(r, o->key_format != NULL ? o->key_format : "%s", c) : rc;
-    rc = rc == 0 ? take_login(r, o, c) : rc;
-    rc = rc == 0 ? check_servers(o->servers, c) : rc;
-    rc = rc == 0 && o->tls != NULL ? fl_tls_check(o->tls, c->text, c->size) : rc;
-    return rc == 0 ? take_tokens(r, o->tokens, c) : rc;
+    int rc = take_times(r, o);
+    rc = rc == 0 ? take_format(r, o->key_format != NULL ? o->key_format : "%s") : rc;
+    rc = rc == 0 ? take_login(r, o) : rc;
+    rc = rc == 0 ? check_servers(o->servers) : rc;
+    rc = rc == 0 ? check_tls(o->tls) : rc;
+    return rc == 0 ? take_tokens(r, o->tokens) : rc;
 }
 
 static int make_client(struct fli_redlock *r, const struct fl_redlock_options *o, fl_client **ret)
@@ -256,35 +245,34 @@ static int make_client(struct fli_redlock *r, const struct fl_redlock_options *o
 int fl_redlock_open(const struct fl_redlock_options *options, fl_client **ret, char *errmsg,
                     size_t errmsg_size)
 {
-    char text[512] = "";
-    const struct complaint c = {text, sizeof text};
     struct fli_redlock *r = calloc(1, sizeof *r);
     *ret = NULL;
+    (void)fli_fail(NULL, FL_ENOMEM, "%s", fl_strerror(FL_ENOMEM)); /* until another one is known */
     if (r == NULL) {
         return FL_ENOMEM;
     }
     r->backend = fli_op_backend;
     r->backend.fini = fini;
-    r->owner.ready = owner_ready;
-    r->owner.down = owner_down;
+    r->owner.changed = server_changed;
     fli_list_init(&r->ops);
     fli_list_init(&r->checks);
     fli_list_init(&r->tickets);
     fli_buf_init(&r->text, FLI_OP_TEXT_MAX);
-    int rc = make(r, options, &c);
+    int rc = make(r, options);
     if (rc == 0 && (rc = make_client(r, options, ret)) != 0) {
-        (void)complain(&c, rc == FL_ENOCONN ? "none of the servers' hosts can be found"
-                                            : fl_strerror(rc));
+        (void)fli_fail(NULL, rc, "%s",
+                       rc == FL_ENOCONN ? "none of the servers' hosts can be found"
+                                        : fl_strerror(rc));
     }
     if (rc == 0) {
-        return 0;
+        return fli_fail(NULL, 0, "%s", "");
     }
     *ret = NULL;
     redlock_free(r);
     if (errmsg != NULL) {
-        (void)snprintf(errmsg, errmsg_size, "%s", text);
+        (void)snprintf(errmsg, errmsg_size, "%s", fli_error(false));
     }
-    return fli_fail(NULL, rc, "%s", text[0] != '\0' ? text : fl_strerror(rc));
+    return rc;
 }
 
 /* ---- locks by their values ------------------------------------------------------------------- */

@@ -66,8 +66,7 @@ struct fli_redlock_op {
     uint64_t min_validity_ms;
     uint64_t deadline_ms; /* of the lock that it has got, or made longer */
     char value[FL_REDLOCK_VALUE_LEN + 1];
-    uint32_t deferred; /* servers that get the release when they are ready again; a bit each */
-    int issued;        /* OP_ISSUED: what the issuer said; if not 0, report->text says why */
+    int issued; /* OP_ISSUED: what the issuer said; if not 0, report->text says why */
     fl_token token;
     struct fl_redlock_report *report; /* NULL once it has ended */
     uint32_t attempts;
@@ -85,8 +84,8 @@ size_t fli_make_key(const struct fli_redlock *r, struct fl_bytes name, char *key
 /* ---- op.c ------------------------------------------------------------------------------------ */
 
 extern const struct fli_backend fli_op_backend; /* all of it but fini() */
-void fli_ops_ready(struct fli_redlock *r, struct fli_server *s);
-void fli_ops_down(struct fli_redlock *r, struct fli_server *s);
+/* It is ready, or down. */
+void fli_ops_server_changed(struct fli_redlock *r, struct fli_server *s);
 /* The attempt has taken an answer, with this verdict: goes on with the op. */
 void fli_op_after(struct fli_redlock_op *op, enum fli_verdict verdict, uint64_t now_ms);
 
@@ -97,12 +96,10 @@ void fli_op_unref(struct fli_redlock_op *op);
 /* Sends server i, which is ready, the request of the attempt. 0, FL_EBUSY, FL_ENOMEM. */
 int fli_op_ask(struct fli_redlock_op *op, uint32_t i, uint64_t now_ns) FLI_MUST_USE;
 
-/* Releases what the attempt may have set. To a server that has not answered yet the release goes
- * right behind the request; to one that is down, when it is ready again. */
+/* Releases what the call may have set on these servers, a bit each. To a server that has not
+ * answered yet the release goes right behind the request; to one that is down, when it is ready
+ * again. */
 void fli_op_release(struct fli_redlock_op *op, uint32_t servers);
-
-/* Keeps the release for a server that is down until it is ready again. */
-void fli_op_defer_release(struct fli_redlock_op *op, uint32_t i);
 
 /* The server is ready: sends it the releases that were kept for it. */
 void fli_op_send_deferred(struct fli_server *s);
@@ -110,8 +107,7 @@ void fli_deferred_drop(struct fli_server *s);
 
 /* ---- check.c --------------------------------------------------------------------------------- */
 
-void fli_checks_ready(struct fli_redlock *r, struct fli_server *s);
-void fli_checks_down(struct fli_redlock *r, struct fli_server *s);
+void fli_checks_server_changed(struct fli_redlock *r, struct fli_server *s);
 void fli_checks_end(struct fli_redlock *r);
 
 /* ---- text.c ---------------------------------------------------------------------------------- */

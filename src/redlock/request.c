@@ -248,12 +248,3 @@ void fli_op_release(struct fli_redlock_op *op, uint32_t servers)
         }
     }
 }
-
-void fli_op_defer_release(struct fli_redlock_op *op, uint32_t i)
-{
-    struct request *q = create_request(op, FLI_ATTEMPT_RELEASE, i, fli_clock_ns());
-    op->deferred |= UINT32_C(1) << i;
-    if (q != NULL) {
-        defer_release(&op->r->servers[i], q);
-    }
-}

@@ -74,7 +74,7 @@ static void drop(struct fli_server *s, enum fl_redlock_status status, const char
     }
     set_due(s, retry_ms(s, was_ready));
     answer_all(s);
-    s->owner->down(s->owner, s);
+    s->owner->changed(s->owner, s);
 }
 
 /* Called inside an answer: marks the connection to be closed when that is handed out. */
@@ -111,7 +111,7 @@ void fli_server_abandon(struct fli_server *s)
 
 /* ---- logging in ------------------------------------------------------------------------------ */
 
-enum step { STEP_AUTH, STEP_SELECT, STEP_SERVER, STEP_REPLICATION, STEP_COMMANDS, STEP_EVAL };
+enum step { STEP_AUTH, STEP_SELECT, STEP_INFO, STEP_COMMANDS, STEP_EVAL };
 
 struct login_request {
     struct fli_redis_request base;
@@ -147,7 +147,7 @@ static void logged_in(struct fli_server *s)
     s->status = FL_REDLOCK_YES;
     s->error[0] = '\0';
     set_due(s, FLI_DUE_NEVER);
-    s->owner->ready(s->owner, s);
+    s->owner->changed(s->owner, s);
 }
 
 static void take_login(struct fli_server *s, enum step step, const redisReply *reply)
@@ -160,8 +160,7 @@ static void take_login(struct fli_server *s, enum step step, const redisReply *r
             doom(s, FL_REDLOCK_ERROR, reply->str, reply->len);
         }
         break;
-    case STEP_SERVER:
-    case STEP_REPLICATION:
+    case STEP_INFO:
         if (reply->type == REDIS_REPLY_STRING) {
             fli_facts_take_info(&s->facts, reply->str, reply->len);
         } else if (fli_is_error(reply, "NOAUTH")) {
@@ -247,8 +246,7 @@ static int ask_select(struct fli_server *s)
 /* All requests of the log-in are sent at once, so that it costs one round trip. */
 static int start_login(struct fli_server *s)
 {
-    static const char *const server[] = {"INFO", "server"};
-    static const char *const replication[] = {"INFO", "replication"};
+    static const char *const info[] = {"INFO"};
     static const char *const commands[] = {"COMMAND", "INFO", "delex", "delifeq"};
     static const char *const eval[] = {"EVAL", "return 1", "0"};
     s->login_left = 0;
@@ -257,8 +255,7 @@ static int start_login(struct fli_server *s)
     fli_facts_init(&s->facts);
     int rc = ask_auth(s);
     rc = rc != 0 ? rc : ask_select(s);
-    rc = rc != 0 ? rc : ask(s, STEP_SERVER, 2, server);
-    rc = rc != 0 ? rc : ask(s, STEP_REPLICATION, 2, replication);
+    rc = rc != 0 ? rc : ask(s, STEP_INFO, 1, info);
     rc = rc != 0 ? rc : ask(s, STEP_COMMANDS, 4, commands);
     return rc != 0 ? rc : ask(s, STEP_EVAL, 3, eval);
 }

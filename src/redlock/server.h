@@ -37,8 +37,8 @@ enum fli_server_state {
 /* What the servers of a client have in common. */
 struct fli_server_owner {
     struct fli_engine *engine;
-    void (*ready)(struct fli_server_owner *o, struct fli_server *s);
-    void (*down)(struct fli_server_owner *o, struct fli_server *s);
+    /* It is ready, or down. */
+    void (*changed)(struct fli_server_owner *o, struct fli_server *s);
     char *user; /* or NULL */
     char *password;
     uint32_t database;

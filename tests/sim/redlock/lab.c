@@ -298,7 +298,7 @@ static void go_down(struct fli_server *s)
     set_due(s, fli_clock_ms() + RECONNECT_MS);
     lab.running->connection[s->index] = 0;
     answer_pending(s);
-    s->owner->down(s->owner, s);
+    s->owner->changed(s->owner, s);
 }
 
 void fli_server_leave(struct fli_server *s)
@@ -321,7 +321,7 @@ static void on_due(struct fli_due *d, uint64_t now_ms)
     s->settled = true;
     if (r->down_until_us > lab.now_us) {
         set_due(s, now_ms + RECONNECT_MS);
-        s->owner->down(s->owner, s);
+        s->owner->changed(s->owner, s);
         return;
     }
     uint64_t uptime_us = lab.now_us - r->up_since_us;
@@ -331,7 +331,7 @@ static void on_due(struct fli_due *d, uint64_t now_ms)
     s->status = FL_REDLOCK_YES;
     lab.running->connection[s->index] = ++connections;
     lab.running->life[s->index] = r->life;
-    s->owner->ready(s->owner, s);
+    s->owner->changed(s->owner, s);
 }
 
 int fli_server_begin(struct fli_server *s)

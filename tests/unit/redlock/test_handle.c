@@ -124,7 +124,7 @@ static void come_up(struct fli_server *s)
     s->state = FLI_SERVER_READY;
     s->status = FL_REDLOCK_YES;
     s->settled = true;
-    s->owner->ready(s->owner, s);
+    s->owner->changed(s->owner, s);
     fl_process(r);
 }
 
@@ -134,7 +134,7 @@ static void go_down(struct fli_server *s)
     s->status = FL_REDLOCK_DOWN;
     s->doomed = false;
     answer_all(s);
-    s->owner->down(s->owner, s);
+    s->owner->changed(s->owner, s);
     fl_process(r);
 }
 
