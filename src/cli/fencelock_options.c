@@ -72,6 +72,7 @@ struct parse {
     const char *const *argv;
     int at; /* next word */
     bool options_over;
+    const struct cli_command *family; /* the first of those with this word; NULL: there is one */
     struct cli_args args;
     struct fli_options reader;
 };
@@ -153,28 +154,15 @@ static int take_option(struct parse *p)
     return take_value(p, o, value != NULL ? value : "yes", from);
 }
 
-/* Takes options up to the next word that is none, and returns it; NULL at the end. */
-static int next_word(struct parse *p, const char **ret)
+static bool is_of(const struct cli_command *c, const struct cli_command *family)
 {
-    *ret = NULL;
-    while (p->at < p->argc) {
-        const char *word = p->argv[p->at];
-        if (p->options_over || word[0] != '-' || word[1] == '\0') {
-            p->at++;
-            *ret = word;
-            return 0;
-        }
-        if (strcmp(word, "--") == 0) {
-            p->options_over = true;
-            p->at++;
-            continue;
-        }
-        int rc = take_option(p);
-        if (rc != 0) {
-            return rc;
-        }
-    }
-    return 0;
+    return c->name != NULL && (family == NULL || strcmp(c->name, family->name) == 0);
+}
+
+/* The word of a command that the table has: its second one, in a family. */
+static const char *word_of(const struct cli_command *c, const struct cli_command *family)
+{
+    return family != NULL ? c->sub : c->name;
 }
 
 /* family: the first of the commands whose second word is asked for; NULL: it is the first word. */
@@ -184,16 +172,11 @@ static int unknown(struct parse *p, const struct cli_command *family, const char
     const char *name = family != NULL ? family->name : "";
     const char *blank = family != NULL ? " " : "";
     struct nearest n = {NULL, 0};
-    for (const struct cli_command *c = family != NULL ? family : p->commands;
-         c->name != NULL && (family == NULL || strcmp(c->name, name) == 0); c++) {
+    for (const struct cli_command *c = family != NULL ? family : p->commands; is_of(c, family);
+         c++) {
         size_t len = strlen(list);
-        const char *one = family != NULL ? c->sub : c->name;
-        if (family != NULL) {
-            snprintf(list + len, sizeof list - len, "%s%s", len == 0 ? "" : ", ", one);
-        }
-        if (word != NULL) {
-            consider(&n, word, one);
-        }
+        snprintf(list + len, sizeof list - len, "%s%s", len == 0 ? "" : ", ", word_of(c, family));
+        consider(&n, word != NULL ? word : "", word_of(c, family));
     }
     if (word == NULL) {
         return fli_options_wrong(&p->reader, "%s what? One of: %s", name, list);
@@ -203,85 +186,88 @@ static int unknown(struct parse *p, const struct cli_command *family, const char
                                  name, blank, word, n.word);
     }
     return fli_options_wrong(&p->reader, "there is no command '%s%s%s'; %s%s", name, blank, word,
-                             family != NULL ? "there are: " : "see fencelock --help", list);
+                             family != NULL ? "there are: " : "see fencelock --help",
+                             family != NULL ? list : "");
 }
 
-/* The first command of these names; sub NULL: whatever its second word. A row without a name: there
- * is none. */
-static const struct cli_command *find(const struct parse *p, const char *name, const char *sub)
+/* The first word, or the second of a family. */
+static int take_command(struct parse *p, const char *word)
 {
-    const struct cli_command *c = p->commands;
-    while (c->name != NULL &&
-           (strcmp(c->name, name) != 0 || (sub != NULL && strcmp(c->sub, sub) != 0))) {
+    const struct cli_command *c = p->family != NULL ? p->family : p->commands;
+    while (is_of(c, p->family) && strcmp(word_of(c, p->family), word) != 0) {
         c++;
     }
-    return c;
+    if (!is_of(c, p->family)) {
+        return unknown(p, p->family, word);
+    }
+    if (p->family == NULL && c->sub != NULL) {
+        p->family = c;
+    } else {
+        p->args.command = c;
+    }
+    return 0;
 }
 
-static int take_command(struct parse *p)
+static int take_argument(struct parse *p, const char *word)
 {
-    const char *name;
-    const char *sub = NULL;
-    int rc = next_word(p, &name);
-    if (rc != 0 || name == NULL) {
-        return rc;
+    const struct cli_command *c = p->args.command;
+    bool has_rest = c->args_max == CLI_ARGS_REST;
+    char name[2 * WORD_MAX];
+    /* `run -- echo hi` would lock "echo". A name that begins with - has -- on both sides. */
+    if (has_rest && p->args.n_args == 0 && p->options_over) {
+        if (p->at == p->argc || strcmp(p->argv[p->at], "--") != 0) {
+            return fli_options_wrong(&p->reader,
+                                     "the lock's name is missing: write fencelock %s NAME -- %s...",
+                                     title(c, name), word);
+        }
+        p->at++;
     }
-    const struct cli_command *c = find(p, name, NULL);
-    if (c->name == NULL) {
-        return unknown(p, NULL, name);
+    if (has_rest && p->args.n_args == 1) {
+        p->args.rest = &p->argv[p->at - 1];
+        p->at = p->argc;
+        return 0;
     }
-    const struct cli_command *family = c;
-    if (c->sub != NULL) {
-        rc = next_word(p, &sub);
-        c = find(p, name, sub);
+    if (p->args.n_args == c->args_max) {
+        return fli_options_wrong(&p->reader,
+                                 "'%s' is one argument too many: write fencelock %s%s%s", word,
+                                 title(c, name), c->arguments[0] == '\0' ? "" : " ", c->arguments);
     }
-    if (rc == 0 && family->sub != NULL &&
-        (c->name == NULL || (sub == NULL && !cli_has(&p->args, CLI_OPT_HELP)))) {
-        return unknown(p, family, sub);
-    }
-    p->args.command = c;
-    return rc;
+    FLI_ASSERT(p->args.n_args < CLI_ARGS_MAX);
+    p->args.arg[p->args.n_args++] = word;
+    return 0;
 }
 
-static int take_args(struct parse *p)
+static int take_next(struct parse *p)
+{
+    const char *word = p->argv[p->at];
+    bool is_option = !p->options_over && word[0] == '-' && word[1] != '\0';
+    if (is_option && strcmp(word, "--") != 0) {
+        return take_option(p);
+    }
+    p->at++;
+    if (is_option) {
+        p->options_over = true;
+        return 0;
+    }
+    return p->args.command == NULL ? take_command(p, word) : take_argument(p, word);
+}
+
+/* Whether the words make a command, with all that it needs, and with options that it takes. */
+static int check_words(struct parse *p)
 {
     const struct cli_command *c = p->args.command;
     char name[2 * WORD_MAX];
-    for (;;) {
-        const char *word;
-        int rc = next_word(p, &word);
-        if (rc != 0) {
-            return rc;
-        }
-        if (word == NULL) {
-            break;
-        }
-        /* `run -- echo hi` would lock "echo". A name that begins with - has -- on both sides. */
-        if (c != NULL && c->args_max == CLI_ARGS_REST && p->args.n_args == 0 && p->options_over) {
-            if (p->at == p->argc || strcmp(p->argv[p->at], "--") != 0) {
-                return fli_options_wrong(
-                    &p->reader, "the lock's name is missing: write fencelock %s NAME -- %s...",
-                    title(c, name), word);
-            }
-            p->at++;
-        }
-        if (c != NULL && c->args_max == CLI_ARGS_REST && p->args.n_args == 1) {
-            p->args.rest = &p->argv[p->at - 1];
-            p->at = p->argc;
-            break;
-        }
-        if (c == NULL || p->args.n_args == c->args_max) {
-            return fli_options_wrong(
-                &p->reader, "'%s' is one argument too many: write fencelock %s%s%s", word,
-                c == NULL ? "" : title(c, name), c == NULL || c->arguments[0] == '\0' ? "" : " ",
-                c == NULL ? "" : c->arguments);
-        }
-        FLI_ASSERT(p->args.n_args < CLI_ARGS_MAX);
-        p->args.arg[p->args.n_args++] = word;
-    }
     bool asks = cli_has(&p->args, CLI_OPT_HELP) || cli_has(&p->args, CLI_OPT_VERSION);
-    if (c == NULL || asks) {
+    if (c == NULL && p->family != NULL && cli_has(&p->args, CLI_OPT_HELP)) {
+        p->args.command = p->family;
+    } else if (c == NULL && p->family != NULL) {
+        return unknown(p, p->family, NULL);
+    }
+    if (asks) {
         return 0;
+    }
+    if (c == NULL) {
+        return fli_options_wrong(&p->reader, "what shall be done? See fencelock --help");
     }
     if (p->args.n_args < c->args_min || (c->args_max == CLI_ARGS_REST && p->args.rest == NULL)) {
         return fli_options_wrong(&p->reader, "too few arguments: write fencelock %s %s",
@@ -329,17 +315,12 @@ int cli_parse(const struct cli_command *commands, int argc, const char *const *a
                       .argc = argc,
                       .argv = argv,
                       .at = 1};
-    int rc = take_command(&p);
-    if (rc == 0) {
-        rc = take_args(&p);
+    int rc = 0;
+    while (rc == 0 && p.at < argc) {
+        rc = take_next(&p);
     }
-    if (rc == 0) {
-        rc = take_environment(&p, getenv_fn);
-    }
-    bool asks = cli_has(&p.args, CLI_OPT_HELP) || cli_has(&p.args, CLI_OPT_VERSION);
-    if (rc == 0 && p.args.command == NULL && !asks) {
-        rc = fli_options_wrong(&p.reader, "what shall be done? See fencelock --help");
-    }
+    rc = rc == 0 ? check_words(&p) : rc;
+    rc = rc == 0 ? take_environment(&p, getenv_fn) : rc;
     if (rc == 0) {
         *ret = p.args;
     }
