@@ -9,7 +9,7 @@
 
 #include "cli/fencelock_common.h"
 
-#define WORDS_MAX (CLI_ARGS_MAX + 10u)
+#define WORDS_MAX (CLI_ARGS_MAX + 16u)
 #define PATH_SIZE 4096u
 
 /* A program, and where the folder of its files (its kit) may be. */
@@ -34,56 +34,28 @@ static const struct kit demo = {
                "folder that has fencelock-demo",
 };
 
-/* The arguments of the program. */
-struct words {
-    const char *argv[WORDS_MAX];
-    size_t n;
-    char folder[PATH_SIZE / 2]; /* where this program is */
-};
-
-static void add(struct words *w, const char *word)
+/* The folder of this program. */
+static void find_folder(char folder[PATH_SIZE / 2])
 {
-    FLI_ASSERT(w->n + 1 < WORDS_MAX);
-    w->argv[w->n++] = word;
-    w->argv[w->n] = NULL;
-}
-
-static void add_two(struct words *w, const char *option, const char *value)
-{
-    add(w, option);
-    add(w, value);
-}
-
-static void begin(struct words *w, const struct cli_args *a, const struct kit *kit)
-{
-    *w = (struct words){.n = 0};
-    ssize_t n = readlink("/proc/self/exe", w->folder, sizeof w->folder - 1);
-    w->folder[n > 0 ? n : 0] = '\0';
-    char *slash = strrchr(w->folder, '/');
+    ssize_t n = readlink("/proc/self/exe", folder, PATH_SIZE / 2 - 1);
+    folder[n > 0 ? n : 0] = '\0';
+    char *slash = strrchr(folder, '/');
     if (slash != NULL) {
         *slash = '\0';
     }
-    add(w, kit->program);
-    if (cli_has(a, CLI_OPT_JSON)) {
-        add(w, "--json");
-    }
-    if (cli_has(a, CLI_OPT_NO_COLOR)) {
-        add(w, "--no-color");
-    }
-    if (cli_has(a, CLI_OPT_SEED)) {
-        add_two(w, "--seed", a->text[CLI_OPT_SEED]);
-    }
 }
 
-static bool find_program(const struct kit *kit, const struct words *w, char path[PATH_SIZE])
+static bool find_program(const struct kit *kit, char path[PATH_SIZE])
 {
     const char *given = getenv(kit->variable);
+    char folder[PATH_SIZE / 2];
     if (given != NULL && given[0] != '\0') {
         return snprintf(path, PATH_SIZE, "%s/%s", given, kit->program) < (int)PATH_SIZE &&
                access(path, X_OK) == 0;
     }
+    find_folder(folder);
     for (size_t i = 0; i < sizeof kit->places / sizeof kit->places[0]; i++) {
-        snprintf(path, PATH_SIZE, "%s/%s/%s", w->folder, kit->places[i], kit->program);
+        snprintf(path, PATH_SIZE, "%s/%s/%s", folder, kit->places[i], kit->program);
         if (access(path, X_OK) == 0) {
             return true;
         }
@@ -91,17 +63,37 @@ static bool find_program(const struct kit *kit, const struct words *w, char path
     return false;
 }
 
-/* Becomes the program. Returns only when that fails, with the exit code. */
-static int exec_program(const struct cli_args *a, const struct kit *kit, const struct words *w)
+/* Becomes the program, with these options of ours and these words. Returns only when that fails,
+ * with the exit code. */
+static int exec_program(const struct cli_args *a, const struct kit *kit, const char *const *words,
+                        size_t n_words)
 {
+    static const struct {
+        enum cli_option option;
+        const char *name;
+        bool has_value;
+    } passed_on[] = {{CLI_OPT_JSON, "--json", false},    {CLI_OPT_NO_COLOR, "--no-color", false},
+                     {CLI_OPT_SEED, "--seed", true},     {CLI_OPT_RUNS, "--runs", true},
+                     {CLI_OPT_TOKENS, "--tokens", true}, {CLI_OPT_SVG, "--svg", true}};
+    const char *argv[WORDS_MAX + 1] = {kit->program};
+    size_t n = 1;
     char path[PATH_SIZE];
-    if (!find_program(kit, w, path)) {
+    for (size_t i = 0; i < sizeof passed_on / sizeof passed_on[0]; i++) {
+        if (cli_has(a, passed_on[i].option)) {
+            argv[n++] = passed_on[i].name;
+            argv[n] = passed_on[i].has_value ? a->text[passed_on[i].option] : NULL;
+            n += passed_on[i].has_value;
+        }
+    }
+    FLI_ASSERT(n + n_words <= WORDS_MAX);
+    memcpy(&argv[n], words, n_words * sizeof words[0]);
+    if (!find_program(kit, path)) {
         return cli_fail(a, FL_EINVAL, kit->missing);
     }
     union {
         const char *const *words;
         char *const *argv;
-    } exec = {.words = w->argv}; /* execv() changes nothing; only its type says otherwise */
+    } exec = {.words = argv}; /* execv() changes nothing; only its type says otherwise */
     execv(path, exec.argv);
     char message[PATH_SIZE + 128];
     snprintf(message, sizeof message, "cannot start %s (it needs python3): %s", path,
@@ -109,21 +101,21 @@ static int exec_program(const struct cli_args *a, const struct kit *kit, const s
     return cli_fail(a, FL_EINVAL, message);
 }
 
+/* token: FL_TOKEN_NONE for none. */
 static int exec_guard(const struct cli_args *a, fl_token token)
 {
-    struct words w;
+    const char *words[CLI_ARGS_MAX + 4] = {NULL};
     char number[24];
-    begin(&w, a, &guard);
+    size_t n = 0;
     if (token != FL_TOKEN_NONE) {
         (void)snprintf(number, sizeof number, "%" PRIu64, token);
-        add_two(&w, "--token", number);
+        words[n++] = "--token";
+        words[n++] = number;
     }
-    add(&w, "--");
-    add(&w, a->command->sub);
-    for (unsigned i = 0; i < a->n_args; i++) {
-        add(&w, a->arg[i]);
-    }
-    return exec_program(a, &guard, &w);
+    words[n++] = "--";
+    words[n++] = a->command->sub;
+    memcpy(&words[n], a->arg, a->n_args * sizeof a->arg[0]);
+    return exec_program(a, &guard, words, n + a->n_args);
 }
 
 int cli_run_guard(const struct cli_args *a)
@@ -141,18 +133,8 @@ int cli_run_guard_adopt(const struct cli_args *a, fl_client *c)
 
 int cli_run_demo_redlock(const struct cli_args *a)
 {
-    static const struct {
-        enum cli_option option;
-        const char *name;
-    } passed_on[] = {
-        {CLI_OPT_RUNS, "--runs"}, {CLI_OPT_TOKENS, "--tokens"}, {CLI_OPT_SVG, "--svg"}};
-    struct words w;
-    begin(&w, a, &demo);
-    add_two(&w, "--programs", w.folder);
-    for (size_t i = 0; i < sizeof passed_on / sizeof passed_on[0]; i++) {
-        if (cli_has(a, passed_on[i].option)) {
-            add_two(&w, passed_on[i].name, a->text[passed_on[i].option]);
-        }
-    }
-    return exec_program(a, &demo, &w);
+    char folder[PATH_SIZE / 2];
+    const char *const words[] = {"--programs", folder};
+    find_folder(folder);
+    return exec_program(a, &demo, words, 2);
 }
