@@ -2,7 +2,6 @@
 #include "cli/child.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -11,7 +10,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/folder.h"
 #include "base/timer.h"
 
 #define TAKEN_GRACE_MAX_MS UINT64_C(1000)
@@ -21,10 +19,9 @@
  * command to stop first. */
 static const int ignored[2] = {SIGPIPE, SIGXFSZ};
 
-bool cli_child_init(struct cli_child *c, const struct cli_args *a, uint64_t default_ms,
-                    uint64_t ttl_max_ms)
+bool cli_child_init(struct cli_child *c, const struct cli_args *a, uint64_t ttl_max_ms)
 {
-    uint64_t ttl_ms = cli_has(a, CLI_OPT_TTL) ? a->number[CLI_OPT_TTL] : default_ms;
+    uint64_t ttl_ms = cli_has(a, CLI_OPT_TTL) ? a->number[CLI_OPT_TTL] : FL_TTL_DEFAULT_MS;
     if (ttl_ms < CLI_RUN_TTL_MIN_MS || ttl_ms > ttl_max_ms) {
         char most[CLI_DURATION_SIZE];
         cli_format_duration(most, ttl_max_ms);
@@ -128,6 +125,7 @@ void cli_child_start(struct cli_child *c, fl_token token, uint64_t deadline_ms)
     set_environment(c, token, deadline_ms);
     c->terminal = isatty(STDIN_FILENO) == 1 && tcgetpgrp(STDIN_FILENO) == getpgrp();
     cli_signals_add(&c->signals, SIGCHLD);
+    (void)prctl(PR_SET_CHILD_SUBREAPER, 1); /* whatever it leaves behind can be reaped */
     pid_t parent = getpid();
     pid_t child = fork();
     if (child == 0) {
@@ -169,56 +167,6 @@ static void signal_command(struct cli_child *c, int signal)
     if (rc != 0 && errno == EPERM) {
         warn_of_command(c, "it runs as another user, so a signal to it is not permitted");
     }
-}
-
-/* Whether this process runs: one that has ended is in its group too, until its parent has noticed.
- * If that cannot be read, it may run. */
-static bool runs(const char *pid)
-{
-    char path[64];
-    char stat[512] = "";
-    char state;
-    snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
-    FILE *f = fopen(path, "re");
-    if (f == NULL) {
-        return errno != ENOENT && errno != ESRCH;
-    }
-    bool read_it = fgets(stat, sizeof stat, f) != NULL;
-    bool ended_meanwhile = !read_it && errno == ESRCH;
-    fclose(f);
-    const char *name_end = strrchr(stat, ')');
-    bool known = name_end != NULL && sscanf(name_end, ") %c", &state) == 1;
-    return known ? state != 'Z' && state != 'X' : !ended_meanwhile;
-}
-
-struct group {
-    pid_t id;
-    bool is_seen; /* one of it is in /proc, which may hide the processes of other users */
-};
-
-static int find_in_group(void *ctx, const char *name)
-{
-    struct group *g = ctx;
-    if (name[0] < '1' || name[0] > '9' || getpgid((pid_t)strtol(name, NULL, 10)) != g->id) {
-        return 0;
-    }
-    g->is_seen = true;
-    return runs(name);
-}
-
-/* Whether what the command has started is gone, after a KILL to all of it: kill() succeeds when one
- * of them could be sent it. What cannot be seen is not gone. */
-static bool is_group_gone(pid_t id)
-{
-    for (int i = 0; i < GONE_POLLS; i++) {
-        struct group g = {.id = id};
-        if ((kill(-id, 0) != 0 && errno == ESRCH) ||
-            (fli_folder_each(AT_FDCWD, "/proc", find_in_group, &g) == 0 && g.is_seen)) {
-            return true;
-        }
-        (void)poll(NULL, 0, 10);
-    }
-    return false;
 }
 
 static void kill_if_due(struct cli_child *c)
@@ -271,6 +219,31 @@ static void follow_into_stop(struct cli_child *c)
     signal_command(c, SIGCONT);
 }
 
+/* What the command has started, and whose parents have ended, are this process's children. */
+static void reap_orphans(const struct cli_child *c)
+{
+    siginfo_t info = {.si_pid = 0};
+    while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0 &&
+           info.si_pid != c->pid) {
+        (void)waitid(P_PID, (id_t)info.si_pid, &info, WEXITED | WNOHANG);
+        info.si_pid = 0;
+    }
+}
+
+/* Whether all of its group is gone, after a KILL to it and after its own end: kill() succeeds when
+ * one of them could be sent it. */
+static bool is_group_gone(const struct cli_child *c)
+{
+    for (int i = 0; i < GONE_POLLS; i++) {
+        reap_orphans(c);
+        if (kill(-c->pid, 0) != 0 && errno == ESRCH) {
+            return true;
+        }
+        (void)poll(NULL, 0, 10);
+    }
+    return false;
+}
+
 static void reap_command(struct cli_child *c)
 {
     siginfo_t info = {.si_pid = 0};
@@ -288,7 +261,7 @@ static void reap_command(struct cli_child *c)
         signal_command(c, SIGKILL);
     }
     (void)waitid(P_PID, (id_t)c->pid, &info, WEXITED | WNOHANG);
-    if (c->lost && c->on_lost == CLI_ON_LOST_KILL && !is_group_gone(c->pid)) {
+    if (c->lost && c->on_lost == CLI_ON_LOST_KILL && !is_group_gone(c)) {
         warn_of_command(c, "what it has started runs as another user");
     }
     c->pid = 0;
@@ -296,17 +269,6 @@ static void reap_command(struct cli_child *c)
     c->exit_code = !c->lost         ? exit_code_of(&info)
                    : c->not_stopped ? (int)CLI_EXIT_RUN_NOT_STOPPED
                                     : (int)CLI_EXIT_RUN_LOST;
-}
-
-/* As process 1 of a container, this one inherits all whose parents have ended. */
-static void reap_orphans(const struct cli_child *c)
-{
-    siginfo_t info = {.si_pid = 0};
-    while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0 &&
-           info.si_pid != c->pid) {
-        (void)waitid(P_PID, (id_t)info.si_pid, &info, WEXITED | WNOHANG);
-        info.si_pid = 0;
-    }
 }
 
 static void take_signals(struct cli_child *c)

@@ -44,10 +44,8 @@ struct cli_child {
     struct sigaction before[2]; /* of SIGPIPE and SIGXFSZ */
 };
 
-/* Takes --ttl, --on-lost and --max-hold. default_ms: the TTL without --ttl. False: wrong, and a
- * sentence was printed. */
-bool cli_child_init(struct cli_child *c, const struct cli_args *a, uint64_t default_ms,
-                    uint64_t ttl_max_ms);
+/* Takes --ttl and --on-lost. False: wrong, and a sentence was printed. */
+bool cli_child_init(struct cli_child *c, const struct cli_args *a, uint64_t ttl_max_ms);
 
 /* From now on signals arrive at signals.fd. False: that or timer_fd could not be made. */
 bool cli_child_take_over_signals(struct cli_child *c);

@@ -25,12 +25,14 @@
 #define SILENT_ASKS 2u               /* then a person is told */
 #define NOTE_SIZE 384u
 #define CHECK_AFTER_MS UINT64_C(2000) /* without a Redlock */
+#define CHECK_MAX_MS UINT64_C(1000)
 #define RELEASE_TIMEOUT_MS UINT64_C(2000)
 #define RELEASE_LOST_TIMEOUT_MS UINT64_C(500) /* it will hardly succeed */
 
 struct runner {
     const struct cli_args *args;
     fl_client *client;
+    fl_client *tokens; /* of a Redlock; NULL: it has none */
     struct fl_take options;
     struct cli_child child;
     char note[NOTE_SIZE]; /* who it is, for `show` */
@@ -114,15 +116,19 @@ static void on_silence(void *ctx, int status, const char *error)
     }
 }
 
-/* A wrong address must not look like a lock that others hold. */
+/* A wrong address must not look like a lock that others hold. The lock may come meanwhile, and is
+ * not lost again before three quarters of its TTL are over: by then its command can be stopped. */
 static void check_servers(struct runner *r)
 {
+    uint64_t half_ms = r->child.ttl_ms / 2;
+    const struct fl_redlock_check_options options = {
+        .timeout_ms = half_ms < CHECK_MAX_MS ? half_ms : CHECK_MAX_MS};
     struct fl_redlock_check_report found;
     char text[400] = "waiting, but too few servers are of use: ";
     size_t len = strlen(text);
     uint32_t bad = 0; /* servers, a bit each */
     r->check_ms = CLI_NEVER_MS;
-    int rc = fl_redlock_check(r->client, NULL, &found); /* the lock may come meanwhile */
+    int rc = fl_redlock_check(r->client, &options, &found);
     if (rc != 0 && rc != FL_EDENIED) {
         return;
     }
@@ -341,31 +347,6 @@ static void describe_holder(const struct cli_args *a, char note[NOTE_SIZE],
              (long)getpid(), command, random[0], random[1]);
 }
 
-static int start_taking(struct runner *r)
-{
-    uint64_t max_hold_ms = r->args->number[CLI_OPT_MAX_HOLD];
-    r->options.max_hold_ms =
-        r->is_redlock && max_hold_ms == 0 ? FL_REDLOCK_TIME_MAX_MS : max_hold_ms;
-    r->options.reserve_ms = r->child.reserve_ms;
-    r->options.on_change = on_change;
-    r->options.arg = r;
-    return fl_lock_take_start(r->client, r->args->arg[0], &r->options, on_acquired, r,
-                              &r->acquiring);
-}
-
-static int acquire(struct runner *r)
-{
-    const struct cli_args *a = r->args;
-    r->options = (struct fl_take){
-        .ttl_ms = r->child.ttl_ms,
-        .wait_ms = cli_has(a, CLI_OPT_WAIT) ? a->number[CLI_OPT_WAIT] : FL_WAIT_MAX_MS,
-        .owner = owner_of(r),
-        .value = fl_str(cli_has(a, CLI_OPT_VALUE) ? a->text[CLI_OPT_VALUE] : r->note),
-    };
-    (void)cli_mode_of(a, &r->options); /* checked in cli_run_run() already */
-    return start_taking(r);
-}
-
 /* With --quiet nobody is asked anything but for the lock. */
 static void watch_queue(struct runner *r)
 {
@@ -380,13 +361,34 @@ static void watch_queue(struct runner *r)
     queue_watch_begin(&r->queue);
 }
 
+/* From taking the lock to the end of this process. */
+static int hold(struct runner *r)
+{
+    r->options.reserve_ms = r->child.reserve_ms;
+    r->options.on_change = on_change;
+    r->options.arg = r;
+    int rc = !cli_child_take_over_signals(&r->child)
+                 ? FL_ESYSTEM
+                 : fl_lock_take_start(r->client, r->args->arg[0], &r->options, on_acquired, r,
+                                      &r->acquiring);
+    if (rc == 0) {
+        fli_client_stop_at(r->client, r->is_redlock ? r->child.signals.fd : -1);
+        wait_run_and_release(r);
+    } else {
+        r->child.exit_code = not_acquired(r, rc, fl_strerror(rc));
+    }
+    queue_watch_end(&r->queue);
+    fl_close(r->client);
+    fl_close(r->tokens);
+    return cli_child_fini(&r->child);
+}
+
 int cli_run_run(const struct cli_args *a)
 {
     struct runner r = {
         .args = a, .child = {.still_held = still_held, .ctx = &r}, .check_ms = CLI_NEVER_MS};
-    struct fl_take unused;
-    if (!cli_child_init(&r.child, a, FL_TTL_DEFAULT_MS, FL_TTL_MAX_MS) ||
-        !cli_mode_of(a, &unused) || !cli_lock_is_wellformed(a)) {
+    if (!cli_child_init(&r.child, a, FL_TTL_MAX_MS) || !cli_mode_of(a, &r.options) ||
+        !cli_lock_is_wellformed(a)) {
         return CLI_EXIT_USAGE;
     }
     struct cli_access with;
@@ -400,24 +402,17 @@ int cli_run_run(const struct cli_args *a)
     options.owner = fl_str(owner);
     options.own_loop = true;
     int rc = fl_open(cli_nodes_of(a), &options, &r.client);
-    if (rc == 0) {
-        watch_queue(&r);
-    }
-    if (rc == 0 && !cli_child_take_over_signals(&r.child)) {
-        rc = FL_ESYSTEM;
-    }
-    if (rc == 0) {
-        rc = acquire(&r);
-    }
-    if (rc == 0) {
-        wait_run_and_release(&r);
-    } else {
-        r.child.exit_code = not_acquired(
+    if (rc != 0) {
+        return not_acquired(
             &r, rc, rc == FL_ENOCONN ? "none of the nodes' hosts can be found" : fl_strerror(rc));
     }
-    queue_watch_end(&r.queue);
-    fl_close(r.client);
-    return cli_child_fini(&r.child);
+    watch_queue(&r);
+    r.options.max_hold_ms = a->number[CLI_OPT_MAX_HOLD];
+    r.options.ttl_ms = r.child.ttl_ms;
+    r.options.wait_ms = cli_has(a, CLI_OPT_WAIT) ? a->number[CLI_OPT_WAIT] : FL_WAIT_MAX_MS;
+    r.options.owner = owner_of(&r);
+    r.options.value = fl_str(cli_has(a, CLI_OPT_VALUE) ? a->text[CLI_OPT_VALUE] : r.note);
+    return hold(&r);
 }
 
 int cli_run_redlock_run(const struct cli_args *a)
@@ -426,9 +421,7 @@ int cli_run_redlock_run(const struct cli_args *a)
                        .child = {.still_held = still_held, .ctx = &r},
                        .is_redlock = true,
                        .check_ms = fl_now_ms() + CHECK_AFTER_MS};
-    uint64_t most_ms =
-        cli_has(a, CLI_OPT_MAX_TTL) ? a->number[CLI_OPT_MAX_TTL] : FL_REDLOCK_MAX_TTL_DEFAULT_MS;
-    if (!cli_child_init(&r.child, a, FL_TTL_DEFAULT_MS, most_ms) ||
+    if (!cli_child_init(&r.child, a, cli_redlock_max_ttl_ms(a)) ||
         !cli_name_is_wellformed(a->arg[0]) || !cli_redlock_take_options(a, &r.options)) {
         return CLI_EXIT_USAGE;
     }
@@ -436,21 +429,14 @@ int cli_run_redlock_run(const struct cli_args *a)
         cli_complain("--max-hold of redlock is at most 24h");
         return CLI_EXIT_USAGE;
     }
-    fl_client *tokens;
     int code;
+    r.options.max_hold_ms =
+        cli_has(a, CLI_OPT_MAX_HOLD) ? a->number[CLI_OPT_MAX_HOLD] : FL_REDLOCK_TIME_MAX_MS;
     r.options.wait_ms = cli_has(a, CLI_OPT_WAIT) ? r.options.wait_ms : FL_WAIT_MAX_MS;
-    r.client = cli_redlock_open(a, true, &tokens, &code);
-    if (r.client != NULL) {
-        int rc = cli_child_take_over_signals(&r.child) ? start_taking(&r) : FL_ESYSTEM;
-        fli_client_stop_at(r.client, r.child.signals.fd); /* when the servers are checked */
-        if (rc == 0) {
-            wait_run_and_release(&r);
-        } else {
-            cli_complain("%.255s: %s", a->arg[0], fl_strerror(rc));
-            r.child.exit_code = rc == FL_EINVAL ? CLI_EXIT_USAGE : CLI_EXIT_RUN_FAILED;
-        }
-        fl_close(r.client);
+    r.client = cli_redlock_open(a, true, &r.tokens, &code);
+    if (r.client == NULL) {
+        fl_close(r.tokens);
+        return code;
     }
-    fl_close(tokens);
-    return r.client != NULL ? cli_child_fini(&r.child) : code;
+    return hold(&r);
 }

@@ -20,7 +20,7 @@ static int take_password(const struct cli_args *a, struct cli_redlock_options *o
     return code;
 }
 
-static uint64_t max_ttl_of(const struct cli_args *a)
+uint64_t cli_redlock_max_ttl_ms(const struct cli_args *a)
 {
     return cli_has(a, CLI_OPT_MAX_TTL) ? a->number[CLI_OPT_MAX_TTL] : FL_REDLOCK_MAX_TTL_DEFAULT_MS;
 }
@@ -84,7 +84,7 @@ fl_client *cli_redlock_open(const struct cli_args *a, bool own_loop, fl_client *
 bool cli_redlock_take_options(const struct cli_args *a, struct fl_take *ret)
 {
     uint64_t ttl_ms = cli_has(a, CLI_OPT_TTL) ? a->number[CLI_OPT_TTL] : FL_TTL_DEFAULT_MS;
-    uint64_t most_ms = max_ttl_of(a);
+    uint64_t most_ms = cli_redlock_max_ttl_ms(a);
     char most[CLI_DURATION_SIZE];
     cli_format_duration(most, most_ms);
     if (ttl_ms < FL_TTL_MIN_MS || ttl_ms > most_ms) {

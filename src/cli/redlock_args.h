@@ -21,8 +21,13 @@ int cli_redlock_options(const struct cli_args *a, struct cli_redlock_options *re
 fl_client *cli_redlock_open(const struct cli_args *a, bool own_loop, fl_client **ret_tokens,
                             int *ret_exit);
 
+uint64_t cli_redlock_max_ttl_ms(const struct cli_args *a);
+
 /* --ttl, --min-validity and --wait. False after a sentence. */
 bool cli_redlock_take_options(const struct cli_args *a, struct fl_take *ret);
+
+/* Members for what each server had to say of the last call. */
+void cli_redlock_json(struct cli_out *o, const fl_client *r);
 
 /* Prints which of the servers are fencelockd. Their votes are not independent of each other. */
 void cli_redlock_warn_of_nodes(const fl_client *r, const struct fl_redlock_report *report);
