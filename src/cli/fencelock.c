@@ -63,29 +63,29 @@ static const struct cli_command commands[] = {
      "Writes the state to a file; fencelockd restores it.", "Run it again: nothing was changed.",
      .run = cli_run_backup},
     {"cluster", "status", "", 0, 0, AT_NODES,
-     "Lists the members; exit code 1: one is missing or changing.", .run = cli_run_cluster},
+     "Lists the members; exit code 1: one is missing or changing.", .ask = cli_run_cluster},
     {"cluster", "add", "ID HOST:PORT", 2, 2, AT_NODES | B(LEARNER) | B(WAIT),
-     "Makes a node that was started with --join a member.", REPEAT_IT, .run = cli_run_cluster},
+     "Makes a node that was started with --join a member.", REPEAT_IT, .ask = cli_run_cluster},
     {"cluster", "remove", "ID", 1, 1, AT_NODES | B(FORCE_LOSE_MAJORITY) | B(WAIT),
-     "Removes a member, even the leader.", REPEAT_IT, .run = cli_run_cluster},
+     "Removes a member, even the leader.", REPEAT_IT, .ask = cli_run_cluster},
     {"cluster", "replace", "ID [HOST:PORT]", 1, 2,
      AT_NODES | B(FORCE_LOSE_MAJORITY) | B(WAIT) | B(OF),
      "Puts a node with an empty data directory in a member's place.", REPEAT_IT,
-     .run = cli_run_cluster},
+     .ask = cli_run_cluster},
     {"cluster", "move", "ID HOST:PORT", 2, 2, AT_NODES | B(FORCE_LOSE_MAJORITY) | B(WAIT),
-     "Gives a member another address for the other nodes.", REPEAT_IT, .run = cli_run_cluster},
+     "Gives a member another address for the other nodes.", REPEAT_IT, .ask = cli_run_cluster},
     {"cluster", "config", "[get [NAME] | set NAME VALUE]", 0, 3, AT_NODES,
-     "Shows or changes settings of all nodes.", REPEAT_IT, .run = cli_run_cluster},
+     "Shows or changes settings of all nodes.", REPEAT_IT, .ask = cli_run_cluster},
     {"cluster", "transfer", "[ID]", 0, 1, AT_NODES, "Hands leadership to another node.", REPEAT_IT,
-     .run = cli_run_cluster},
+     .ask = cli_run_cluster},
     {"user", "add", "NAME RIGHT...", 2, CLI_ARGS_MAX, AT_NODES,
      "Makes a user with rights like ~jobs/* +@acquire.", "See fencelock user list.",
-     .run = cli_run_user_add},
+     .ask = cli_run_user_add},
     {"user", "list", "", 0, 0, AT_NODES, "Lists the users and their rights.",
-     .run = cli_run_user_list},
+     .ask = cli_run_user_list},
     {"user", "remove", "NAME", 1, 1, AT_NODES,
      "Deletes a user, whose connections can then do nothing more.", "See fencelock user list.",
-     .run = cli_run_user_remove},
+     .ask = cli_run_user_remove},
     {"redlock", "acquire", "NAME", 1, 1, AT_REDIS | REDLOCK_ACQUIRE,
      "Takes a lock on Redis servers; prints owner, ms left, token.",
      .run = cli_run_redlock_acquire},
@@ -173,7 +173,9 @@ static int run(const struct cli_args *a)
 {
     const struct cli_command *k = a->command;
     int code = CLI_EXIT_DONE;
-    fl_client *c = k->ask != NULL ? cli_client_create(a, &code) : NULL;
+    uint64_t attempt_ms = k->sub != NULL ? CLI_CHANGE_ATTEMPT_MS : 0;
+    fl_client *c =
+        k->ask != NULL ? cli_client_create_for(a, cli_nodes_of(a), attempt_ms, &code) : NULL;
     fl_store *s = k->ask_store != NULL ? cli_store_create(a, CLI_OPT_STORE, &code) : NULL;
     if (code == CLI_EXIT_DONE) {
         code = k->run != NULL ? k->run(a) : k->ask != NULL ? k->ask(a, c) : k->ask_store(a, s);

@@ -18,7 +18,6 @@
 
 #define TIMEOUT_DEFAULT_MS UINT64_C(10000)
 #define WAIT_DEFAULT_MS UINT64_C(120000)
-#define ATTEMPT_MS UINT64_C(3000)
 #define EVERY_MS 200
 #define WORDS_MAX 8u
 #define ERROR_SIZE 512u
@@ -27,8 +26,8 @@
 struct cluster {
     const struct cli_args *args;
     fl_client *client;
-    bool more_nodes; /* the client knows members that were not named */
-    bool uncertain;  /* an earlier attempt may have made the change */
+    fl_client *wider; /* the same one, if it knows members that were not named; else NULL */
+    bool uncertain;   /* an earlier attempt may have made the change */
     char error[ERROR_SIZE];
     char of[17]; /* replace: the incarnation that is to be replaced; "": any */
 };
@@ -199,15 +198,11 @@ static void learn_members(struct cluster *k, const struct fl_member_list *member
 {
     char list[2 * FL_NODES_MAX * (FL_ADDRESS_MAX + 2)];
     int code;
-    if (k->more_nodes || list_nodes_of(k->args, members, true, list, sizeof list) == 0) {
+    if (k->wider != NULL || list_nodes_of(k->args, members, true, list, sizeof list) == 0) {
         return;
     }
-    fl_client *c = cli_client_create_for(k->args, list, ATTEMPT_MS, &code);
-    if (c != NULL) {
-        fl_close(k->client);
-        k->client = c;
-        k->more_nodes = true;
-    }
+    k->wider = cli_client_create_for(k->args, list, CLI_CHANGE_ATTEMPT_MS, &code);
+    k->client = k->wider != NULL ? k->wider : k->client;
 }
 
 /* Waits until the change is done. 0; FL_ETIMEOUT. */
@@ -351,6 +346,20 @@ static int take_refusal(struct cluster *k, const redisReply *r)
     return k->uncertain ? FL_EUNCERTAIN : FL_EDENIED;
 }
 
+/* Asks for an answer that is no error. 0, or the exit code after a sentence. */
+static int ask_for(struct cluster *k, const char *const *words, size_t n, bool changes,
+                   uint64_t until_ms, redisReply **ret)
+{
+    int rc = ask(k, words, n, changes, until_ms, ret);
+    if (rc != 0 || (*ret)->type != REDIS_REPLY_ERROR) {
+        return rc != 0 ? report_unanswered(k, rc) : 0;
+    }
+    rc = take_refusal(k, *ret);
+    freeReplyObject(*ret);
+    *ret = NULL;
+    return cli_fail(k->args, rc, k->error);
+}
+
 static int change(struct cluster *k, uint64_t until_ms)
 {
     const struct cli_args *a = k->args;
@@ -470,26 +479,12 @@ static int run_config(struct cluster *k, uint64_t until_ms)
     words[3] = get ? NULL : a->arg[1];
     words[4] = get ? NULL : a->arg[2];
     /* a question goes to the leader: a follower may not have a value yet that was just set */
-    int rc = ask(k, words, get ? 3 : 5, !get, until_ms, &r);
-    if (rc != 0) {
-        return report_unanswered(k, rc);
-    }
-    int code;
-    if (r->type == REDIS_REPLY_ERROR) {
-        code = cli_fail(a, take_refusal(k, r), k->error);
-    } else {
+    int code = ask_for(k, words, get ? 3 : 5, !get, until_ms, &r);
+    if (code == 0) {
         code = get ? show_config(k, r) : report_done(k);
+        freeReplyObject(r);
     }
-    freeReplyObject(r);
     return code;
-}
-
-static int open_cluster(struct cluster *k, const struct cli_args *a)
-{
-    int code;
-    *k = (struct cluster){.args = a};
-    k->client = cli_client_create_for(a, cli_nodes_of(a), ATTEMPT_MS, &code);
-    return k->client != NULL ? 0 : code;
 }
 
 static uint64_t end_of(const struct cli_args *a)
@@ -501,57 +496,44 @@ static uint64_t end_of(const struct cli_args *a)
 int cli_discover(struct cli_args *a)
 {
     static char list[FL_NODES_MAX * (FL_ADDRESS_MAX + 2)];
-    struct cluster k;
     struct fl_member_list *members = NULL;
-    int code = open_cluster(&k, a);
+    int code;
+    struct cluster k = {.args = a};
+    k.client = cli_client_create_for(a, cli_nodes_of(a), CLI_CHANGE_ATTEMPT_MS, &code);
     int rc = code == 0 ? ask_members(&k, end_of(a), &members) : 0;
     if (rc != 0) {
         code = cli_fail(a, rc, k.error);
-    } else if (code == 0) {
-        if (list_nodes_of(a, members, false, list, sizeof list) > 0) {
-            a->text[CLI_OPT_NODES] = list;
-            a->given |= CLI_BIT(CLI_OPT_NODES);
-        }
-        fl_member_list_free(members);
+    } else if (code == 0 && list_nodes_of(a, members, false, list, sizeof list) > 0) {
+        a->text[CLI_OPT_NODES] = list;
+        a->given |= CLI_BIT(CLI_OPT_NODES);
     }
+    fl_member_list_free(members);
     fl_close(k.client);
     return code;
 }
 
-int cli_ask_cluster(const struct cli_args *a, const char *const *words, unsigned n, bool changes,
-                    redisReply **ret, bool *ret_uncertain)
+int cli_ask_cluster(const struct cli_args *a, fl_client *c, const char *const *words, unsigned n,
+                    bool changes, redisReply **ret, bool *ret_uncertain)
 {
-    struct cluster k;
-    int code = open_cluster(&k, a);
-    int rc = code != 0 ? 0 : ask(&k, words, n, changes, end_of(a), ret);
-    if (rc != 0) {
-        code = report_unanswered(&k, rc);
-    } else if (code == 0 && (*ret)->type == REDIS_REPLY_ERROR) {
-        code = cli_fail(a, take_refusal(&k, *ret), k.error);
-        freeReplyObject(*ret);
-        *ret = NULL;
-    }
+    struct cluster k = {.args = a, .client = c};
+    int code = ask_for(&k, words, n, changes, end_of(a), ret);
     *ret_uncertain = k.uncertain;
-    fl_close(k.client);
     return code;
 }
 
-int cli_run_cluster(const struct cli_args *a)
+int cli_run_cluster(const struct cli_args *a, fl_client *c)
 {
-    struct cluster k;
+    struct cluster k = {.args = a, .client = c};
+    uint64_t until_ms = end_of(a);
     uint64_t id;
-    bool config = strcmp(a->command->sub, "config") == 0;
+    bool config = is_subcommand(&k, "config");
     if (!config && a->n_args > 0 && !fli_parse_u64(a->arg[0], strlen(a->arg[0]), INT64_MAX, &id)) {
         cli_complain("'%.64s' is no node's id: write a number", a->arg[0]);
         return CLI_EXIT_USAGE;
     }
-    int code = open_cluster(&k, a);
-    if (code == 0) {
-        uint64_t until_ms = end_of(a);
-        code = is_subcommand(&k, "status") ? show_status(&k, until_ms)
+    int code = is_subcommand(&k, "status") ? show_status(&k, until_ms)
                : config                    ? run_config(&k, until_ms)
                                            : change(&k, until_ms);
-    }
-    fl_close(k.client);
+    fl_close(k.wider);
     return code;
 }

@@ -6,25 +6,19 @@
 #include <unistd.h>
 
 #include "cli/interrupted.h"
+#include "cli/redlock_args.h"
 #include "client/caller.h"
 
 #define TROUBLE_FIRST_MS UINT64_C(2000)
 #define TROUBLE_EVERY_MS UINT64_C(5000)
 
-/* Prints a yes or no, as text or as {"key": true, "name": ...}. */
-static int print_yes_or_no(const struct cli_args *a, const char *key, bool yes, const char *text,
+/* Prints a yes or no. text: why not. */
+static int print_yes_or_no(const struct cli_args *a, const char *word, bool yes, const char *text,
                            fl_token token)
 {
-    struct cli_out o = cli_result(a);
-    fli_json_bool(&o.j, key, yes);
-    fli_json_bytes(&o.j, "name", cli_name_of(a));
+    struct cli_out o = cli_answer(a, word, yes, "name", cli_name_of(a), false);
     cli_json_token(&o, "token", token);
-    if (yes) {
-        cli_text_safe(&o, cli_name_of(a));
-        cli_text(&o, ": ");
-        cli_paint(&o, CLI_GREEN, "%s", text);
-        cli_text(&o, "\n");
-    }
+    cli_text(&o, yes ? "\n" : "");
     cli_out_end(&o);
     if (!yes) {
         cli_complain("%s: %s", a->arg[0], text);
@@ -34,31 +28,36 @@ static int print_yes_or_no(const struct cli_args *a, const char *key, bool yes, 
 
 /* ---- acquire --------------------------------------------------------------------------------- */
 
-static void show_grant(const struct cli_args *a, struct fl_bytes owner, fl_lock *lock)
+void cli_show_held(const struct cli_args *a, const char *word, const struct cli_held *held,
+                   const fl_client *redis)
 {
-    struct cli_out o = cli_result(a);
-    uint64_t valid_ms = fl_lock_remaining_ms(lock);
-    fl_token token = fl_lock_granted(lock);
-    fli_json_bool(&o.j, "acquired", true);
-    fli_json_bytes(&o.j, "name", cli_name_of(a));
-    fli_json_u64(&o.j, "token", token);
-    fli_json_bytes(&o.j, "owner", owner);
-    fli_json_u64(&o.j, "ttl_ms", fl_lock_ttl_ms(lock));
+    struct cli_out o = cli_answer(a, word, true, "name", cli_name_of(a), true);
+    char valid[CLI_DURATION_SIZE];
+    uint64_t now_ms = fl_now_ms();
+    uint64_t valid_ms = held->deadline_ms > now_ms ? held->deadline_ms - now_ms : 0;
+    cli_json_token(&o, "token", held->token);
+    fli_json_bytes(&o.j, "owner", held->owner);
+    fli_json_u64(&o.j, "ttl_ms", held->ttl_ms);
     fli_json_u64(&o.j, "valid_ms", valid_ms);
-    if (o.terminal) {
-        char valid[CLI_DURATION_SIZE];
-        cli_format_duration(valid, valid_ms);
-        cli_text_safe(&o, cli_name_of(a));
-        cli_text(&o, ": ");
-        cli_paint(&o, CLI_GREEN, "acquired");
-        cli_text(&o, ", token ");
-        cli_paint(&o, CLI_BOLD, "%" PRIu64, token);
-        cli_text(&o, ", valid for %s, owner ", valid);
-        cli_text_safe(&o, owner);
-        cli_text(&o, "\n");
-    } else {
-        cli_text(&o, "%" PRIu64 "\n", token);
+    if (redis != NULL) {
+        cli_redlock_json(&o, redis);
     }
+    if (o.terminal && held->token != FL_TOKEN_NONE) {
+        cli_text(&o, ", token ");
+        cli_paint(&o, CLI_BOLD, "%" PRIu64, held->token);
+    }
+    if (o.terminal) {
+        cli_format_duration(valid, valid_ms);
+        cli_text(&o, ", valid for %s, owner ", valid);
+        cli_text_safe(&o, held->owner);
+    } else if (redis != NULL) {
+        cli_text_safe(&o, held->owner);
+        cli_text(&o, " %" PRIu64 "%s", valid_ms, held->token != FL_TOKEN_NONE ? " " : "");
+    }
+    if (!o.terminal && held->token != FL_TOKEN_NONE) {
+        cli_text(&o, "%" PRIu64, held->token);
+    }
+    cli_text(&o, "\n");
     cli_out_end(&o);
 }
 
@@ -118,7 +117,11 @@ static int acquire(const struct cli_args *a, fl_client *c, const struct fl_take 
     int rc = fl_lock_take(c, a->arg[0], options, &lock);
     int signal = cli_signals_next(signals);
     if (signal == 0 && rc == 0) {
-        show_grant(a, options->owner, lock);
+        const struct cli_held held = {.owner = options->owner,
+                                      .ttl_ms = fl_lock_ttl_ms(lock),
+                                      .deadline_ms = fl_lock_deadline_ms(lock),
+                                      .token = fl_lock_granted(lock)};
+        cli_show_held(a, "acquired", &held, NULL);
         fl_lock_free(lock);
         return CLI_EXIT_DONE;
     }
@@ -177,7 +180,7 @@ int cli_run_by_token(const struct cli_args *a, fl_client *c)
              : releases ? fl_release(c, name, token, 0)
                         : fl_check(c, name, token, 0);
     if (rc == 0 || rc == FL_ENOTHELD) {
-        return print_yes_or_no(a, word, rc == 0, rc == 0 ? word : fl_client_error(c), token);
+        return print_yes_or_no(a, word, rc == 0, fl_client_error(c), token);
     }
     return cli_fail(a, rc, fl_client_error(c));
 }
@@ -193,14 +196,9 @@ static int claim_burnt(fl_store *s, const struct cli_args *a, fl_token burnt, fl
 
 static void show_break(const struct cli_args *a, fl_token burnt, fl_token mark)
 {
-    struct cli_out o = cli_result(a);
-    fli_json_bool(&o.j, "broken", true);
-    fli_json_bytes(&o.j, "name", cli_name_of(a));
+    struct cli_out o = cli_answer(a, "broken", true, "name", cli_name_of(a), false);
     cli_json_token(&o, "token", burnt);
     cli_json_token(&o, "mark", mark);
-    cli_text_safe(&o, cli_name_of(a));
-    cli_text(&o, ": ");
-    cli_paint(&o, CLI_GREEN, "broken");
     if (mark != FL_TOKEN_NONE) {
         cli_text(&o, "; the storage refuses its old holders from here on (mark %" PRIu64 ")\n",
                  mark);

@@ -8,14 +8,7 @@
 #include "cli/redlock_args.h"
 #include "client/caller.h"
 
-/* A lock that one command takes, and others extend and release. */
-struct held {
-    char value[FL_REDLOCK_VALUE_LEN + 1];
-    uint64_t ttl_ms, deadline_ms;
-    fl_token token;
-};
-
-static void json_servers(struct cli_out *o, const fl_client *r)
+void cli_redlock_json(struct cli_out *o, const fl_client *r)
 {
     const struct fl_redlock_report *report = fl_redlock_last(r);
     fli_json_u64(&o->j, "quorum", report->quorum);
@@ -33,49 +26,6 @@ static void json_servers(struct cli_out *o, const fl_client *r)
 }
 
 /* ---- the result ------------------------------------------------------------------------------ */
-
-static struct cli_out begin_result(const struct cli_args *a, const char *key, bool yes)
-{
-    struct cli_out o = cli_result(a);
-    fli_json_bool(&o.j, key, yes);
-    fli_json_bytes(&o.j, "name", cli_name_of(a));
-    if (yes && (o.terminal || strcmp(key, "released") == 0)) {
-        cli_text_safe(&o, cli_name_of(a));
-        cli_text(&o, ": ");
-        cli_paint(&o, CLI_GREEN, "%s", key);
-    }
-    return o;
-}
-
-static void show_lock(const struct cli_args *a, const fl_client *r, const char *key,
-                      const struct held *lock)
-{
-    struct cli_out o = begin_result(a, key, true);
-    uint64_t now_ms = fl_now_ms();
-    uint64_t valid_ms = lock->deadline_ms > now_ms ? lock->deadline_ms - now_ms : 0;
-    bool fenced = lock->token != FL_TOKEN_NONE;
-    fli_json_text(&o.j, "owner", lock->value);
-    cli_json_token(&o, "token", lock->token);
-    fli_json_u64(&o.j, "ttl_ms", lock->ttl_ms);
-    fli_json_u64(&o.j, "valid_ms", valid_ms);
-    json_servers(&o, r);
-    if (o.terminal) {
-        char valid[CLI_DURATION_SIZE];
-        cli_format_duration(valid, valid_ms);
-        if (fenced) {
-            cli_text(&o, ", token ");
-            cli_paint(&o, CLI_BOLD, "%" PRIu64, lock->token);
-        }
-        cli_text(&o, ", valid for %s, owner %s\n", valid, lock->value);
-    } else {
-        cli_text(&o, "%s %" PRIu64, lock->value, valid_ms);
-        if (fenced) {
-            cli_text(&o, " %" PRIu64, lock->token);
-        }
-        cli_text(&o, "\n");
-    }
-    cli_out_end(&o);
-}
 
 /* key: what the lock is not, "acquired" for example. */
 static const char *cause_of(const char *key, const struct fl_redlock_report *report, int result)
@@ -108,11 +58,11 @@ static int show_failure(const struct cli_args *a, const fl_client *r, const char
     }
     cli_redlock_explain(text, sizeof text, report, rc);
     cli_complain("%.255s: not %s: %s", a->arg[0], key, text);
-    struct cli_out o = begin_result(a, key, false);
+    struct cli_out o = cli_answer(a, key, false, "name", cli_name_of(a), false);
     fli_json_text(&o.j, "error", fl_err_name(rc));
     fli_json_text(&o.j, "cause", cause_of(key, report, rc));
     fli_json_bytes(&o.j, "message", fl_str(text));
-    json_servers(&o, r);
+    cli_redlock_json(&o, r);
     cli_out_end(&o);
     return (int)cli_redlock_exit_of(rc, report);
 }
@@ -138,11 +88,11 @@ static int acquire(const struct cli_args *a, fl_client *r, const struct fl_take 
     if (rc != 0) {
         return show_failure(a, r, "acquired", rc);
     }
-    struct held held = {.ttl_ms = fl_lock_ttl_ms(lock),
-                        .deadline_ms = fl_lock_deadline_ms(lock),
-                        .token = fl_lock_granted(lock)};
-    memcpy(held.value, fl_redlock_value(lock).data, FL_REDLOCK_VALUE_LEN);
-    show_lock(a, r, "acquired", &held);
+    const struct cli_held held = {.owner = fl_redlock_value(lock),
+                                  .ttl_ms = fl_lock_ttl_ms(lock),
+                                  .deadline_ms = fl_lock_deadline_ms(lock),
+                                  .token = fl_lock_granted(lock)};
+    cli_show_held(a, "acquired", &held, r);
     fl_lock_free(lock);
     return CLI_EXIT_DONE;
 }
@@ -192,17 +142,18 @@ int cli_run_redlock_by_owner(const struct cli_args *a)
     if (r == NULL) {
         return code;
     }
-    struct held lock = {.ttl_ms = options.ttl_ms, .deadline_ms = fl_now_ms() + options.ttl_ms};
-    memcpy(lock.value, owner, FL_REDLOCK_VALUE_LEN);
+    struct cli_held lock = {.owner = fl_str(owner),
+                            .ttl_ms = options.ttl_ms,
+                            .deadline_ms = fl_now_ms() + options.ttl_ms};
     int rc = extends
                  ? fl_redlock_extend(r, cli_name_of(a), owner, options.ttl_ms, &lock.deadline_ms)
                  : fl_redlock_release(r, cli_name_of(a), owner);
     if (rc != 0) {
         code = show_failure(a, r, word, rc);
     } else if (extends) {
-        show_lock(a, r, word, &lock);
+        cli_show_held(a, word, &lock, r);
     } else {
-        struct cli_out o = begin_result(a, word, true);
+        struct cli_out o = cli_answer(a, word, true, "name", cli_name_of(a), false);
         cli_text(&o, "\n");
         cli_out_end(&o);
     }

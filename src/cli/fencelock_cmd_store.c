@@ -35,13 +35,8 @@ static int fail(const struct cli_args *a, int code, const fl_store *s, fl_token 
 static int done(const struct cli_args *a, const char *verb, const char *what_key, const char *what,
                 fl_token token)
 {
-    struct cli_out o = cli_result(a);
-    fli_json_bool(&o.j, verb, true);
-    fli_json_bytes(&o.j, what_key, fl_str(what));
+    struct cli_out o = cli_answer(a, verb, true, what_key, fl_str(what), false);
     cli_json_token(&o, "token", token);
-    cli_text_safe(&o, fl_str(what));
-    cli_text(&o, ": ");
-    cli_paint(&o, CLI_GREEN, "%s", verb);
     if (token != FL_TOKEN_NONE) {
         cli_text(&o, " under token %" PRIu64, token);
     }

@@ -92,12 +92,12 @@ static int report(const struct cli_args *a, const char *change)
 }
 
 /* Whether there is such a user already: one that is changed by mistake would have two passwords. */
-static int refuse_known(const struct cli_args *a)
+static int refuse_known(const struct cli_args *a, fl_client *c)
 {
     const char *const words[] = {"ACL", "GETUSER", a->arg[0]};
     redisReply *r = NULL;
     bool unused;
-    int code = cli_ask_cluster(a, words, 3, false, &r, &unused);
+    int code = cli_ask_cluster(a, c, words, 3, false, &r, &unused);
     if (code == 0 && r->type != REDIS_REPLY_NIL) {
         code = cli_fail(a, FL_EEXISTS,
                         "there is a user of that name; fencelock user remove deletes it, and ACL "
@@ -109,14 +109,14 @@ static int refuse_known(const struct cli_args *a)
     return code;
 }
 
-int cli_run_user_add(const struct cli_args *a)
+int cli_run_user_add(const struct cli_args *a, fl_client *c)
 {
     char password[WORD_SIZE];
     /* "reset": the request may be sent again, and gives one password all the same */
     const char *words[6 + CLI_ARGS_MAX] = {"ACL", "SETUSER", a->arg[0], "reset", "on", password};
     redisReply *r = NULL;
     bool unused;
-    int code = refuse_known(a);
+    int code = refuse_known(a, c);
     code = code != 0 ? code : read_password(password);
     for (unsigned i = 1; i < a->n_args; i++) {
         words[5 + i] = a->arg[i];
@@ -125,7 +125,7 @@ int cli_run_user_add(const struct cli_args *a)
                                "machine could read");
         }
     }
-    code = code != 0 ? code : cli_ask_cluster(a, words, 5 + a->n_args, true, &r, &unused);
+    code = code != 0 ? code : cli_ask_cluster(a, c, words, 5 + a->n_args, true, &r, &unused);
     explicit_bzero(password, sizeof password);
     if (code == 0) {
         freeReplyObject(r);
@@ -134,12 +134,12 @@ int cli_run_user_add(const struct cli_args *a)
     return code;
 }
 
-int cli_run_user_remove(const struct cli_args *a)
+int cli_run_user_remove(const struct cli_args *a, fl_client *c)
 {
     const char *const words[] = {"ACL", "DELUSER", a->arg[0]};
     redisReply *r = NULL;
     bool uncertain; /* an earlier attempt may have removed the user */
-    int code = cli_ask_cluster(a, words, 3, true, &r, &uncertain);
+    int code = cli_ask_cluster(a, c, words, 3, true, &r, &uncertain);
     if (code == 0) {
         bool removed = uncertain || (r->type == REDIS_REPLY_INTEGER && r->integer == 1);
         freeReplyObject(r);
@@ -174,13 +174,13 @@ static void add_user(struct cli_list *l, char *line)
     cli_list_text(l, "rights", "RIGHTS", CLI_PLAIN, rights);
 }
 
-int cli_run_user_list(const struct cli_args *a)
+int cli_run_user_list(const struct cli_args *a, fl_client *c)
 {
     static const char *const words[] = {"ACL", "LIST"};
     struct cli_list l;
     redisReply *r = NULL;
     bool unused;
-    int code = cli_ask_cluster(a, words, 2, false, &r, &unused);
+    int code = cli_ask_cluster(a, c, words, 2, false, &r, &unused);
     if (code != 0) {
         return code;
     }

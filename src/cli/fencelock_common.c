@@ -17,6 +17,20 @@ struct cli_out cli_result(const struct cli_args *a)
     return cli_out_begin(stdout, cli_has(a, CLI_OPT_JSON), cli_has(a, CLI_OPT_NO_COLOR));
 }
 
+struct cli_out cli_answer(const struct cli_args *a, const char *word, bool yes, const char *key,
+                          struct fl_bytes thing, bool for_people)
+{
+    struct cli_out o = cli_result(a);
+    fli_json_bool(&o.j, word, yes);
+    fli_json_bytes(&o.j, key, thing);
+    if (yes && (o.terminal || !for_people)) {
+        cli_text_safe(&o, thing);
+        cli_text(&o, ": ");
+        cli_paint(&o, CLI_GREEN, "%s", word);
+    }
+    return o;
+}
+
 struct fl_bytes cli_name_of(const struct cli_args *a)
 {
     return fl_str(a->arg[0]);

@@ -12,6 +12,11 @@
 /* The result, on stdout, as --json and --no-color say. */
 struct cli_out cli_result(const struct cli_args *a);
 
+/* The same, begun with what became of a thing: {word: yes, key: thing}; in text `thing: word`, if
+ * it is yes. for_people: only on a terminal. */
+struct cli_out cli_answer(const struct cli_args *a, const char *word, bool yes, const char *key,
+                          struct fl_bytes thing, bool for_people);
+
 /* The name of the lock: the first argument. */
 struct fl_bytes cli_name_of(const struct cli_args *a);
 
@@ -51,6 +56,8 @@ struct redisReply;
 fl_client *cli_client_create(const struct cli_args *a, int *ret_exit);
 fl_client *cli_client_create_for(const struct cli_args *a, const char *addresses,
                                  uint64_t attempt_ms, int *ret_exit);
+/* A change is answered when the log has it. */
+#define CLI_CHANGE_ATTEMPT_MS UINT64_C(3000)
 /* option: CLI_OPT_STORE or another one that names a storage. */
 fl_store *cli_store_create(const struct cli_args *a, enum cli_option option, int *ret_exit);
 
@@ -58,6 +65,16 @@ fl_store *cli_store_create(const struct cli_args *a, enum cli_option option, int
  * code of `show`, or that of the error it has printed. */
 int cli_with_lock(const struct cli_args *a, fl_client *c,
                   int (*show)(const struct cli_args *a, const struct fl_lock_info *l));
+
+/* A lock that this command has taken or made longer. */
+struct cli_held {
+    struct fl_bytes owner;
+    uint64_t ttl_ms, deadline_ms;
+    fl_token token;
+};
+/* redis: on whose servers it is; NULL: at the nodes. */
+void cli_show_held(const struct cli_args *a, const char *word, const struct cli_held *held,
+                   const fl_client *redis);
 
 /* What a person can do about an error; NULL: its message says all there is. */
 const char *cli_remedy(const struct cli_args *a, int code, const char *message);
@@ -100,16 +117,16 @@ int cli_discover(struct cli_args *a);
 /* Sends a change that may be made twice, or a question, to the leader. 0: *ret is the answer, which
  * is no error, for freeReplyObject(); else the exit code after a sentence. *ret_uncertain: whether
  * an earlier attempt, without an answer, may have made the change already. */
-int cli_ask_cluster(const struct cli_args *a, const char *const *words, unsigned n, bool changes,
-                    struct redisReply **ret, bool *ret_uncertain);
+int cli_ask_cluster(const struct cli_args *a, fl_client *c, const char *const *words, unsigned n,
+                    bool changes, struct redisReply **ret, bool *ret_uncertain);
 
 /* The functions of the commands (fencelock.c). */
 cli_ask cli_run_acquire, cli_run_by_token, cli_run_token, cli_run_break;
 cli_ask cli_run_queue, cli_run_sessions, cli_run_watch, cli_run_show, cli_run_locks,
     cli_run_locks_by; /* locks --by */
 cli_ask cli_run_top, cli_run_status, cli_run_health, cli_run_guard_adopt;
-cli_run cli_run_run, cli_run_cluster, cli_run_backup, cli_run_frontdoor_check;
-cli_run cli_run_user_add, cli_run_user_list, cli_run_user_remove;
+cli_run cli_run_run, cli_run_backup, cli_run_frontdoor_check;
+cli_ask cli_run_cluster, cli_run_user_add, cli_run_user_list, cli_run_user_remove;
 cli_run cli_run_redlock_acquire, cli_run_redlock_by_owner, cli_run_redlock_run,
     cli_run_redlock_check;
 cli_ask_store cli_run_store_get, cli_run_store_write, cli_run_store_mark;
