@@ -350,33 +350,28 @@ static void report(const struct backup *b, const char *path, uint64_t removed)
 {
     const struct backup_header *h = &b->header;
     struct cli_out o = cli_result(b->args);
+    struct cli_list f;
     char when[FLI_UTC_SIZE];
-    uint64_t bytes = h->body + BACKUP_HEADER;
+    char text[FLI_UTC_SIZE + 64];
+    cli_list_one(&f, &o, 12);
     format_time(h->made_ms, false, when);
-    fli_json_bytes(&o.j, "file", fl_str(path));
-    fli_json_u64(&o.j, "cluster_id", h->cluster_id);
-    fli_json_text(&o.j, "made", when);
-    fli_json_u64(&o.j, "made_ms", h->made_ms);
-    fli_json_u64(&o.j, "node", h->node_id);
-    fli_json_u64(&o.j, "index", h->index);
-    fli_json_u64(&o.j, "term", h->term);
-    fli_json_u64(&o.j, "last_token", h->last_token);
-    fli_json_u64(&o.j, "locks_held", b->counts.locks_held);
-    fli_json_u64(&o.j, "sessions", b->counts.sessions_explicit);
-    fli_json_u64(&o.j, "waits", b->counts.waits);
-    fli_json_u64(&o.j, "bytes", bytes);
-    fli_json_u64(&o.j, "removed", removed);
-    cli_text(&o, "file        ");
-    cli_paint_safe(&o, CLI_BOLD, fl_str(path));
-    cli_text(&o,
-             "\ncluster     %016" PRIx64 "\nmade        %s by node %" PRIu64
-             "\nindex       %" PRIu64 ", term %" PRIu64 "\nlast token  %" PRIu64
-             "\nholds       %" PRIu64 "\nwaits       %" PRIu64 "\nbytes       %" PRIu64 "\n",
-             h->cluster_id, when, h->node_id, h->index, h->term, h->last_token,
-             b->counts.locks_held, b->counts.waits, bytes);
-    if (removed > 0) {
-        cli_text(&o, "removed     %" PRIu64 " older\n", removed);
-    }
+    cli_list_text(&f, "file", "file", CLI_BOLD, path);
+    (void)snprintf(text, sizeof text, "%016" PRIx64, h->cluster_id);
+    cli_list_number(&f, "cluster_id", "cluster", CLI_PLAIN, h->cluster_id, text);
+    (void)snprintf(text, sizeof text, "%s by node %" PRIu64, when, h->node_id);
+    cli_list_text(&f, "made", NULL, CLI_PLAIN, when);
+    cli_list_number(&f, "made_ms", "made", CLI_PLAIN, h->made_ms, text);
+    cli_list_count(&f, "node", h->node_id);
+    (void)snprintf(text, sizeof text, "%" PRIu64 ", term %" PRIu64, h->index, h->term);
+    cli_list_number(&f, "index", "index", CLI_PLAIN, h->index, text);
+    cli_list_count(&f, "term", h->term);
+    cli_list_u64(&f, "last_token", "last token", CLI_PLAIN, h->last_token);
+    cli_list_u64(&f, "locks_held", "holds", CLI_PLAIN, b->counts.locks_held);
+    cli_list_count(&f, "sessions", b->counts.sessions_explicit);
+    cli_list_u64(&f, "waits", "waits", CLI_PLAIN, b->counts.waits);
+    cli_list_u64(&f, "bytes", "bytes", CLI_PLAIN, h->body + BACKUP_HEADER);
+    (void)snprintf(text, sizeof text, "%" PRIu64 " older", removed);
+    cli_list_number(&f, "removed", removed > 0 ? "removed" : NULL, CLI_PLAIN, removed, text);
     cli_out_end(&o);
 }
 

@@ -16,28 +16,52 @@ static enum cli_colour state_colour(enum fl_lock_state state)
     return state == FL_LOCK_HELD ? CLI_GREEN : CLI_YELLOW;
 }
 
-static void json_holder(struct fli_json *j, const struct fl_holder *h)
+/* Who holds it: whom `fencelock run` has named, else the label, the value or the owner. */
+static struct fl_bytes who_of(const struct fl_lock_info *l, char room[CLI_WHO_SIZE])
 {
-    fli_json_u64(j, "token", h->token);
-    fli_json_bytes(j, "owner", h->owner);
-    fli_json_bool(j, "session", h->session);
-    fli_json_bytes(j, "label", h->label);
-    fli_json_bytes(j, "value", h->value);
-    fli_json_u64(j, "age_ms", h->age_ms);
-    fli_json_bytes(j, "user", h->user);
-    if (h->address.len > 0) {
-        fli_json_bytes(j, "address", h->address);
-    } else {
-        fli_json_null(j, "address");
-    }
-    fli_json_u64(j, "renewals", h->renewals);
+    struct fl_bytes who = cli_who(l->owner, room);
+    return who.data == room ? who : l->label.len > 0 ? l->label : l->value.len > 0 ? l->value : who;
+}
+
+/* ---- show ------------------------------------------------------------------------------------ */
+
+static void put_holder(struct cli_list *f, const struct fl_holder *h)
+{
+    char room[CLI_WHO_SIZE];
+    struct fl_bytes who = cli_who(h->owner, room);
+    bool none = f->none;
+    cli_list_u64(f, "token", "token", CLI_PLAIN, h->token);
+    cli_list_bytes(f, NULL, "holder", CLI_PLAIN, who.data == room ? who : fl_str(""));
+    cli_list_bytes(f, "owner", h->session ? "session" : "owner", CLI_PLAIN, h->owner);
+    cli_list_bool(f, "session", h->session);
+    cli_list_bytes(f, "label", "label", CLI_PLAIN, h->label);
+    cli_list_bytes(f, "value", "value", CLI_PLAIN, h->value);
+    cli_list_bytes(f, "user", "user", CLI_PLAIN, h->user);
+    f->none = none || h->address.len == 0;
+    cli_list_bytes(f, "address", "address", CLI_PLAIN, h->address);
+    f->none = none;
+    cli_list_count(f, "age_ms", h->age_ms);
+    cli_list_count(f, "renewals", h->renewals);
+}
+
+/* How long ago it was granted, and when that was by this machine's clock. */
+static void put_since(struct cli_list *f, const struct fl_lock_info *l)
+{
+    char age[CLI_DURATION_SIZE];
+    char when[FLI_UTC_SIZE];
+    char text[FLI_UTC_SIZE + CLI_DURATION_SIZE + 8];
+    uint64_t now_ms = fli_clock_wall_ms();
+    fli_utc(when, now_ms > l->age_ms ? now_ms - l->age_ms : 0);
+    cli_format_duration(age, l->age_ms);
+    (void)snprintf(text, sizeof text, "%s, %s ago", when, age);
+    cli_list_text(f, NULL, "since", CLI_PLAIN, text);
+    (void)snprintf(text, sizeof text, "%" PRIu64 " time%s", l->renewals, fli_s(l->renewals));
+    cli_list_text(f, NULL, "renewed", CLI_PLAIN, text);
 }
 
 /* What a lock with a holder has, without one is null. */
-static void json_lock(struct fli_json *j, const struct fl_lock_info *l)
+static void put_lock(struct cli_list *f, const struct fl_lock_info *l)
 {
-    static const char *const keys[] = {"token",  "owner", "session", "label",    "value",
-                                       "age_ms", "user",  "address", "renewals", "mode"};
     const struct fl_holder holder = {.token = l->token,
                                      .owner = l->owner,
                                      .session = l->session,
@@ -47,154 +71,90 @@ static void json_lock(struct fli_json *j, const struct fl_lock_info *l)
                                      .user = l->user,
                                      .address = l->address,
                                      .renewals = l->renewals};
-    bool held = l->state == FL_LOCK_HELD;
-    fli_json_bytes(j, "name", l->name);
-    fli_json_text(j, "state", state_words[l->state]);
-    if (held) {
-        json_holder(j, &holder);
-        fli_json_text(j, "mode", mode_words[l->mode]);
-    }
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && !held; i++) {
-        fli_json_null(j, keys[i]);
-    }
-    fli_json_u64(j, "ttl_left_ms", l->ttl_left_ms);
-    fli_json_u64(j, "waiters", l->waiters);
-    fli_json_u64(j, "permits", l->permits);
-    fli_json_u64(j, "holders", l->holders);
-    fli_json_u64(j, "together", l->together);
+    const char *left = l->state != FL_LOCK_QUEUED ? "ttl left" : NULL;
+    cli_list_bytes(f, "name", "lock", CLI_PLAIN, l->name);
+    cli_list_text(f, "state", "state", state_colour(l->state), state_words[l->state]);
+    f->none = l->state != FL_LOCK_HELD;
+    put_holder(f, &holder);
+    cli_list_text(f, "mode", NULL, CLI_PLAIN, mode_words[l->mode]);
+    put_since(f, l);
+    f->none = false;
+    cli_list_ms(f, "ttl_left_ms", left, CLI_PLAIN, l->ttl_left_ms);
+    cli_list_count(f, "waiters", l->waiters);
+    cli_list_count(f, "permits", l->permits);
+    cli_list_count(f, "holders", l->holders);
+    cli_list_count(f, "together", l->together);
 }
 
-/* ---- show ------------------------------------------------------------------------------------ */
-
-static void show_json(struct fli_json *j, const struct fl_lock_info *l)
+/* All holders; in text the mode, if others may hold the lock too, and those after the oldest. */
+static void put_holders(struct cli_out *o, struct cli_list *f, const struct fl_lock_info *l)
 {
-    json_lock(j, l);
-    fli_json_array(j, "held_by");
+    bool several = l->state == FL_LOCK_HELD && l->mode != FL_MODE_EXCLUSIVE;
+    if (several && l->mode == FL_MODE_SHARED) {
+        cli_text(o, "mode      shared by %" PRIu64 "\n", l->holders);
+    } else if (several) {
+        cli_text(o, "mode      %" PRIu64 " of %" PRIu64 " permits\n", l->holders, l->permits);
+    }
+    fli_json_array(&o->j, "held_by");
     for (size_t i = 0; i < l->held_by_len; i++) {
-        fli_json_object(j, NULL);
-        json_holder(j, l->held_by[i]);
-        fli_json_u64(j, "ttl_left_ms", l->held_by[i]->ttl_left_ms);
-        fli_json_end_object(j);
-    }
-    fli_json_end_array(j);
-    fli_json_array(j, "queue");
-    for (size_t i = 0; i < l->queue_len; i++) {
-        fli_json_object(j, NULL);
-        fli_json_bytes(j, "owner", l->queue[i]->owner);
-        fli_json_bool(j, "session", l->queue[i]->session);
-        fli_json_bytes(j, "label", l->queue[i]->label);
-        fli_json_end_object(j);
-    }
-    fli_json_end_array(j);
-}
-
-static void line_bytes(const char *title, struct fl_bytes b)
-{
-    if (b.len > 0) {
-        printf("%-9s ", title);
-        cli_print_safe(stdout, b);
-        putchar('\n');
-    }
-}
-
-static void line_duration(const char *title, uint64_t ms)
-{
-    char text[CLI_DURATION_SIZE];
-    cli_format_duration(text, ms);
-    printf("%-9s %s\n", title, text);
-}
-
-/* How long ago it was granted, and when that was by this machine's clock. */
-static void show_since(const struct fl_lock_info *l)
-{
-    char age[CLI_DURATION_SIZE];
-    char when[FLI_UTC_SIZE];
-    uint64_t now_ms = fli_clock_wall_ms();
-    fli_utc(when, now_ms > l->age_ms ? now_ms - l->age_ms : 0);
-    cli_format_duration(age, l->age_ms);
-    printf("%-9s %s, %s ago\n", "since", when, age);
-    printf("%-9s %" PRIu64 "%s\n", "renewed", l->renewals, l->renewals == 1 ? " time" : " times");
-}
-
-/* The mode, if others may hold the lock too, and the holders after the oldest. */
-static void show_holders(const struct fl_lock_info *l)
-{
-    if (l->state != FL_LOCK_HELD || l->mode == FL_MODE_EXCLUSIVE) {
-        return;
-    }
-    if (l->mode == FL_MODE_SHARED) {
-        printf("%-9s shared by %" PRIu64 "\n", "mode", l->holders);
-    } else {
-        printf("%-9s %" PRIu64 " of %" PRIu64 " permits\n", "mode", l->holders, l->permits);
-    }
-    for (size_t i = 1; i < l->held_by_len; i++) {
+        const struct fl_holder *h = l->held_by[i];
         char left[CLI_DURATION_SIZE];
-        cli_format_duration(left, l->held_by[i]->ttl_left_ms);
-        printf("%-9s %" PRIu64 ", ttl left %s, ", "and token", l->held_by[i]->token, left);
-        cli_print_safe(stdout, l->held_by[i]->owner);
-        putchar('\n');
-    }
-}
-
-/* Who holds it: whom `fencelock run` has named, else the label, the value or the owner. */
-static struct fl_bytes who_of(const struct fl_lock_info *l, char room[CLI_WHO_SIZE])
-{
-    struct fl_bytes who = cli_who(l->owner, room);
-    return who.data == room ? who : l->label.len > 0 ? l->label : l->value.len > 0 ? l->value : who;
-}
-
-static void show_text(const struct cli_out *o, const struct fl_lock_info *l)
-{
-    char holder[CLI_WHO_SIZE];
-    line_bytes("lock", l->name);
-    printf("%-9s ", "state");
-    cli_paint(o, state_colour(l->state), "%s", state_words[l->state]);
-    putchar('\n');
-    if (l->state == FL_LOCK_HELD) {
-        printf("%-9s %" PRIu64 "\n", "token", l->token);
-        struct fl_bytes who = who_of(l, holder);
-        line_bytes("holder", who.data == holder ? who : fl_str(""));
-        line_bytes(l->session ? "session" : "owner", l->owner);
-        line_bytes("label", l->label);
-        line_bytes("value", l->value);
-        line_bytes("user", l->user);
-        line_bytes("address", l->address);
-        show_since(l);
-    }
-    if (l->state != FL_LOCK_QUEUED) {
-        line_duration("ttl left", l->ttl_left_ms);
-    }
-    show_holders(l);
-    if (l->state == FL_LOCK_HELD && l->together > 1) {
-        printf("%-9s with %" PRIu64 " more, under one token\n", "together", l->together - 1);
-    }
-    printf("%-9s %" PRIu64 "\n", "waiters", l->waiters);
-    for (size_t i = 0; i < l->queue_len; i++) {
-        printf("%8zu. ", i + 1);
-        cli_print_safe(stdout, cli_who(l->queue[i]->owner, holder));
-        if (l->queue[i]->label.len > 0) {
-            fputs("  ", stdout);
-            cli_print_safe(stdout, l->queue[i]->label);
+        fli_json_object(&o->j, NULL);
+        fli_json_u64(&o->j, "ttl_left_ms", h->ttl_left_ms);
+        if (o->json) {
+            put_holder(f, h);
+        } else if (several && i > 0) {
+            cli_format_duration(left, h->ttl_left_ms);
+            cli_text(o, "and token %" PRIu64 ", ttl left %s, ", h->token, left);
+            cli_text_safe(o, h->owner);
+            cli_text(o, "\n");
         }
-        putchar('\n');
+        fli_json_end_object(&o->j);
     }
+    fli_json_end_array(&o->j);
+}
+
+static void put_queue(struct cli_out *o, const struct fl_lock_info *l)
+{
+    char room[CLI_WHO_SIZE];
+    fli_json_array(&o->j, "queue");
+    for (size_t i = 0; i < l->queue_len; i++) {
+        const struct fl_waiter *w = l->queue[i];
+        fli_json_object(&o->j, NULL);
+        fli_json_bytes(&o->j, "owner", w->owner);
+        fli_json_bool(&o->j, "session", w->session);
+        fli_json_bytes(&o->j, "label", w->label);
+        fli_json_end_object(&o->j);
+        cli_text(o, "%8zu. ", i + 1);
+        cli_text_safe(o, cli_who(w->owner, room));
+        cli_text(o, w->label.len > 0 ? "  " : "");
+        cli_text_safe(o, w->label);
+        cli_text(o, "\n");
+    }
+    fli_json_end_array(&o->j);
     if (l->waiters > l->queue_len && l->queue_len > 0) {
-        printf("%8s  and %" PRIu64 " more\n", "", l->waiters - l->queue_len);
+        cli_text(o, "%8s  and %" PRIu64 " more\n", "", l->waiters - l->queue_len);
     }
 }
 
 static int show_lock(const struct cli_args *a, const struct fl_lock_info *l)
 {
     struct cli_out o = cli_result(a);
+    struct cli_list f;
+    cli_list_one(&f, &o, 10);
     if (l == NULL) {
         fli_json_bytes(&o.j, "name", cli_name_of(a));
         fli_json_text(&o.j, "state", "free");
         cli_text_safe(&o, cli_name_of(a));
         cli_text(&o, ": free\n");
-    } else if (o.json) {
-        show_json(&o.j, l);
     } else {
-        show_text(&o, l);
+        put_lock(&f, l);
+        put_holders(&o, &f, l);
+        if (l->state == FL_LOCK_HELD && l->together > 1) {
+            cli_text(&o, "together  with %" PRIu64 " more, under one token\n", l->together - 1);
+        }
+        cli_list_u64(&f, NULL, "waiters", CLI_PLAIN, l->waiters);
+        put_queue(&o, l);
     }
     cli_out_end(&o);
     return l == NULL ? CLI_EXIT_NO : CLI_EXIT_DONE;
@@ -321,7 +281,7 @@ static void add_lock(struct cli_list *t, const struct fl_lock_info *l)
     char holder[CLI_WHO_SIZE];
     cli_list_row(t);
     if (t->out->json) {
-        json_lock(&t->out->j, l);
+        put_lock(t, l);
         return;
     }
     cli_list_bytes(t, NULL, "NAME", CLI_PLAIN, l->name);

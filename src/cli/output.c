@@ -176,6 +176,11 @@ void cli_list_begin(struct cli_list *l, struct cli_out *out, const char *key)
     fli_json_array(&out->j, key);
 }
 
+void cli_list_one(struct cli_list *l, struct cli_out *out, int titles)
+{
+    *l = (struct cli_list){.out = out, .titles = titles};
+}
+
 void cli_list_row(struct cli_list *l)
 {
     if (l->rows++ > 0) {
@@ -196,6 +201,14 @@ static void add_cell(struct cli_list *l, const char *title, bool right, enum cli
                      struct fl_bytes v)
 {
     if (l->out->json || title == NULL) {
+        return;
+    }
+    if (l->titles > 0 && v.len > 0 && !l->none) {
+        cli_text(l->out, "%-*s", l->titles, title);
+        cli_paint_safe(l->out, colour, v);
+        cli_text(l->out, "\n");
+    }
+    if (l->titles > 0) {
         return;
     }
     FLI_ASSERT(l->rows > 0);
@@ -257,9 +270,18 @@ void cli_list_ms(struct cli_list *l, const char *key, const char *title, enum cl
     cli_list_number(l, key, title, colour, ms, text);
 }
 
+void cli_list_count(struct cli_list *l, const char *key, uint64_t v)
+{
+    cli_list_number(l, key, NULL, CLI_PLAIN, v, "");
+}
+
 void cli_list_bool(struct cli_list *l, const char *key, bool v)
 {
-    fli_json_bool(&l->out->j, key, v);
+    if (l->none) {
+        fli_json_null(&l->out->j, key);
+    } else {
+        fli_json_bool(&l->out->j, key, v);
+    }
 }
 
 static const struct cli_cell *cells_of(const struct cli_list *l)

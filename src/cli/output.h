@@ -69,9 +69,13 @@ struct cli_cell {
 };
 
 /* A list of things, as a table or as an array of JSON objects: each of their fields is named once.
- * The first row says what the columns of the table are. */
+ * The first row says what the columns of the table are.
+ *
+ * Or one thing, whose fields are members of the object that is being written, and in text a line
+ * each with its title, unless it is empty: cli_list_one(). */
 struct cli_list {
     struct cli_out *out;
+    int titles; /* of one thing: their width */
     size_t rows;
     bool none; /* the values that follow in this row are null, and dashes: there are none */
     struct {
@@ -82,6 +86,8 @@ struct cli_list {
     struct fli_buf cells; /* of struct cli_cell, row by row, from left to right */
     size_t n_cells;
 };
+
+void cli_list_one(struct cli_list *l, struct cli_out *out, int titles); /* no end is needed */
 
 /* key: of the array in the object. */
 void cli_list_begin(struct cli_list *l, struct cli_out *out, const char *key);
@@ -100,7 +106,8 @@ void cli_list_number(struct cli_list *l, const char *key, const char *title, enu
 /* "9.9 s" in the table, milliseconds in JSON. */
 void cli_list_ms(struct cli_list *l, const char *key, const char *title, enum cli_colour colour,
                  uint64_t ms);
-/* In JSON alone. */
+/* This and the next in JSON alone. */
+void cli_list_count(struct cli_list *l, const char *key, uint64_t v);
 void cli_list_bool(struct cli_list *l, const char *key, bool v);
 
 /* Ends the array; or prints the table, unless it has no rows. Frees the list. */
