@@ -11,7 +11,7 @@
 #ifndef LOG_DEVICE_H
 #define LOG_DEVICE_H
 
-#include "base/base.h"
+#include "base/folder.h"
 
 #define LOG_NAME_MAX 63u         /* bytes of a file's name */
 #define LOG_SECTOR ((size_t)512) /* a disk writes it wholly or not at all */
@@ -66,11 +66,11 @@ enum log_open_flags {
                             then be multiples of the block */
 };
 
-typedef void log_list_cb(void *ctx, const char *name, uint64_t size);
-
 struct log_device_ops {
-    /* After an error the list is not whole, and nothing may be concluded from it. */
-    int (*list)(struct log_device *d, log_list_cb *each, void *ctx);
+    /* The names, as fli_folder_each() tells them. After an error the list is not whole, and nothing
+     * may be concluded from it. How long a file is, is asked of the open file: a name of which that
+     * cannot be learned stays in the list. */
+    int (*list)(struct log_device *d, fli_folder_cb *each, void *ctx);
     int (*open)(struct log_device *d, const char *name, unsigned flags, struct log_file **ret);
     void (*close)(struct log_device *d, struct log_file *f);
     /* Locks the file until it is closed: one that is open for writing against all others, one that

@@ -24,7 +24,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/folder.h"
 #include "base/part.h"
 #include "log/device_uring.h"
 
@@ -78,33 +77,16 @@ static struct files *files_of(struct log_device *d)
 
 /* --- synchronous calls --- */
 
-struct listing {
-    int dir_fd;
-    log_list_cb *each;
-    void *ctx;
-};
-
-static int list_one(void *ctx, const char *name)
+static int files_list(struct log_device *d, fli_folder_cb *each, void *ctx)
 {
-    const struct listing *l = ctx;
-    struct stat st;
-    if (fstatat(l->dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
-        return errno == ENOENT ? 0 : -errno; /* removed meanwhile; or who knows what is there */
-    }
-    l->each(l->ctx, name, S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0);
-    return 0;
-}
-
-static int files_list(struct log_device *d, log_list_cb *each, void *ctx)
-{
-    struct listing l = {.dir_fd = files_of(d)->dir_fd, .each = each, .ctx = ctx};
-    return fli_folder_each(l.dir_fd, ".", list_one, &l);
+    return fli_folder_each(files_of(d)->dir_fd, ".", each, ctx);
 }
 
 static int open_fd(struct files *f, const char *name, unsigned flags)
 {
     int how = O_CLOEXEC | O_NOFOLLOW;
-    how |= (flags & LOG_OPEN_WRITE) != 0 ? O_RDWR : O_RDONLY;
+    /* What is no file may have the name of one: opening a FIFO would wait for a writer. */
+    how |= (flags & LOG_OPEN_WRITE) != 0 ? O_RDWR : O_RDONLY | O_NONBLOCK;
     how |= (flags & LOG_OPEN_CREATE) != 0 ? O_CREAT | O_EXCL : 0;
     how |= (flags & LOG_OPEN_DIRECT) != 0 && f->direct ? O_DIRECT : 0;
     int fd = openat(f->dir_fd, name, how, 0600);

@@ -83,21 +83,19 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && strcmp(name + n - m, end) == 0;
 }
 
-static void on_name(void *ctx, const char *name, uint64_t size)
+static int on_name(void *ctx, const char *name)
 {
     struct recovery *r = ctx;
     uint32_t number = 0;
-    if (r->error != 0) {
-        return;
-    }
     if (log_segment_parse(name, &number)) {
-        r->error = log_segments_add(r->l, number, size) == 0 ? 0 : no_memory(r);
+        r->error = log_segments_add(r->l, number, 0) == 0 ? 0 : no_memory(r);
     } else if (strncmp(name, "segment-", 8) == 0 && ends_with(name, ".part")) {
         snprintf(r->part, sizeof r->part, "%s", name);
     } else if (name[0] != '.' && strncmp(name, "snapshot-", 9) != 0 &&
                strcmp(name, "lost+found") != 0) {
         snprintf(r->strange, sizeof r->strange, "%s", name);
     }
+    return r->error;
 }
 
 static int by_number(const void *a, const void *b)
@@ -111,11 +109,11 @@ static int list_files(struct recovery *r)
 {
     struct log *l = r->l;
     int rv = r->d->ops->list(r->d, on_name, r);
-    if (rv != 0) {
-        return io_error(r, "read the directory", "", rv);
-    }
     if (r->error != 0) {
         return r->error;
+    }
+    if (rv != 0) {
+        return io_error(r, "read the directory", "", rv);
     }
     if (r->strange[0] != '\0') {
         log_message(r->l, LOG_LEVEL_WARNING, "%s/%s is not a file of the log, and is ignored",
@@ -221,14 +219,24 @@ static int on_record(void *ctx, const struct log_record *rec, uint64_t offset)
     }
 }
 
-static int read_segment(struct recovery *r, const struct log_segment *f)
+static int measure(struct recovery *r, struct log_segment *f, const char *name,
+                   struct log_file *file)
 {
-    char name[LOG_NAME_MAX + 1];
-    log_segment_name(f->number, name);
+    int rv = r->d->ops->size(r->d, file, &f->size);
+    if (rv != 0) {
+        return io_error(r, "learn the length of", name, rv);
+    }
     if (f->size < LOG_SEGMENT_MIN || f->size > LOG_SEGMENT_MAX || f->size % LOG_BLOCK != 0) {
         return segment_error(r, FL_ECORRUPT, f->number, f->size,
                              "the file has a length that no segment has");
     }
+    r->l->stats.bytes += f->size;
+    return 0;
+}
+
+static int read_bytes(struct recovery *r, const struct log_segment *f, const char *name,
+                      struct log_file *file)
+{
     size_t need = log_round_up((size_t)f->size, r->d->block);
     if (need > r->buffer_cap) {
         free(r->buffer);
@@ -238,22 +246,30 @@ static int read_segment(struct recovery *r, const struct log_segment *f)
             return no_memory(r);
         }
     }
-    struct log_file *file = NULL;
-    int rv = open_segment(r, f->number, LOG_OPEN_READ, &file);
-    if (rv != 0) {
-        return rv;
-    }
     int64_t n = r->d->ops->read(r->d, file, r->buffer, need, 0);
     if (n < 0) { /* to name the wrong byte, the slow way is good enough here */
         uint64_t at = 0;
         while (at < f->size && r->d->ops->read(r->d, file, r->buffer, r->d->block, at) > 0) {
             at += r->d->block;
         }
-        r->d->ops->close(r->d, file);
         return segment_error(r, FL_EIO, f->number, at, strerror((int)-n));
     }
-    r->d->ops->close(r->d, file);
     return (uint64_t)n == f->size ? 0 : io_error(r, "read all of", name, -EIO);
+}
+
+static int read_segment(struct recovery *r, struct log_segment *f)
+{
+    char name[LOG_NAME_MAX + 1];
+    struct log_file *file = NULL;
+    log_segment_name(f->number, name);
+    int rv = open_segment(r, f->number, LOG_OPEN_READ, &file);
+    if (rv != 0) {
+        return rv;
+    }
+    rv = measure(r, f, name, file);
+    rv = rv == 0 ? read_bytes(r, f, name, file) : rv;
+    r->d->ops->close(r->d, file);
+    return rv;
 }
 
 /* Keeps the last write, since the next segment is read over it. */
@@ -370,12 +386,13 @@ static int remove_file(struct recovery *r, const char *name)
     return rv == 0 || rv == -ENOENT ? 0 : io_error(r, "remove", name, rv);
 }
 
-static void on_part(void *ctx, const char *name, uint64_t size)
+static int on_part(void *ctx, const char *name)
 {
     struct recovery *r = ctx;
-    if (strncmp(name, "segment-", 8) == 0 && ends_with(name, ".part") && r->error == 0) {
+    if (strncmp(name, "segment-", 8) == 0 && ends_with(name, ".part")) {
         snprintf(r->part, sizeof r->part, "%s", name);
     }
+    return 0;
 }
 
 /* Removes half-made segments. There is one after most crashes, and never more than a few. */

@@ -208,18 +208,19 @@ static bool is_older(const struct snapshot_found *than, uint64_t index, uint64_t
     return index < than->index || (index == than->index && term < than->term);
 }
 
-static void on_name(void *ctx, const char *name, uint64_t size)
+static int on_name(void *ctx, const char *name)
 {
     struct search *s = ctx;
     struct snapshot_found f = {.any = true};
     bool part = false;
     if (!snapshot_name_parse(name, &f.index, &f.term, &part) || part ||
         (s->index != 0 && f.index != s->index)) {
-        return;
+        return 0;
     }
     if (!s->found.any || is_older(&f, s->found.index, s->found.term)) {
         s->found = f;
     }
+    return 0;
 }
 
 int snapshot_find(struct log_device *d, uint64_t index, struct snapshot_found *ret,
@@ -255,7 +256,7 @@ struct rubbish {
     char name[LOG_NAME_MAX + 1]; /* one of the files to be removed; "": there is none */
 };
 
-static void on_rubbish(void *ctx, const char *name, uint64_t size)
+static int on_rubbish(void *ctx, const char *name)
 {
     struct rubbish *r = ctx;
     uint64_t index;
@@ -265,6 +266,7 @@ static void on_rubbish(void *ctx, const char *name, uint64_t size)
         (part ? index <= r->parts : is_older(&r->keep, index, term))) {
         snprintf(r->name, sizeof r->name, "%s", name);
     }
+    return 0;
 }
 
 /* A directory must not change while it is listed, and there is hardly ever more than one. */

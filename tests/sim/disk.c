@@ -448,7 +448,7 @@ void sim_disk_trouble(struct sim_node *n, unsigned how)
 {
     static const enum sim_call calls[] = {
         SIM_WRITE, SIM_SYNC, SIM_RENAME, SIM_SYNC_DIR,  SIM_OPEN,    SIM_READ,   SIM_LIST,
-        SIM_STAT,  SIM_SIZE, SIM_REMOVE, SIM_REMOVE_IO, SIM_PREPARE, SIM_READ_IO};
+        SIM_LOCK,  SIM_SIZE, SIM_REMOVE, SIM_REMOVE_IO, SIM_PREPARE, SIM_READ_IO};
     enum { CALLS = sizeof calls / sizeof calls[0] };
     if (!sim_node_runs(n)) {
         return;

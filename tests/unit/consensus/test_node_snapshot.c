@@ -131,10 +131,10 @@ static struct stream *offer(struct cluster *c, struct node *from, struct node *t
 /* ---- a directory that cannot be read ---- */
 
 static struct log_device_ops ops;
-static int (*list)(struct log_device *d, log_list_cb *each, void *ctx);
+static int (*list)(struct log_device *d, fli_folder_cb *each, void *ctx);
 static atomic_int lists_fail;
 
-static int list_or_fail(struct log_device *d, log_list_cb *each, void *ctx)
+static int list_or_fail(struct log_device *d, fli_folder_cb *each, void *ctx)
 {
     return atomic_fetch_sub(&lists_fail, 1) > 0 ? -EMFILE : list(d, each, ctx);
 }

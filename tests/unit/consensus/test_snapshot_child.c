@@ -121,14 +121,16 @@ static void wait_for_done(struct rig *r)
     assert_int_equal(r->dones, 1);
 }
 
-static void count_file(void *ctx, const char *name, uint64_t size)
+static int count_file(void *ctx, const char *name)
 {
     (*(unsigned *)ctx)++;
+    return 0;
 }
 
-static void count_whole(void *ctx, const char *name, uint64_t size)
+static int count_whole(void *ctx, const char *name)
 {
     *(unsigned *)ctx += strstr(name, ".part") == NULL;
+    return 0;
 }
 
 static unsigned files(struct rig *r)

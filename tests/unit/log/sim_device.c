@@ -93,15 +93,12 @@ static bool has_room(struct sim_device *d, const struct inode *n, uint64_t len)
 
 /* --- synchronous calls --- */
 
-static int sim_list(struct log_device *base, log_list_cb *each, void *ctx)
+static int sim_list(struct log_device *base, fli_folder_cb *each, void *ctx)
 {
     struct sim_device *d = sim_of(base);
     int error = fault(d, SIM_LIST);
     for (size_t i = 0; error == 0 && i < d->seen.len; i++) {
-        error = fault(d, SIM_STAT);
-        if (error == 0) {
-            each(ctx, d->seen.names[i].text, d->seen.names[i].inode->seen_len);
-        }
+        error = each(ctx, d->seen.names[i].text);
     }
     return error;
 }
@@ -291,7 +288,7 @@ static void sim_poll(struct log_device *base)
         return rv;                                                                                 \
     }
 
-ONE_AT_A_TIME(int, list, (struct log_device * base, log_list_cb *each, void *ctx),
+ONE_AT_A_TIME(int, list, (struct log_device * base, fli_folder_cb *each, void *ctx),
               (base, each, ctx))
 ONE_AT_A_TIME(int, open,
               (struct log_device * base, const char *name, unsigned flags, struct log_file **ret),

@@ -55,7 +55,6 @@ enum sim_call {
     SIM_REMOVE,
     SIM_SYNC_DIR,
     SIM_LIST,
-    SIM_STAT, /* of one name, while the directory is listed */
     SIM_SIZE,
     SIM_READ_IO, /* of lane READ; SIM_READ are those for which the caller waits */
     SIM_CALLS

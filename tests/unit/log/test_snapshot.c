@@ -167,7 +167,7 @@ TEST(renamed_and_newer)
 static const struct log_device_ops *ops_behind;
 static int lists_missed, opens_missed; /* so many calls are made in the midst of a replacement */
 
-static int hasty_list(struct log_device *d, log_list_cb *each, void *ctx)
+static int hasty_list(struct log_device *d, fli_folder_cb *each, void *ctx)
 {
     return lists_missed-- > 0 ? 0 : ops_behind->list(d, each, ctx);
 }
