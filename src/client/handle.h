@@ -19,7 +19,7 @@
 #include "client/engine.h"
 #include "client/lease.h"
 
-#define FLI_TROUBLE_SIZE 160u
+#define FLI_TROUBLE_SIZE 512u /* the reason stands behind a path */
 #define FLI_LOG_LINE_MAX 400u
 
 /* A callback that is to be made. */

@@ -298,7 +298,8 @@ class Outcomes(CliCase):
         for line, error, code in ((b'LIMIT too many locks', 'ELIMIT', NO), (b'DEADLOCK a cycle', 'EDEADLOCK', NO),
                                   (b'MISMATCH other permits', 'EMISMATCH', NO),
                                   (b'ERR syntax', 'EINVAL', USAGE), (b'NOAUTH log in', 'EDENIED', NO),
-                                  (b'WHATEVER new', 'EPROTO', UNKNOWN)):
+                                  (b'WHATEVER new', 'EPROTO', UNKNOWN),
+                                  (b'WHATEVER cannot make ' + b'a/long/path/' * 20 + b': the reason', 'EPROTO', UNKNOWN)):
             with self.subTest(error):
                 s = self.server(b'-' + line + b'\r\n')
                 got, out, err = self.ask(s, 'acquire', 'x', '--json')

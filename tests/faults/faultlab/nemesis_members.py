@@ -212,6 +212,7 @@ class Backup(Nemesis):
     SECONDS = (0.0, 0.1)
     BETWEEN = (0.2, 1.0)
     LIMIT_S = PATIENCE_S
+    CALLS_FAIL = {'calls', 'disk-full', 'disk-short', 'sync-error'}
 
     def start(self, run):
         path = run.lab.path('backup.new')
@@ -228,6 +229,9 @@ class Backup(Nemesis):
         if done.returncode == 2 and 'the process that writes it was killed' in done.stderr and \
                 'snapshot-kill' in run.options.nemesis:
             run.count('backups whose writer was killed')
+            return []
+        if done.returncode == 2 and 'the backup failed: ' in done.stderr and self.CALLS_FAIL & set(run.options.nemesis):
+            run.count('backups of which a call failed')
             return []
         if done.returncode != 0:
             run.report('backups', 'a backup ended with %d: %s' % (done.returncode, done.stderr.strip()))
