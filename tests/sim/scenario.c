@@ -21,7 +21,11 @@
  *   differs    a node is behind while two others have different states
  *   unread     a snapshot comes to a node whose disk gives nothing back
  *   flooded    what a client has left behind stands in a long line
- *   awaited    one that is waited for is to be removed while another one leaves */
+ *   awaited    one that is waited for is to be removed while another one leaves
+ *   doubted    a node is added while two others have different states
+ *   cached     a write of the log fails whose bytes the next start finds in the cache
+ *   crowded    a lease ends while each entry is full
+ *   forced     a removal that was forced is not withdrawn by another one */
 
 #include <stdlib.h>
 #include <errno.h>
@@ -232,6 +236,10 @@ static const struct {
     [SIM_SCENARIO_DIFFERS] = {"differs", 3, false, scenario_differs, NULL},
     [SIM_SCENARIO_UNREAD] = {"unread", 3, false, scenario_unread, NULL},
     [SIM_SCENARIO_FLOODED] = {"flooded", 3, false, scenario_flooded, NULL},
+    [SIM_SCENARIO_DOUBTED] = {"doubted", 3, false, scenario_doubted, NULL},
+    [SIM_SCENARIO_FORCED] = {"forced", 5, false, scenario_forced, NULL},
+    [SIM_SCENARIO_CACHED] = {"cached", 3, false, scenario_cached, NULL},
+    [SIM_SCENARIO_CROWDED] = {"crowded", 3, false, scenario_crowded, NULL},
     [SIM_SCENARIO_AWAITED] = {"awaited", 5, false, scenario_awaited, NULL},
 };
 

@@ -258,6 +258,32 @@ static void all_note_more(struct sim *s, const struct sim_node *n, uint64_t last
     }
 }
 
+/* The node calls an election that nobody answers, and tells of its new term. The copy lacks nothing
+ * else. Returns whether both others have noted that. */
+static bool all_note_term(struct sim *s, struct sim_node *n)
+{
+    const struct sim_node *leader = scenario_the_leader(s);
+    uint64_t term = replica_term(n->node->replica);
+    for (unsigned i = 0; i < s->n; i++) {
+        s->links[i][n->index].cut_until = s->now + LATE_MS;
+    }
+    scenario_take_over_late(n, leader);
+    uint64_t until = s->now + SOON_MS;
+    unsigned know = 0;
+    while (know < 2 && s->now < until) {
+        sim_step(s);
+        know = 0;
+        for (unsigned i = 0; i < s->n; i++) {
+            const struct starts_known *k =
+                starts_find(&s->nodes[i].node->record.own.now.starts, n->index + 1,
+                            n->disk.record.identity.incarnation);
+            know += i != n->index && k != NULL && k->term > term;
+        }
+    }
+    scenario_cut_off(n, 0);
+    return know == 2;
+}
+
 /* The copy is of the same start; it lacks what the node has told since. */
 void scenario_lacks(struct sim *s)
 {
@@ -269,9 +295,12 @@ void scenario_lacks(struct sim *s)
     struct record record = n->disk.record;
     uint64_t last = replica_last_index(n->node->replica);
     struct sim_node *knows = NULL;
-    bool noted = sim_below(s, 2) == 0;
+    uint64_t lacks = sim_below(s, 3);
+    bool noted = lacks == 0;
     if (noted) {
         all_note_more(s, n, last);
+    } else if (lacks == 1) {
+        noted = all_note_term(s, n);
     } else {
         knows = one_knows_more(s, n, last);
     }
@@ -358,6 +387,31 @@ void scenario_tail(struct sim *s)
     sim_disk_adopt(n, device, &record);
     sim_node_start(n);
     sim_wait_for(n, scenario_has_all, LATE_MS, "it does not catch up");
+}
+
+/* ---- cached ---- */
+
+/* A write of the log fails, its node ends, and the next start finds in the cache all that the disk
+ * has not got. What the node builds on that must be as durable as it says. */
+void scenario_cached(struct sim *s)
+{
+    for (unsigned i = 0; i < s->n; i++) {
+        struct sim_node *n = &s->nodes[i];
+        sim_wait_for(n, scenario_is_settled, LATE_MS, "it does not settle");
+        n->disk.troubled = true;
+        sim_device_fail_in_cache(n->disk.device);
+        scenario_add(scenario_the_leader(s), MACHINE_OP_BREAK, FILLERS);
+        sim_wait_for(n, sim_is_down, LATE_MS, "a write of its log has failed, and it goes on");
+        n->disk.troubled = false;
+        sim_node_start(n);
+        sim_wait_for(n, scenario_has_all, LATE_MS, "it does not catch up");
+        sim_read_back(n);
+        sim_pass(s, sim_below(s, 400));
+        sim_node_crash(n, true);
+        sim_node_start(n);
+        s->marks->scenarios_told++;
+        sim_wait_for(n, scenario_has_all, LATE_MS, "it does not catch up");
+    }
 }
 
 /* ---- unsynced ---- */

@@ -1,8 +1,10 @@
 /* scenario_members.c: scenarios of members that come and go, and of founders (scenario.c). */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/bytes.h"
 #include "consensus/membership_private.h"
+#include "consensus/proposer_private.h"
 #include "consensus/message_codec.h"
 #include "members.h"
 #include "node_clock.h"
@@ -12,9 +14,11 @@
 #define KNOWN_MS 3500u /* so long after its election a leader says whom it misses */
 #define FOR_EVER_MS 86400000u
 #define OFTEN (KNOWN_MEMBERS_MAX + 2)
-#define FLOOD 2000u /* commands: more than some entries have room for */
-#define OTHER 100u  /* the first of the locks that are about nothing */
-#define LEFT 200u   /* this one a client has left behind */
+#define FLOOD 2000u     /* commands: more than some entries have room for */
+#define OTHER 100u      /* the first of the locks that are about nothing */
+#define LEFT 200u       /* this one a client has left behind */
+#define EXPIRE_SIZE 20u /* as in proposer.c */
+#define ALONE 201u      /* and this is of one that asks for nothing else */
 
 /* ---- removed ---- */
 
@@ -214,16 +218,37 @@ static void bring_in(struct sim_node *n)
     scenario_change(n->sim, &add);
 }
 
+/* Whoever is behind, and has heard of the predecessor last, tells the successor how often that one
+ * was started. */
+static void tell_of_predecessor(struct sim_node *n, const struct sim_node *by, uint64_t incarnation)
+{
+    uint8_t body[STARTS_MESSAGE_MAX];
+    struct starts told = by->disk.record.starts;
+    told.n = 1;
+    told.known[0] = (struct starts_known){.id = n->index + 1, .incarnation = incarnation};
+    told.known[0].start =
+        (struct start){.number = n->disk.record.starts.own.number + 4, .nonce = 1};
+    size_t len = starts_message_encode(&told, by->index + 1, by->disk.record.identity.incarnation,
+                                       0, 0, body);
+    n->sim->current = n;
+    int rv = membership_receive_starts(n->node->membership, by->index + 1,
+                                       (struct fli_slice){body, len});
+    n->sim->current = NULL;
+    FLI_ASSERT(rv == 0);
+}
+
 /* A learner is cut off before it votes. The next one that is added does not wait for it. */
 void scenario_learner(struct sim *s)
 {
     struct sim_node *leader = scenario_the_leader(s);
     struct sim_node *away = scenario_other(s, leader, 0);
     struct sim_node *next = scenario_other(s, leader, 1 + (unsigned)sim_below(s, s->n - 2));
+    uint64_t before = away->disk.record.identity.incarnation;
     take_out(away);
     take_out(next);
     bring_in(away);
     sim_wait_for(away, is_member, LATE_MS, "it is not added");
+    tell_of_predecessor(away, scenario_the_leader(s), before);
     s->marks->scenarios_told += !is_voter(away);
     scenario_cut_off(away, 4 * LATE_MS);
     bring_in(next);
@@ -280,6 +305,42 @@ void scenario_awaited(struct sim *s)
     sim_node_start(away);
     sim_wait_for(away, is_voter, LATE_MS, "it does not vote");
     scenario_leave_to_operator(away);
+    scenario_leave_to_operator(leaving);
+}
+
+/* ---- forced ---- */
+
+/* A removal that was forced is carried out, whoever is away. Another one does not withdraw it. */
+void scenario_forced(struct sim *s)
+{
+    static int first, second;
+    struct sim_node *leader = scenario_the_leader(s);
+    struct sim_node *leaving = scenario_other(s, leader, 0);
+    struct sim_node *other = scenario_other(s, leader, 1);
+    struct sim_node *away[2] = {scenario_other(s, leader, 2), scenario_other(s, leader, 3)};
+    struct node_change remove = {.kind = NODE_CHANGE_REMOVE, .id = leaving->index + 1};
+    struct node_change another = {.kind = NODE_CHANGE_REMOVE, .id = other->index + 1};
+    remove.force = another.force = true;
+    leaving->wiped = true;
+    sim_node_crash(away[0], false);
+    sim_node_crash(away[1], false);
+    sim_pass(s, KNOWN_MS + SOON_MS);
+    uint64_t until = s->now + SOON_MS;
+    if (sim_leader(s) == leader && scenario_ask(leader, &remove, &first) == 1) {
+        while (first == 1 && s->now < until) {
+            sim_step(s);
+        }
+        bool leaves = first == 0 && sim_leader(s) == leader && leaves_now(leader, leaving);
+        int rv = leaves ? scenario_ask(leader, &another, &second) : FL_EBUSY;
+        s->marks->scenarios_told += leaves;
+        SIM_CHECK(s, rv == FL_EBUSY || rv == FL_ENOLEADER,
+                  "node %u is to be removed, and the forced removal of node %u is withdrawn: %s",
+                  other->index + 1, leaving->index + 1, rv == 1 ? "later" : fl_err_name(rv));
+    }
+    sim_node_start(away[0]);
+    sim_node_start(away[1]);
+    scenario_change(s, &remove);
+    sim_wait_for(leaving, scenario_is_no_member, LATE_MS, "it is not taken out");
     scenario_leave_to_operator(leaving);
 }
 
@@ -381,7 +442,9 @@ static int ask_node(struct sim_node *n, uint8_t op, unsigned lock, uint64_t toke
         c.ttl_ms = FOR_EVER_MS;
         c.permits = 1;
     }
-    *r = (struct request){.t = {.source = lock == LEFT ? NODE_SOURCE_CLEANUP : 0}};
+    *r = (struct request){.t = {.source = lock == LEFT    ? NODE_SOURCE_CLEANUP
+                                          : lock == ALONE ? ALONE
+                                                          : 0}};
     (void)sim_to_node(n, 0, wake);
     return scenario_send(n, &c, &r->t, on_answer);
 }
@@ -398,6 +461,12 @@ static uint64_t carry_out(struct sim_node *n, uint8_t op, unsigned lock)
     }
     SIM_CHECK(n->sim, r.done, "node %u does not do what it took", n->index + 1);
     return r.token;
+}
+
+static void forget(struct node_ticket *t, int status, const struct machine_result *result,
+                   struct fli_slice payload)
+{
+    free(t);
 }
 
 static bool is_open(const struct sim_node *n)
@@ -445,7 +514,7 @@ static void ask_now(struct sim_node *n, unsigned lock)
 }
 
 /* A request to take over comes late: its sender has given that up, and leads on. */
-static void take_over_late(struct sim_node *n, const struct sim_node *from)
+void scenario_take_over_late(struct sim_node *n, const struct sim_node *from)
 {
     uint8_t body[24];
     const struct replica *r = from->node->replica;
@@ -478,7 +547,7 @@ void scenario_deposed(struct sim *s)
             ask_before(old, i);
         }
         sim_wait_for(old, scenario_is_settled, LATE_MS, "it does not settle");
-        take_over_late(others[0], old);
+        scenario_take_over_late(others[0], old);
         uint64_t until = s->now + LATE_MS;
         while (replica_term(others[0]->node->replica) <= term && s->now < until) {
             sim_step(s);
@@ -506,6 +575,78 @@ void scenario_deposed(struct sim *s)
     }
 }
 
+/* ---- crowded ---- */
+
+/* Of commands that all have this size, a batch has hardly any room left for anything else. */
+static bool fills(const struct sim_node *leader, unsigned len, size_t *size)
+{
+    uint8_t name[SIM_FILLER_LEN] = {0};
+    struct machine_command c = {.op = MACHINE_OP_BREAK, .n_names = 1, .name = {name, len}};
+    struct fli_buf buf;
+    fli_buf_init(&buf, MACHINE_COMMAND_MAX);
+    int rv = machine_command_encode(&c, &buf);
+    FLI_ASSERT(rv == 0);
+    *size = buf.len;
+    fli_buf_fini(&buf);
+    return (leader->node->proposer->config.batch_max - MACHINE_BATCH_HEADER_SIZE) % *size <
+           EXPIRE_SIZE;
+}
+
+static void ask_much(struct sim_node *leader, unsigned len, unsigned n)
+{
+    uint8_t name[SIM_FILLER_LEN];
+    struct machine_command c = {.op = MACHINE_OP_BREAK, .n_names = 1};
+    memset(name, '.', sizeof name);
+    c.name = (struct fli_slice){name, len};
+    for (unsigned i = 0; i < n; i++) {
+        struct node_ticket *t = fli_xcalloc(1, sizeof *t);
+        int rv = scenario_send(leader, &c, t, forget);
+        FLI_ASSERT(rv == 0);
+    }
+}
+
+static bool holds_any(const struct sim_node *n)
+{
+    struct machine_counts counts;
+    machine_get_counts(fsm_machine(n->node->fsm), &counts);
+    return counts.locks > 0;
+}
+
+/* A lease ends while others ask for more than each entry has room for. */
+void scenario_crowded(struct sim *s)
+{
+    static struct request r;
+    struct sim_node *leader = scenario_the_leader(s);
+    struct machine_command c = {.op = MACHINE_OP_ACQUIRE, .ttl_ms = BUSY_MS, .permits = 1};
+    uint8_t name[SIM_FILLER_LEN];
+    unsigned len = 50;
+    size_t size = 0;
+    sim_wait_for(leader, scenario_is_settled, LATE_MS, "it does not settle");
+    while (len < sizeof name && !fills(leader, len, &size)) {
+        len++;
+    }
+    scenario_filler(1, name);
+    c.n_names = 1;
+    c.name = c.owner = (struct fli_slice){name, sizeof name};
+    r = (struct request){.over = false};
+    int rv = scenario_send(leader, &c, &r.t, on_answer);
+    FLI_ASSERT(rv == 0 && len < sizeof name);
+    while (!r.over && sim_leader(s) == leader) {
+        sim_step(s);
+    }
+    uint64_t until = s->now + SOON_MS;
+    unsigned each = (unsigned)(8 * leader->node->proposer->config.batch_max / size);
+    while (holds_any(leader) && sim_leader(s) == leader) {
+        if (leader->node->commands.count < each) {
+            ask_much(leader, len, each);
+        }
+        sim_step(s);
+        SIM_CHECK(s, s->now < until, "node %u ends no lease while clients ask for more",
+                  leader->index + 1);
+    }
+    s->marks->scenarios_told += sim_leader(s) == leader;
+}
+
 /* ---- flooded ---- */
 
 static void flood(struct sim_node *leader, unsigned n)
@@ -515,14 +656,16 @@ static void flood(struct sim_node *leader, unsigned n)
     }
 }
 
-/* What a client has left behind has its turn among thousands of commands of others. */
+/* Whoever sends one command has its turn among thousands of another client; so has what a third one
+ * has left behind. */
 void scenario_flooded(struct sim *s)
 {
-    static struct request left, last;
+    static struct request left, last, alone;
     struct sim_node *leader = scenario_the_leader(s);
     sim_wait_for(leader, scenario_is_settled, LATE_MS, "it does not settle");
     flood(leader, FLOOD);
     int rv = ask_node(leader, MACHINE_OP_BREAK, LEFT, 0, &left);
+    rv = rv != 0 ? rv : ask_node(leader, MACHINE_OP_BREAK, ALONE, 0, &alone);
     flood(leader, FLOOD);
     rv = rv != 0 ? rv : ask_node(leader, MACHINE_OP_BREAK, 1, 0, &last);
     SIM_CHECK(s, rv == 0, "node %u takes no command: %s", leader->index + 1, fl_err_name(rv));
@@ -531,6 +674,8 @@ void scenario_flooded(struct sim *s)
         sim_step(s);
     }
     s->marks->scenarios_told += last.over;
+    SIM_CHECK(s, alone.over && alone.after < last.after,
+              "node %u serves one client when another has nothing left to ask", leader->index + 1);
     SIM_CHECK(s, left.over && left.after < last.after,
               "node %u cleans up when nobody asks for anything", leader->index + 1);
 }

@@ -184,11 +184,72 @@ void scenario_differs(struct sim *s)
     sim_wait_for(n, scenario_has_all, LATE_MS, "it does not catch up");
 }
 
+/* ---- doubted ---- */
+
+static bool is_voter(const struct sim_node *leader, const struct sim_node *n)
+{
+    const struct configuration_server *is =
+        configuration_find(replica_configuration(leader->node->replica), n->index + 1);
+    return is != NULL && is->role == CONFIGURATION_VOTER;
+}
+
+/* Two differ in their states while a third one comes. Its vote would make a majority for the
+ * leader, which may be the one that is damaged: it stays a learner. */
+void scenario_doubted(struct sim *s)
+{
+    static int status;
+    scenario_churn(s); /* so states have been compared */
+    struct sim_node *n = scenario_other(s, scenario_the_leader(s), 0);
+    struct node_change what = {.kind = NODE_CHANGE_REMOVE, .id = n->index + 1};
+    n->wiped = true;
+    scenario_change(s, &what);
+    sim_wait_for(n, scenario_is_no_member, LATE_MS, "it is not taken out");
+    if (sim_node_runs(n)) {
+        sim_node_crash(n, false);
+    }
+    sim_disk_wipe(n);
+    n->joins = true;
+    sim_node_start(n);
+    struct sim_node *leader = scenario_the_leader(s);
+    struct sim_node *third = scenario_other(s, leader, scenario_other(s, leader, 0) == n);
+    sim_wait_for(third, scenario_has_all, LATE_MS, "it does not catch up");
+    what = (struct node_change){.kind = NODE_CHANGE_ADD, .id = n->index + 1};
+    (void)snprintf(what.address, sizeof what.address, "node%u:1", n->index + 1);
+    uint64_t until = s->now + SOON_MS;
+    for (status = -1; s->now < until && sim_leader(s) == leader;) {
+        third->node->reported_ms = sim_node_ms(third); /* it says nothing else */
+        tell_of_another_state(leader, third->index + 1);
+        bool differ = node_report_differs(&leader->node->peers) != 0;
+        s->marks->scenarios_told += differ;
+        SIM_CHECK(s, !differ || !is_voter(leader, n),
+                  "node %u gets a vote, and the states of two others differ", n->index + 1);
+        if (status < 0) {
+            (void)scenario_ask(leader, &what, &status);
+        }
+        sim_pass(s, 10);
+    }
+    scenario_leave_to_operator(n);
+}
+
 /* ---- unread ---- */
 
 static bool waits_for_read(const struct sim_node *n)
 {
     return n->node->replica->apply_waits;
+}
+
+/* Whoever leads has heard that the disk of that node hangs. */
+static void must_choose_another(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    sim_pass(s, NODE_DISK_SLOW_MS + 2 * NODE_REPORT_MS);
+    struct sim_node *leader = scenario_the_leader(s);
+    s->current = leader;
+    int rv = node_transfer(leader->node, 0, scenario_transferred, s);
+    s->current = NULL;
+    SIM_CHECK(s, rv != 0 || replica_transferee(leader->node->replica) != n->index + 1,
+              "node %u hands leadership to node %u, whose disk gives nothing back",
+              leader->index + 1, n->index + 1);
 }
 
 /* The disk takes writes and gives nothing back; then the snapshot comes that has what it waits
@@ -205,6 +266,9 @@ void scenario_unread(struct sim *s)
     }
     uint64_t last = replica_last_index(n->node->replica);
     bool waits = waits_for_read(n);
+    if (waits) {
+        must_choose_another(n);
+    }
     n->node->log->entries.cache_max = CACHE_BYTES; /* what comes from now on needs no read */
     scenario_cut_off(n, 2 * BEHIND_MS);
     leave_behind(s, last);

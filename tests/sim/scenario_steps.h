@@ -25,6 +25,8 @@ int scenario_ask(struct sim_node *leader, const struct node_change *what, int *s
 void scenario_change(struct sim *s, const struct node_change *what); /* until it is done */
 void scenario_leave_to_operator(struct sim_node *n);
 void scenario_transferred(void *ctx, int status); /* ctx: the sim */
+/* The node is told to take over, by one that has given that up. */
+void scenario_take_over_late(struct sim_node *n, const struct sim_node *from);
 
 void scenario_filler(unsigned i, uint8_t name[SIM_FILLER_LEN]); /* a lock, or its owner */
 
@@ -48,7 +50,9 @@ void scenario_found(struct sim *s);
 void scenario_founders(struct sim *s);
 void scenario_deposed(struct sim *s);
 void scenario_flooded(struct sim *s);
+void scenario_crowded(struct sim *s);
 void scenario_awaited(struct sim *s);
+void scenario_forced(struct sim *s);
 
 /* scenario_disks.c */
 void scenario_older(struct sim *s);
@@ -56,11 +60,13 @@ void scenario_snapshots(struct sim *s);
 void scenario_lacks(struct sim *s);
 void scenario_tail(struct sim *s);
 void scenario_unsynced(struct sim *s);
+void scenario_cached(struct sim *s);
 
 /* scenario_snapshots.c */
 void scenario_overtaken(struct sim *s);
 void scenario_swept(struct sim *s);
 void scenario_differs(struct sim *s);
 void scenario_unread(struct sim *s);
+void scenario_doubted(struct sim *s);
 
 #endif
