@@ -103,6 +103,8 @@ static bool stays(const struct sim_node *n)
 void sim_member_begin(struct sim_node *n, const struct sim_fault *f)
 {
     static const enum sim_change kinds[] = {SIM_CHANGE_REMOVE, SIM_CHANGE_REPLACE, SIM_CHANGE_MOVE};
+    /* One leads to the next, and addresses become longer and shorter. */
+    static const unsigned ports[] = {31, 5002, 33, 604, 5};
     if (n->change != SIM_CHANGE_NONE) {
         return;
     }
@@ -112,7 +114,7 @@ void sim_member_begin(struct sim_node *n, const struct sim_fault *f)
     n->goes = 0;
     stays_until[n->index] = 0;
     n->wiped = true;
-    n->port = n->change == SIM_CHANGE_REMOVE ? n->port : 2 + (n->port + 1) % 5;
+    n->port = n->change == SIM_CHANGE_REMOVE ? n->port : ports[n->port % 5];
 }
 
 /* The node comes back at its address, with --join and an empty disk or with its old one. */

@@ -390,8 +390,6 @@ static void called_deliver(struct sim_event *e)
     if (d->done || from == NULL || d->from->life != d->life || t == NULL || t->closing) {
         return;
     }
-    d->asked = from->self;
-    d->asked.asks_raft = d->kind == STREAM_RAFT;
     check_call(d, t);
 }
 
@@ -454,10 +452,21 @@ void sim_net_check_waits(const struct sim_node *n)
     }
 }
 
+/* What a node says of itself is as old as its way is long: on other streams it says newer things
+ * meanwhile. */
+static void write_handshake(struct sim_dial *d)
+{
+    if (d->from->transport != NULL && d->from->life == d->life) {
+        d->asked = d->from->transport->self;
+        d->asked.asks_raft = d->kind == STREAM_RAFT;
+    }
+}
+
 static void called_fire(struct sim *s, struct sim_event *e)
 {
     struct sim_dial *d = e->p;
     if (sim_net_blocked(s, d->from->index, d->to->index)) {
+        write_handshake(d); /* there is no connection yet */
         sim_again(s, e, RETRANSMIT_MS);
         return;
     }
@@ -499,6 +508,7 @@ int transport_dial(struct transport *t, uint64_t peer_id, enum stream_kind kind,
                            .next = s->dials};
     s->dials = d;
     s->dials_n++;
+    write_handshake(d);
     struct sim_event *e = sim_after(s, sim_net_delay(s, from->index, to->index), called_fire);
     e->node = to;
     dial_carry(e, d, called_deliver);
