@@ -9,6 +9,7 @@
  *   - A node tells of no entry that is not committed, since the others would miss it later.
  *   - A node that was welcomed notes that its start is known.
  *   - Whoever is refused as an older copy is one, and whoever ends as one that was removed was.
+ *   - A successor that comes before its predecessor has left waits, and is not told to end.
  *   - What a node says of the committed members is no older than what its core was told. */
 #include "members.h"
 
@@ -154,6 +155,8 @@ void sim_members_check_went_back(const struct sim_node *by, const struct peer_id
 void sim_members_check_end(const struct sim_node *n, const char *why)
 {
     struct sim *s = n->sim;
+    SIM_CHECK(s, strstr(why, "or a second one") == NULL || n->older.phase >= SIM_OLDER_BACK,
+              "node %u ends as an older copy, and is none", n->index + 1);
     if (strstr(why, "this node was removed from the cluster") == NULL) {
         return;
     }
@@ -179,6 +182,13 @@ static void check_refused(const struct sim_node *by, const struct peer_identity 
     SIM_CHECK(by->sim, !none || incarnation_at(by->sim, peer->node_id, index) != peer->incarnation,
               "node %u tells member %llu that it is none", by->index + 1,
               (unsigned long long)peer->node_id);
+    struct machine_node e = {.plan = MACHINE_PLAN_NONE};
+    (void)machine_node_find(fsm_machine(by->node->fsm), peer->node_id, &e);
+    SIM_CHECK(by->sim,
+              verdict != HANDSHAKE_OTHER_INCARNATION ||
+                  (e.plan != MACHINE_PLAN_ADD && e.plan != MACHINE_PLAN_REPLACE),
+              "node %u tells node %llu, for which it waits, that it has lost its data",
+              by->index + 1, (unsigned long long)peer->node_id);
 }
 
 /* What a leader of a former term adds is never committed; a later one may have added it. */
@@ -301,6 +311,37 @@ static void check_end(const struct sim_node *n, const struct machine_command *c)
               (unsigned long long)c->number);
 }
 
+static bool is_in(const struct fli_list *list, const struct node_ticket *t)
+{
+    FLI_LIST_FOREACH(pos, list)
+    {
+        const struct command *c = FLI_CONTAINER_OF(pos, struct command, age);
+        if (c->t->via == t->via && c->t->source == t->source) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool has_one(const struct commands *q, const struct node_ticket *t)
+{
+    return is_in(&q->own, t) || is_in(&q->bound, t);
+}
+
+/* The last quarter of the room is for clients that have nothing in the queue. */
+static void check_room(const struct commands *q, const struct node_ticket *t, size_t bytes,
+                       bool known, int rv)
+{
+    const struct sim_node *n = sim_running->current;
+    bool own = t->source == NODE_SOURCE_CLUSTER && t->via == 0;
+    size_t kept = known ? q->bytes_max / 4 : COMMANDS_URGENT(q->bytes_max / 4);
+    SIM_CHECK(n->sim, rv != FL_EBUSY || bytes > q->bytes_max - kept,
+              "node %u is too busy for a command, and has room for it", n->index + 1);
+    SIM_CHECK(n->sim, rv != 0 || !known || own || bytes <= q->bytes_max - kept,
+              "node %u takes one more command of a client, and leaves no room for others",
+              n->index + 1);
+}
+
 int __real_commands_add(struct commands *q, struct node_ticket *t, const void *command, size_t len,
                         uint64_t now_ns);
 int __wrap_commands_add(struct commands *q, struct node_ticket *t, const void *command, size_t len,
@@ -311,7 +352,10 @@ int __wrap_commands_add(struct commands *q, struct node_ticket *t, const void *c
 {
     struct machine_command c;
     size_t size;
+    size_t bytes = q->bytes + len;
+    bool known = bytes > q->bytes_max / 2 && has_one(q, t);
     int rv = __real_commands_add(q, t, command, len, now_ns);
+    check_room(q, t, bytes, known, rv);
     if (rv != 0 || machine_command_decode(command, len, &c, &size) != 0) {
         return rv;
     }

@@ -133,11 +133,20 @@ static void refuse(struct sim *s, uint64_t number)
     sent->refused = true;
 }
 
+/* However long a command waits at a leader, it waits for no other one. */
+static void check_leads(const struct sim_node *n, int status)
+{
+    bool leads = n->power == SIM_UP && n->node->phase == PHASE_RUN && node_can_propose(n->node);
+    SIM_CHECK(n->sim, status != FL_ENOLEADER || !leads,
+              "node %u says that there is no leader, and leads", n->index + 1);
+}
+
 /* The node's result for this sending. */
 void sim_oracle_result(struct sim *s, uint64_t number, int status, const struct machine_result *r)
 {
     struct sim_sending *sent = &s->oracle.sendings[number];
     sent->uncertain = sent->uncertain || status == FL_EUNCERTAIN;
+    check_leads(s->current, status);
     if (status == FL_ENOLEADER || status == FL_EBUSY) {
         refuse(s, number);
     }

@@ -202,7 +202,11 @@ struct sim_node {
     uint64_t child_serial;
     bool kill_child;
     uint64_t labelled, labelled_change; /* of the last snapshot that was begun in this life */
-    uint64_t failed;                    /* told to end itself: error, else 0 */
+    struct {
+        uint64_t life, failed_ms, index; /* 0: the last one was taken; the last that was */
+        uint32_t crc;                    /* of its file */
+    } snapshot_end;
+    uint64_t failed; /* told to end itself: error, else 0 */
     char failed_why[200];
     uint64_t restart_at;
     bool wiped;    /* since its disk was lost it has not been a voter that is up to date */

@@ -5,11 +5,15 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/bytes.h"
 #include "log/log_private.h"
+#include "node_clock.h"
+#include "snapshot/format.h"
 #include "steps.h"
 
 #define BYTES_MAX ((size_t)64 << 20)
 #define STEPS 3u
+#define PAUSE_MS 1000u /* as in node_snapshot.c */
 
 struct snapshot_child {
     uv_poll_t handle; /* only to be closed */
@@ -146,6 +150,47 @@ void __wrap_replica_snapshot_taken(struct replica *r, uint64_t now_ms,
     __real_replica_snapshot_taken(r, now_ms, meta, keep_index);
 }
 
+/* ---- how they end ---- */
+
+static uint32_t crc_of_file(const struct sim_node *n, uint64_t index, uint64_t term)
+{
+    char name[LOG_NAME_MAX + 1];
+    size_t len = 0;
+    snapshot_name(index, term, false, name);
+    const uint8_t *data = sim_device_data(n->disk.device, name, &len);
+    return data == NULL ? 0 : fli_crc32c(0, data, len);
+}
+
+static void note_end(struct sim_node *n, const struct snapshot_child *c)
+{
+    n->snapshot_end.life = n->life;
+    if (c->error != 0) {
+        n->snapshot_end.failed_ms = sim_node_ms(n);
+    } else {
+        n->snapshot_end.failed_ms = 0;
+        n->snapshot_end.index = c->meta.index;
+        n->snapshot_end.crc = crc_of_file(n, c->meta.index, c->meta.term);
+    }
+}
+
+/* After one that failed a node waits, so that a full disk costs nothing else. One that is whole is
+ * not taken once more. */
+static void check_again(const struct sim_node *n, const struct snapshot_meta *meta)
+{
+    uint64_t failed_ms = n->snapshot_end.failed_ms;
+    if (n->snapshot_end.life != n->life) {
+        return;
+    }
+    SIM_CHECK(n->sim, failed_ms == 0 || sim_node_ms(n) - failed_ms >= PAUSE_MS,
+              "node %u takes a snapshot %llu ms after one that failed", n->index + 1,
+              (unsigned long long)(sim_node_ms(n) - failed_ms));
+    SIM_CHECK(n->sim,
+              n->snapshot_end.index != meta->index || n->snapshot_end.crc == 0 ||
+                  n->snapshot_end.crc != crc_of_file(n, meta->index, meta->term),
+              "node %u takes a snapshot at %llu again, and the one that it has is as it was",
+              n->index + 1, (unsigned long long)meta->index);
+}
+
 static void done_deliver(struct sim_event *e)
 {
     struct snapshot_child *c = e->p;
@@ -153,6 +198,7 @@ static void done_deliver(struct sim_event *e)
     if (c == NULL || n->child != c) {
         return;
     }
+    note_end(n, c);
     c->cbs.done(c->cbs.ctx, c->error, c->why.text, c->bytes.len);
     check_kept(n);
 }
@@ -297,6 +343,7 @@ int snapshot_child_start(uv_loop_t *loop, struct log_device *device, const struc
     FLI_ASSERT(rv == 0);
     check_label(n, meta);
     check_begins(n, meta);
+    check_again(n, meta);
     n->child = c;
     struct sim_event *e = sim_after(s, sim_below(s, 20), child_fire);
     e->node = n;

@@ -130,6 +130,26 @@ unsigned sim_steps_connected(const struct sim_node *leader, const struct configu
     return up;
 }
 
+/* How many voters have something of this leader's term on their disks. A stream alone says nothing
+ * of a node whose power has just gone. */
+static unsigned confirmed(const struct sim_node *leader, const struct configuration *c,
+                          uint64_t without)
+{
+    const struct log *l = leader->node->log;
+    uint64_t first = log_last_index(l);
+    unsigned have = 0;
+    while (log_term_of(l, first) == log_last_term(l) && first > 0) {
+        first--;
+    }
+    for (unsigned i = 0; i < c->n; i++) {
+        uint64_t id = c->servers[i].id;
+        bool has =
+            id == leader->index + 1 || replica_match_index(leader->node->replica, id) > first;
+        have += has && id != without && c->servers[i].role == CONFIGURATION_VOTER;
+    }
+    return have;
+}
+
 static void check_leaves(const struct sim_node *leader, uint64_t id, const struct configuration *c)
 {
     struct machine_node e = {.plan = MACHINE_PLAN_NONE};
@@ -142,6 +162,11 @@ static void check_leaves(const struct sim_node *leader, uint64_t id, const struc
     SIM_CHECK(leader->sim, e.forced || up > voters / 2,
               "node %llu is taken out while %u of the %u others are connected", ull(id), up,
               voters);
+    up = confirmed(leader, c, id);
+    SIM_CHECK(leader->sim, e.forced || up > voters / 2,
+              "node %llu is taken out, and %u of the %u others have confirmed anything to leader "
+              "%u",
+              ull(id), up, voters, leader->index + 1);
 }
 
 /* The one that moves is away until it is started at its new address. */
