@@ -1,8 +1,8 @@
 /* source.h: the bytes of a snapshot file for the loop, which must not wait for a disk.
  *
- * A worker finds and opens the file and reads ahead: one unit is taken while the next is read. Each
- * byte was verified (file.h). The file stays open, so a
- * newer snapshot may replace it meanwhile. All functions and callbacks are the loop's. */
+ * A worker finds and opens the file, and reads the next unit when one was taken. Each byte was
+ * verified (file.h). The file stays open, so a newer snapshot may replace it meanwhile. All
+ * functions and callbacks are the loop's. */
 #ifndef SNAPSHOT_SOURCE_H
 #define SNAPSHOT_SOURCE_H
 
