@@ -95,7 +95,7 @@
  *   consensus/proposer.c: QUERY_PAYLOAD_MAX IN_FLIGHT_COST_MAX
  *   consensus/raft_edge.h: RAFT_EDGE_TERM_STEP_MAX
  *   consensus/replica_private.h: REPLICA_HELD_MAX
- *   snapshot/install.c: PIECES_MAX
+ *   snapshot/install.c: WAITING_MAX
  *   snapshot/send.h: SNAPSHOT_WINDOW SNAPSHOT_FRAME_MAX
  *   consensus/starts.h: STARTS_MESSAGE_MAX
  *   machine/acl.h: ACL_NAME_MAX ACL_PASSWORDS_MAX ACL_RULES_MAX ACL_PATTERN_MAX ACL_TEXT_MAX

@@ -1,7 +1,6 @@
 /* frame.c: see frame.h. */
 #include "peer/frame.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/bytes.h"
@@ -30,25 +29,32 @@ void frame_header_encode(uint8_t type, const struct fli_slice *parts, unsigned n
     fli_put_u32(out + 12, fli_crc32c(0, out, 12));
 }
 
-/* NULL, and the length of the body; or a sentence about the error. */
-static const char *check_header(const struct frame_reader *r, const uint8_t *h, size_t *ret_len)
+/* The size of the frame that begins here, as far as `have` bytes of it tell: that of its header,
+ * until that is whole. NULL; or a sentence about the error. */
+static const char *frame_size(const struct frame_reader *r, const uint8_t *frame, size_t have,
+                              size_t *ret)
 {
-    if (fli_get_u32(h + 12) != fli_crc32c(0, h, 12)) {
+    *ret = FRAME_HEADER_SIZE;
+    if (have < FRAME_HEADER_SIZE) {
+        return NULL;
+    }
+    if (fli_get_u32(frame + 12) != fli_crc32c(0, frame, 12)) {
         return DAMAGED_HEADER;
     }
-    if (h[5] != 0 || h[6] != 0 || h[7] != 0) {
+    if (frame[5] != 0 || frame[6] != 0 || frame[7] != 0) {
         return UNKNOWN_FORM;
     }
-    if (fli_get_u32(h) > r->frame_max) {
+    if (fli_get_u32(frame) > r->frame_max) {
         return TOO_LARGE;
     }
-    *ret_len = fli_get_u32(h);
+    *ret += fli_get_u32(frame);
     return NULL;
 }
 
-static bool body_is_whole(const uint8_t *frame, size_t len)
+static bool body_is_whole(const uint8_t *frame, size_t size)
 {
-    return fli_crc32c(0, frame + FRAME_HEADER_SIZE, len) == fli_get_u32(frame + 8);
+    return fli_crc32c(0, frame + FRAME_HEADER_SIZE, size - FRAME_HEADER_SIZE) ==
+           fli_get_u32(frame + 8);
 }
 
 void frame_reader_init(struct frame_reader *r, size_t frame_max)
@@ -64,126 +70,49 @@ void frame_reader_fini(struct frame_reader *r)
     fli_buf_fini(&r->in);
 }
 
-/* The result of one step of the reader. */
-struct step {
-    size_t taken;
-    bool stop; /* `show` wants no more frames */
-    const char *why;
-};
-
-/* Shows the frame at `data` if it is complete there; else `taken` is 0. */
-static struct step show_in_place(const struct frame_reader *r, const uint8_t *data, size_t len,
-                                 bool (*show)(void *, uint8_t, struct fli_slice), void *ctx)
+static void forget_gathered(struct frame_reader *r)
 {
-    size_t body_len;
-    if (len < FRAME_HEADER_SIZE) {
-        return (struct step){0};
-    }
-    const char *why = check_header(r, data, &body_len);
-    if (why != NULL) {
-        return (struct step){.why = why};
-    }
-    if (len - FRAME_HEADER_SIZE < body_len) {
-        return (struct step){0};
-    }
-    if (!body_is_whole(data, body_len)) {
-        return (struct step){.why = DAMAGED_BODY};
-    }
-    struct fli_slice body = {data + FRAME_HEADER_SIZE, body_len};
-    bool more = show(ctx, data[4], body);
-    return (struct step){.taken = FRAME_HEADER_SIZE + body_len, .stop = !more};
-}
-
-static bool gather(struct frame_reader *r, size_t want, const uint8_t *data, size_t len,
-                   struct step *s)
-{
-    size_t n = want - r->in.len < len ? want - r->in.len : len;
-    if (fli_buf_append(&r->in, data, n) != 0) {
-        s->why = NO_MEMORY;
-        return false;
-    }
-    s->taken += n;
-    return r->in.len == want;
-}
-
-/* Continues a frame that has arrived in part. */
-static struct step show_gathered(struct frame_reader *r, const uint8_t *data, size_t len,
-                                 bool (*show)(void *, uint8_t, struct fli_slice), void *ctx)
-{
-    struct step s = {0};
-    size_t body_len;
-    if (r->in.len < FRAME_HEADER_SIZE && !gather(r, FRAME_HEADER_SIZE, data, len, &s)) {
-        return s;
-    }
-    s.why = check_header(r, r->in.data, &body_len);
-    if (s.why != NULL ||
-        !gather(r, FRAME_HEADER_SIZE + body_len, data + s.taken, len - s.taken, &s)) {
-        return s;
-    }
-    if (!body_is_whole(r->in.data, body_len)) {
-        s.why = DAMAGED_BODY;
-        return s;
-    }
-    r->shown_in = true;
-    s.stop =
-        !show(ctx, r->in.data[4], (struct fli_slice){r->in.data + FRAME_HEADER_SIZE, body_len});
-    r->shown_in = false;
     fli_buf_clear(&r->in);
     if (r->in.cap > KEEP_CAP) {
         fli_buf_shrink(&r->in);
     }
-    return s;
 }
 
+/* Each round shows a frame that is whole, where it is, or gathers more of one that is not. */
 const char *frame_reader_feed(struct frame_reader *r, const uint8_t *data, size_t len,
                               bool (*show)(void *ctx, uint8_t type, struct fli_slice body),
                               void *ctx)
 {
-    while (len > 0) {
-        struct step s = {0};
-        if (r->in.len == 0) {
-            s = show_in_place(r, data, len, show, ctx);
+    for (bool more = true; more;) {
+        bool gathered = r->in.len > 0;
+        const uint8_t *frame = gathered ? r->in.data : data;
+        size_t have = gathered ? r->in.len : len;
+        size_t size;
+        const char *why = frame_size(r, frame, have, &size);
+        if (why != NULL) {
+            return why;
         }
-        if (s.taken == 0 && s.why == NULL) {
-            s = show_gathered(r, data, len, show, ctx);
+        if (have < size) {
+            size_t n = size - r->in.len < len ? size - r->in.len : len;
+            if (fli_buf_append(&r->in, data, n) != 0) {
+                return NO_MEMORY;
+            }
+            more = n > 0;
+            data += n;
+            len -= n;
+            continue;
         }
-        if (s.why != NULL || s.stop) {
-            return s.why;
+        if (!body_is_whole(frame, size)) {
+            return DAMAGED_BODY;
         }
-        FLI_ASSERT(s.taken > 0 && s.taken <= len);
-        data += s.taken;
-        len -= s.taken;
+        more = show(ctx, frame[4],
+                    (struct fli_slice){frame + FRAME_HEADER_SIZE, size - FRAME_HEADER_SIZE});
+        if (gathered) {
+            forget_gathered(r);
+        } else {
+            data += size;
+            len -= size;
+        }
     }
     return NULL;
-}
-
-/* Shrinks the block: after growing by doubling, it has up to twice the room that it needs. */
-static void *keep_gathered(struct frame_reader *r, struct fli_slice *body)
-{
-    size_t size = FRAME_HEADER_SIZE + body->len;
-    uint8_t *block = r->in.data;
-    if (r->in.cap - size > size / 8) {
-        uint8_t *less = realloc(block, size);
-        block = less == NULL ? block : less;
-    }
-    fli_buf_init(&r->in, r->in.max);
-    r->shown_in = false;
-    body->data = block + FRAME_HEADER_SIZE;
-    return block;
-}
-
-void *frame_reader_keep(struct frame_reader *r, struct fli_slice *body)
-{
-    if (r->shown_in) {
-        return keep_gathered(r, body);
-    }
-    uint8_t *block = malloc(body->len == 0 ? 1 : body->len);
-    if (block == NULL) {
-        return NULL;
-    }
-    if (body->len > 0) {
-        memcpy(block, body->data, body->len);
-    }
-    body->data = block;
-    return block;
 }

@@ -26,7 +26,6 @@ void frame_header_encode(uint8_t type, const struct fli_slice *parts, unsigned n
 struct frame_reader {
     size_t frame_max;  /* bytes of a body; 1 to FRAME_MAX */
     struct fli_buf in; /* the frame that has arrived in part, with its header */
-    bool shown_in;     /* the frame being shown is in `in`, and was not kept */
 };
 
 void frame_reader_init(struct frame_reader *r, size_t frame_max);
@@ -38,8 +37,5 @@ void frame_reader_fini(struct frame_reader *r);
 const char *frame_reader_feed(struct frame_reader *r, const uint8_t *data, size_t len,
                               bool (*show)(void *ctx, uint8_t type, struct fli_slice body),
                               void *ctx) FLI_MUST_USE;
-
-/* Inside `show`, at most once: see stream_keep(). */
-void *frame_reader_keep(struct frame_reader *r, struct fli_slice *body) FLI_MUST_USE;
 
 #endif

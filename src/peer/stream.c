@@ -181,11 +181,6 @@ bool stream_start(struct stream *s, const struct stream_callbacks *cbs)
     return fine;
 }
 
-void *stream_keep(struct stream *s, struct fli_slice *body)
-{
-    return frame_reader_keep(&s->in, body);
-}
-
 /* ---- writing ---- */
 
 size_t stream_unsent(const struct stream *s)

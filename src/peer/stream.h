@@ -37,7 +37,7 @@ struct stream_limits {
 
 struct stream_callbacks {
     void *ctx;
-    /* The body is valid during the call only, unless stream_keep() takes it. */
+    /* The body is valid during the call only. */
     void (*frame)(void *ctx, uint8_t type, struct fli_slice body);
     void (*lost)(void *ctx, enum channel_end end, const char *why);
 };
@@ -53,11 +53,6 @@ int stream_send(struct stream *s, uint8_t type, const struct fli_slice *parts,
 
 /* Writes the buffer; may call `lost`. */
 void stream_flush(struct stream *s);
-
-/* Inside `frame` only, once: takes the body over, without a copy when it is large. Returns the
- * block to free() and sets *body to the bytes in it, aligned to 16. NULL: out of memory, and
- * nothing has changed. */
-void *stream_keep(struct stream *s, struct fli_slice *body) FLI_MUST_USE;
 
 uint64_t stream_appended(const struct stream *s); /* bytes ever appended */
 uint64_t stream_handed(const struct stream *s);   /* of these, bytes that may have left */

@@ -23,16 +23,11 @@
 #include "snapshot/decode.h"
 
 #define SYNC_BYTES (UINT64_C(4) << 20)
-#define PIECES_MAX 256u /* that wait; a sender that means well has some 20 in the window */
-#define ALIVE_MS 500u   /* between messages that tell the sender that this node is alive */
+/* Of received bytes: a sender is given up that sends one beyond the window. */
+#define WAITING_MAX ((size_t)SNAPSHOT_WINDOW + SNAPSHOT_FRAME_MAX)
+#define ALIVE_MS 500u /* between messages that tell the sender that this node is alive */
 
 enum state { STATE_IDLE, STATE_RECEIVING, STATE_DECODING, STATE_READY };
-
-struct piece {
-    struct piece *next;
-    void *block;
-    struct fli_slice data;
-};
 
 /* A piece of work for the worker, and its result. */
 struct work {
@@ -40,8 +35,8 @@ struct work {
     struct snapshot_install *owner;
     struct snapshot_part part; /* the file */
     bool broken;               /* it is to be dropped first */
-    struct piece *pieces;
-    bool last; /* finish the file and decode it */
+    struct fli_buf bytes;      /* to be written */
+    bool last;                 /* finish the file and decode it */
     uint64_t index, term;
     uint64_t synced;
     struct snapshot_meta meta;
@@ -60,30 +55,11 @@ struct snapshot_install {
     uint64_t taken;    /* bytes that the worker has written */
     uint64_t sent_ms;  /* when SNAPSHOT_TAKEN was sent last */
     uint64_t failures;
-    struct piece *first, **last;
-    unsigned waiting; /* pieces from `first` on */
+    struct fli_buf waiting; /* bytes for the worker */
     struct work work;
 };
 
 static const char has_all[] = "this node has all that is in it";
-
-static void free_pieces(struct piece *p)
-{
-    while (p != NULL) {
-        struct piece *next = p->next;
-        free(p->block);
-        free(p);
-        p = next;
-    }
-}
-
-static void drop_pieces(struct snapshot_install *s)
-{
-    free_pieces(s->first);
-    s->first = NULL;
-    s->last = &s->first;
-    s->waiting = 0;
-}
 
 /* ---- the worker ------------------------------------------------------------------------------ */
 
@@ -93,11 +69,11 @@ static int open_file(struct work *w)
     return snapshot_part_open(&w->part, w->owner->config.device, w->index, w->term, &w->error);
 }
 
-static int write_pieces(struct work *w)
+static int write_bytes(struct work *w)
 {
     int rv = w->part.file == NULL ? open_file(w) : 0;
-    for (struct piece *p = w->pieces; p != NULL && rv == 0; p = p->next) {
-        rv = snapshot_part_write(&w->part, p->data.data, p->data.len, &w->error);
+    if (rv == 0 && w->bytes.len > 0) {
+        rv = snapshot_part_write(&w->part, w->bytes.data, w->bytes.len, &w->error);
     }
     if (rv == 0 && w->part.len - w->synced >= SYNC_BYTES) {
         w->synced = w->part.len;
@@ -145,10 +121,9 @@ static void work_cb(uv_work_t *req)
 {
     struct work *w = FLI_CONTAINER_OF(req, struct work, req);
     drop(w);
-    int rv = w->pieces != NULL || w->last ? write_pieces(w) : 0;
+    int rv = w->bytes.len > 0 || w->last ? write_bytes(w) : 0;
     rv = rv == 0 && w->last ? finish_file(w) : rv;
-    free_pieces(w->pieces);
-    w->pieces = NULL;
+    fli_buf_fini(&w->bytes);
     FLI_ASSERT(w->error.code == rv);
     if (rv != 0 && w->part.file != NULL) {
         snapshot_part_abort(&w->part);
@@ -203,7 +178,7 @@ static void fail(struct snapshot_install *s, int error, const char *why)
     host_log(&s->config.host, 2, "the snapshot from node %" PRIu64 " is given up: %s", s->from,
              why);
     send_done(s, error, why);
-    drop_pieces(s);
+    fli_buf_fini(&s->waiting);
     s->failed = true;
     continue_install(s);
 }
@@ -234,10 +209,8 @@ static void worked_cb(uv_work_t *req, int status)
 static void begin_work(struct snapshot_install *s)
 {
     struct work *w = &s->work;
-    w->pieces = s->first;
-    s->first = NULL;
-    s->last = &s->first;
-    s->waiting = 0;
+    w->bytes = s->waiting;
+    fli_buf_init(&s->waiting, WAITING_MAX);
     w->last = s->state == STATE_RECEIVING && s->received == s->size;
     w->index = s->index;
     w->term = s->term;
@@ -271,7 +244,7 @@ static bool has_to_drop(const struct snapshot_install *s)
 /* Whether the worker has something to do for what is received. */
 static bool has_to_write(const struct snapshot_install *s)
 {
-    return s->state == STATE_RECEIVING && (s->first != NULL || s->received == s->size);
+    return s->state == STATE_RECEIVING && (s->waiting.len > 0 || s->received == s->size);
 }
 
 static void continue_install(struct snapshot_install *s)
@@ -281,7 +254,7 @@ static void continue_install(struct snapshot_install *s)
         return;
     }
     if (s->failed || s->stopping) {
-        drop_pieces(s);
+        fli_buf_fini(&s->waiting);
         reset(s);
     }
     if (has_to_drop(s)) {
@@ -324,22 +297,14 @@ static void on_data(struct snapshot_install *s, struct fli_slice body)
         return; /* it belongs to a snapshot that was given up */
     }
     bool fits = body.len > 8 && fli_get_u64(body.data) == s->received &&
-                body.len - 8 <= s->size - s->received &&
-                s->received - s->taken <= SNAPSHOT_WINDOW && s->waiting < PIECES_MAX;
-    struct piece *p = fits ? malloc(sizeof *p) : NULL;
-    void *block = p == NULL ? NULL : stream_keep(s->stream, &body);
-    if (block == NULL) {
-        free(p);
+                body.len - 8 <= s->size - s->received && s->received - s->taken <= SNAPSHOT_WINDOW;
+    if (!fits || fli_buf_append(&s->waiting, body.data + 8, body.len - 8) != 0) {
         fail(s, FL_EPROTO,
              fits ? "out of memory"
                   : "a piece that does not follow the one before, or one too many");
         return;
     }
-    *p = (struct piece){.block = block, .data = {body.data + 8, body.len - 8}};
-    s->received += p->data.len;
-    *s->last = p;
-    s->last = &p->next;
-    s->waiting++;
+    s->received += body.len - 8;
     continue_install(s);
 }
 
@@ -395,7 +360,7 @@ void snapshot_install_taken(struct snapshot_install *s, int error, struct machin
 /* Whether it is the sender's turn. */
 static bool waits_for_piece(const struct snapshot_install *s)
 {
-    return s->state == STATE_RECEIVING && !s->working && s->first == NULL;
+    return s->state == STATE_RECEIVING && !s->working && s->waiting.len == 0;
 }
 
 /* Whether the sender must be told that this node is alive. It is not told while nothing comes of
@@ -465,7 +430,7 @@ int snapshot_install_create(const struct snapshot_install_config *config,
         return FL_ENOMEM;
     }
     s->config = *config;
-    s->last = &s->first;
+    fli_buf_init(&s->waiting, WAITING_MAX);
     s->work.owner = s;
     *ret = s;
     return 0;
@@ -486,6 +451,6 @@ void snapshot_install_destroy(struct snapshot_install *s)
     if (s == NULL) {
         return;
     }
-    FLI_ASSERT(!s->working && s->first == NULL);
+    FLI_ASSERT(!s->working && s->waiting.len == 0);
     free(s);
 }

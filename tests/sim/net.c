@@ -565,11 +565,6 @@ void stream_flush(struct stream *st)
     }
 }
 
-void *stream_keep(struct stream *st, struct fli_slice *body)
-{
-    return frame_reader_keep(&st->in, body);
-}
-
 uint64_t stream_appended(const struct stream *st)
 {
     return st->appended;

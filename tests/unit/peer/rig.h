@@ -27,7 +27,6 @@ struct held_stream {
     struct fli_buf body;  /* of the last frame */
     unsigned close_after; /* closed inside the frame of this number; 0: never */
     bool answer;          /* each frame is sent back */
-    bool keep;            /* each body is kept */
 };
 
 struct side {
