@@ -171,17 +171,7 @@ bool security_has_certificates(const struct security *s)
     return s->certificates;
 }
 
-bool security_files_changed(const struct security *s)
+struct fli_tls_context *security_context(const struct security *s)
 {
-    return fli_tls_context_changed(s->context);
-}
-
-int security_reload(struct security *s, char *errmsg, size_t errmsg_size)
-{
-    return fli_tls_context_reload(s->context, errmsg, errmsg_size);
-}
-
-void security_facts(const struct security *s, struct fli_tls_facts *ret)
-{
-    fli_tls_context_facts(s->context, ret);
+    return s->context;
 }

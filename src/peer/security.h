@@ -50,9 +50,6 @@ bool security_is_member(const struct security *s, const struct fli_tls *tls, cha
 bool security_is(const struct security *s, const struct fli_tls *tls, uint64_t peer_id);
 
 bool security_has_certificates(const struct security *s);
-bool security_files_changed(const struct security *s);
-/* Reads the files again, as fli_tls_context_reload(). */
-int security_reload(struct security *s, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
-void security_facts(const struct security *s, struct fli_tls_facts *ret);
+struct fli_tls_context *security_context(const struct security *s); /* for its files */
 
 #endif

@@ -14,26 +14,6 @@
 
 _Static_assert(STREAM_PARTS_MAX < CHANNEL_PARTS_MAX, "a header fits in front of the parts");
 
-struct stream {
-    struct channel *channel;
-    uv_loop_t *loop;
-    struct stream_limits limits;
-    struct stream_callbacks cbs;
-    struct stream_place place;
-    unsigned *open;
-    unsigned depth; /* depth of calls into the owner */
-    bool started, lost, closed;
-    bool torn;               /* a part of a frame has left and the rest is lost */
-    struct fli_buf leftover; /* bytes read behind the handshake */
-    struct frame_reader in;
-    struct fli_buf gather; /* appended, not yet handed over */
-    unsigned quiet_turns;  /* turns without anything to send */
-    size_t writing;        /* bytes that keep the channel busy */
-    uint64_t appended;
-    uint64_t handed;
-    uint64_t heard_ms;
-};
-
 static void stream_free(struct stream *s)
 {
     frame_reader_fini(&s->in);
@@ -51,13 +31,6 @@ static void leave(struct stream *s)
     }
 }
 
-static void leave_place(struct stream *s)
-{
-    if (fli_list_linked(&s->place.link)) {
-        fli_list_remove(&s->place.link);
-    }
-}
-
 static void lost_cb(void *ctx, enum channel_end end, const char *why)
 {
     struct stream *s = ctx;
@@ -65,10 +38,12 @@ static void lost_cb(void *ctx, enum channel_end end, const char *why)
         return;
     }
     s->lost = true;
-    if (end == CHANNEL_BROKEN && fli_list_linked(&s->place.link)) {
-        stream_place_broken(&s->place, why);
+    if (fli_list_linked(&s->accepted)) {
+        fli_list_remove(&s->accepted);
+        if (end == CHANNEL_BROKEN) {
+            accept_broken(s, why);
+        }
     }
-    leave_place(s);
     fli_buf_clear(&s->gather);
     fli_buf_shrink(&s->gather);
     s->writing = 0;
@@ -77,11 +52,6 @@ static void lost_cb(void *ctx, enum channel_end end, const char *why)
         s->cbs.lost(s->cbs.ctx, end, why);
         leave(s);
     }
-}
-
-void stream_lose(struct stream *s, enum channel_end end, const char *why)
-{
-    channel_lose(s->channel, end, why);
 }
 
 /* ---- reading ---- */
@@ -117,18 +87,8 @@ static void drained_cb(void *ctx)
     stream_flush(s);
 }
 
-struct stream_place *stream_place(struct stream *s)
-{
-    return &s->place;
-}
-
-struct stream *stream_of_place(struct fli_list *link)
-{
-    return FLI_CONTAINER_OF(link, struct stream, place.link);
-}
-
 int stream_create(struct channel *c, const struct stream_limits *limits, struct fli_slice leftover,
-                  unsigned *open, struct stream **ret)
+                  struct stream **ret)
 {
     struct stream *s = calloc(1, sizeof *s);
     FLI_ASSERT(limits->frame_max > 0 && limits->frame_max <= FRAME_MAX);
@@ -145,12 +105,9 @@ int stream_create(struct channel *c, const struct stream_limits *limits, struct 
     struct channel_callbacks cbs = {
         .ctx = s, .bytes = bytes_cb, .drained = drained_cb, .lost = lost_cb};
     s->channel = c;
-    s->loop = channel_tcp(c)->loop;
     s->limits = *limits;
-    s->open = open;
     s->heard_ms = fli_clock_ms();
-    (*open)++;
-    fli_list_init(&s->place.link);
+    fli_list_init(&s->accepted);
     frame_reader_init(&s->in, limits->frame_max);
     fli_buf_init(&s->gather, limits->out_max);
     channel_own(c, &cbs);
@@ -310,10 +267,11 @@ void stream_close(struct stream *s)
     if (s == NULL) {
         return;
     }
-    FLI_ASSERT(!s->closed && *s->open > 0);
+    FLI_ASSERT(!s->closed);
     s->closed = true;
-    leave_place(s);
-    (*s->open)--;
+    if (fli_list_linked(&s->accepted)) {
+        fli_list_remove(&s->accepted);
+    }
     channel_close(s->channel);
     if (s->depth == 0) {
         stream_free(s);

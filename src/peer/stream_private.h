@@ -1,4 +1,4 @@
-/* stream_private.h: functions for the transport, which makes streams. */
+/* stream_private.h: for the transport, which makes streams. */
 #ifndef PEER_STREAM_PRIVATE_H
 #define PEER_STREAM_PRIVATE_H
 
@@ -6,25 +6,33 @@
 #include "peer/handshake.h"
 #include "peer/stream.h"
 
-/* What the transport knows of a stream that it has accepted, until the stream is lost or closed. */
-struct stream_place {
-    struct fli_list link; /* linked, or not in use */
-    enum stream_kind kind;
+struct stream {
+    struct channel *channel;
+    struct stream_limits limits;
+    struct stream_callbacks cbs;
+    /* transport_accept.c: of one that another node has opened */
+    struct fli_list accepted; /* linked until it is lost or closed */
     struct transport *transport;
+    enum stream_kind kind;
     uint64_t peer_id;
+    unsigned depth; /* depth of calls into the owner */
+    bool started, lost, closed;
+    bool torn;               /* a part of a frame has left and the rest is lost */
+    struct fli_buf leftover; /* bytes read behind the handshake */
+    struct frame_reader in;
+    struct fli_buf gather; /* appended, not yet handed over */
+    unsigned quiet_turns;  /* turns without anything to send */
+    size_t writing;        /* bytes that keep the channel busy */
+    uint64_t appended;
+    uint64_t handed;
+    uint64_t heard_ms;
 };
 
-/* The place ends because of what the peer has sent (transport_accept.c). */
-void stream_place_broken(const struct stream_place *place, const char *why);
-
-/* Takes over the channel, also on failure, and `leftover`, the bytes read behind the handshake.
- * *open is one higher until the stream is closed. */
+/* Takes over the channel, also on failure, and `leftover`, the bytes read behind the handshake. */
 int stream_create(struct channel *c, const struct stream_limits *limits, struct fli_slice leftover,
-                  unsigned *open, struct stream **ret) FLI_MUST_USE;
-struct stream_place *stream_place(struct stream *s);
-struct stream *stream_of_place(struct fli_list *link);
+                  struct stream **ret) FLI_MUST_USE;
 
-/* Ends the stream as if its connection had ended. */
-void stream_lose(struct stream *s, enum channel_end end, const char *why);
+/* transport_accept.c: one of `accepted` ends because of what the peer has sent. */
+void accept_broken(const struct stream *s, const char *why);
 
 #endif

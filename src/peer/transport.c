@@ -192,7 +192,7 @@ bool deadline_over(struct deadline *d)
 static void log_facts(struct transport *t, const char *what)
 {
     struct fli_tls_facts f;
-    security_facts(t->security, &f);
+    fli_tls_context_facts(security_context(t->security), &f);
     if (security_has_certificates(t->security)) {
         host_log(&t->host, f.cert_days < CERT_WARN_DAYS ? 2 : 3,
                  "between nodes: %s %s, %lld days left", what, f.subject, (long long)f.cert_days);
@@ -207,7 +207,7 @@ void transport_reload(struct transport *t)
     if (t->security == NULL) {
         return;
     }
-    if (security_reload(t->security, errmsg, sizeof errmsg) == 0) {
+    if (fli_tls_context_reload(security_context(t->security), errmsg, sizeof errmsg) == 0) {
         log_facts(t, "new connections get");
         return;
     }
@@ -221,7 +221,7 @@ static void files_sweep(struct transport *t)
         return;
     }
     deadline_set(&t->files, TRANSPORT_FILES_MS);
-    if (security_files_changed(t->security)) {
+    if (fli_tls_context_changed(security_context(t->security))) {
         transport_reload(t);
     }
 }
@@ -242,7 +242,7 @@ void transport_get_security(const struct transport *t, struct transport_security
     if (t->security != NULL) {
         ret->trust = security_has_certificates(t->security) ? TRANSPORT_TRUSTS_CERTIFICATES
                                                             : TRANSPORT_TRUSTS_SECRET;
-        security_facts(t->security, &ret->facts);
+        fli_tls_context_facts(security_context(t->security), &ret->facts);
     }
 }
 
@@ -474,7 +474,6 @@ void transport_maybe_closed(struct transport *t)
 {
     if (t->closing && !t->listening && t->channels == 0 && fli_list_empty(&t->shaking) &&
         !uv_is_closing((uv_handle_t *)&t->timer)) {
-        FLI_ASSERT(t->streams == 0);
         uv_close((uv_handle_t *)&t->timer, timer_closed);
     }
 }

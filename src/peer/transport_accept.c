@@ -66,15 +66,14 @@ static void pending_turn_away(struct pending *p)
 
 /* ---- accepted streams ---- */
 
-static struct stream_place *place_of(struct fli_list *pos)
+static struct stream *stream_of(struct fli_list *pos)
 {
-    return FLI_CONTAINER_OF(pos, struct stream_place, link);
+    return FLI_CONTAINER_OF(pos, struct stream, accepted);
 }
 
-static bool is_of(const struct transport *t, const struct stream_place *place, uint64_t peer_id)
+static bool is_of(const struct transport *t, const struct stream *s, uint64_t peer_id)
 {
-    return peer_id != 0 ? place->peer_id == peer_id
-                        : members_find(&t->members, place->peer_id) == NULL;
+    return peer_id != 0 ? s->peer_id == peer_id : members_find(&t->members, s->peer_id) == NULL;
 }
 
 /* The owner of a stream may close others, so the list is read anew after each. */
@@ -82,8 +81,8 @@ void accept_lose(struct transport *t, uint64_t peer_id, enum channel_end end, co
 {
     struct fli_list *pos = t->accepted.next;
     while (pos != &t->accepted) {
-        if (is_of(t, place_of(pos), peer_id)) {
-            stream_lose(stream_of_place(pos), end, why);
+        if (is_of(t, stream_of(pos), peer_id)) {
+            channel_lose(stream_of(pos)->channel, end, why);
             pos = t->accepted.next;
         } else {
             pos = pos->next;
@@ -94,25 +93,25 @@ void accept_lose(struct transport *t, uint64_t peer_id, enum channel_end end, co
 /* Loses the oldest stream of a node and kind, when there is one too many. */
 static void make_place(struct transport *t, uint64_t peer_id, enum stream_kind kind)
 {
-    struct fli_list *oldest = NULL;
+    struct stream *oldest = NULL;
     unsigned n = 0;
     FLI_LIST_FOREACH(pos, &t->accepted)
     {
-        if (place_of(pos)->peer_id == peer_id && place_of(pos)->kind == kind) {
-            oldest = n++ == 0 ? pos : oldest;
+        if (stream_of(pos)->peer_id == peer_id && stream_of(pos)->kind == kind) {
+            oldest = n++ == 0 ? stream_of(pos) : oldest;
         }
     }
     if (n > TRANSPORT_ACCEPTED_MAX) {
-        stream_lose(stream_of_place(oldest), CHANNEL_REPLACED,
-                    "a newer stream of the same node took its place");
+        channel_lose(oldest->channel, CHANNEL_REPLACED,
+                     "a newer stream of the same node took its place");
     }
 }
 
-void stream_place_broken(const struct stream_place *place, const char *why)
+void accept_broken(const struct stream *s, const char *why)
 {
-    if (members_find(&place->transport->members, place->peer_id) != NULL) {
-        transport_log(place->transport, 2, "what node %llu sent is broken: %s",
-                      (unsigned long long)place->peer_id, why);
+    if (members_find(&s->transport->members, s->peer_id) != NULL) {
+        transport_log(s->transport, 2, "what node %llu sent is broken: %s",
+                      (unsigned long long)s->peer_id, why);
     }
 }
 
@@ -120,16 +119,16 @@ static void hand_on(struct transport *t, struct channel *c, const struct handsha
                     struct fli_slice leftover)
 {
     struct stream *s;
-    if (stream_create(c, &t->limits[h->kind], leftover, &t->streams, &s) != 0) {
+    if (stream_create(c, &t->limits[h->kind], leftover, &s) != 0) {
         t->turned_away++;
         transport_log(t, 2, "out of memory for a stream from node %llu",
                       (unsigned long long)h->from.node_id);
         return;
     }
-    struct stream_place *place = stream_place(s);
-    *place = (struct stream_place){.kind = h->kind, .transport = t, .peer_id = h->from.node_id};
-    fli_list_init(&place->link);
-    fli_list_push(&t->accepted, &place->link);
+    s->transport = t;
+    s->kind = h->kind;
+    s->peer_id = h->from.node_id;
+    fli_list_push(&t->accepted, &s->accepted);
     make_place(t, h->from.node_id, h->kind);
     t->cbs.accepted(t->cbs.ctx, h->kind, &h->from, s);
 }

@@ -102,7 +102,7 @@ static void dial_welcome(struct dial *d, const struct handshake *h, struct fli_s
     struct stream *s;
     struct channel *c = d->shake.channel;
     d->shake.channel = NULL;
-    if (stream_create(c, &t->limits[d->kind], leftover, &t->streams, &s) != 0) {
+    if (stream_create(c, &t->limits[d->kind], leftover, &s) != 0) {
         snprintf(d->why, sizeof d->why, "out of memory");
         dial_finish(d, FL_ENOCONN, NULL, NULL);
         return;

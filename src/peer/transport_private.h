@@ -65,8 +65,7 @@ struct transport {
     struct fli_list shaking;
     unsigned pending_n;       /* of these, connections that others have opened */
     unsigned channels;        /* not yet freed */
-    unsigned streams;         /* not yet closed by their owners */
-    struct fli_list accepted; /* of these, streams that others have opened; the oldest first */
+    struct fli_list accepted; /* streams that others have opened; the oldest first */
     uint64_t turned_away;     /* connections that were refused, or dropped; for tests */
     void (*close_cb)(void *ctx);
     void *close_ctx;

@@ -261,7 +261,7 @@ void side_stop(struct side *s)
     transport_close(s->t, closed_cb, s);
     assert_int_equal(s->closed, 0);
     RUN_UNTIL(s->rig, s->closed == 1);
-    assert_int_equal(s->t->streams + rig_pending(s) + rig_dialing(s), 0);
+    assert_int_equal(s->t->channels + rig_pending(s) + rig_dialing(s), 0);
     transport_destroy(s->t);
     s->t = NULL;
     s->closed = 0;
