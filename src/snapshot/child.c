@@ -64,22 +64,18 @@ static void close_between(unsigned first, unsigned last)
     }
 }
 
-/* Keeps standard error (for an assertion's last message), the pipe, and the directory. A socket
- * left open here would not be closed for its peer when the parent closes it. */
-static void close_all_but(int pipe, int dir)
+/* Keeps the pipe, as standard output, standard error (for an assertion's last message), and the
+ * directory. A socket left open here would not be closed for its peer when the parent closes it. */
+static bool close_others(int pipe, int dir)
 {
-    dir = dir < 0 ? pipe : dir;
-    int low = pipe < dir ? pipe : dir;
-    int high = pipe < dir ? dir : pipe;
+    unsigned kept = dir > STDERR_FILENO ? (unsigned)dir : STDERR_FILENO;
     close(STDIN_FILENO);
-    close(STDOUT_FILENO);
-    if (low > 2) {
-        close_between(3, (unsigned)low - 1);
-        close_between((unsigned)low + 1, (unsigned)high - 1);
-    } else {
-        close_between(3, (unsigned)high - 1);
+    if (dup2(pipe, STDOUT_FILENO) < 0) {
+        return false;
     }
-    close_between((unsigned)high + 1, UINT32_MAX);
+    close_between(STDERR_FILENO + 1, kept - 1);
+    close_between(kept + 1, UINT32_MAX);
+    return true;
 }
 
 /* The log shares the disk: after each sync the child rests for as long as the sync took. */
@@ -128,16 +124,16 @@ static _Noreturn void run_child(struct log_device *device, const struct machine 
                                 const struct snapshot_meta *meta, pid_t parent, int pipe)
 {
     struct verdict v = {0};
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent) {
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent ||
+        !close_others(pipe, device->keep_fd)) {
         _exit(1);
     }
-    close_all_but(pipe, device->keep_fd);
     /* A lower priority only slows the child down. A child that inherited real-time priority would
      * take a core from this process. */
     (void)sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){0});
     (void)setpriority(PRIO_PROCESS, 0, NICENESS);
     write_snapshot(device, m, meta, &v);
-    _exit(write(pipe, &v, sizeof v) == (ssize_t)sizeof v ? 0 : 1);
+    _exit(write(STDOUT_FILENO, &v, sizeof v) == (ssize_t)sizeof v ? 0 : 1);
 }
 
 /* ---- the parent ------------------------------------------------------------------------------ */
@@ -222,7 +218,7 @@ static int start(struct snapshot_child *c, uv_loop_t *loop, struct log_device *d
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
         return FL_ESYSTEM;
     }
-    c->pid = ends[1] > 2 ? fork_quietly(device, m, meta, ends[1]) : -1;
+    c->pid = fork_quietly(device, m, meta, ends[1]);
     close(ends[1]);
     if (c->pid < 0) {
         close(ends[0]);
