@@ -223,8 +223,8 @@ static int load_snapshot(struct node *n, struct snapshot_meta *ret_meta,
     struct snapshot_error error = {0};
     int rv = snapshot_reader_open(n->device, 0, &reader, &error);
     if (rv == 0) {
-        *ret_meta = *snapshot_reader_meta(reader);
         rv = snapshot_decode(reader, n->hash_seed, ret_machine, &error);
+        *ret_meta = *snapshot_reader_meta(reader);
         snapshot_reader_close(reader);
     }
     if (rv == 0 || rv == FL_ENOTFOUND) {

@@ -24,7 +24,7 @@ struct snapshot_meta {
     uint64_t conf_index; /* of the configuration that is in force at index */
     uint32_t conf_len;   /* at most SNAPSHOT_CONF_MAX */
     uint8_t conf[SNAPSHOT_CONF_MAX];
-    uint64_t size; /* bytes of data, once it is whole; a writer ignores it */
+    uint64_t size; /* bytes of data, once all was read; a writer ignores it */
 };
 
 struct snapshot_error {
@@ -54,8 +54,8 @@ void snapshot_writer_abort(struct snapshot_writer *w);
 
 struct snapshot_reader;
 
-/* index 0: opens the newest. Checks header and trailer. A damaged snapshot is an error, never
- * skipped: the log that an older one needs may be gone. */
+/* index 0: opens the newest. Checks its header. A damaged snapshot is an error, never skipped: the
+ * log that an older one needs may be gone. */
 FLI_MUST_USE int snapshot_reader_open(struct log_device *d, uint64_t index,
                                       struct snapshot_reader **ret, struct snapshot_error *e);
 

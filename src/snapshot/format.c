@@ -167,6 +167,7 @@ const char *snapshot_take_unit(struct snapshot_stream *s, const uint8_t *data, s
         if (fli_get_u64(data + 12) != s->pieces || fli_get_u64(data + 20) != s->size) {
             return "its end does not fit the pieces before it";
         }
+        meta->size = s->size;
         s->stage = SNAPSHOT_AT_END;
     } else {
         if (s->short_piece) {
@@ -179,27 +180,6 @@ const char *snapshot_take_unit(struct snapshot_stream *s, const uint8_t *data, s
     }
     (void)unit_put(s, len, crc);
     return NULL;
-}
-
-bool snapshot_trailer_decode(const uint8_t data[SNAPSHOT_TRAILER], uint64_t *ret_pieces,
-                             uint64_t *ret_size)
-{
-    if (fli_get_u32(data) != fli_crc32c(0, data + 4, SNAPSHOT_TRAILER - 4) ||
-        fli_get_u32(data + 8) != 0) {
-        return false;
-    }
-    *ret_pieces = fli_get_u64(data + 12);
-    *ret_size = fli_get_u64(data + 20);
-    return true;
-}
-
-uint64_t snapshot_file_len(uint32_t conf_len, uint64_t size)
-{
-    if (size > UINT64_MAX / 2) {
-        return 0;
-    }
-    uint64_t pieces = (size + SNAPSHOT_PIECE - 1) / SNAPSHOT_PIECE;
-    return SNAPSHOT_HEADER + conf_len + pieces * SNAPSHOT_PIECE_HEADER + size + SNAPSHOT_TRAILER;
 }
 
 void snapshot_name(uint64_t index, uint64_t term, bool part, char out[LOG_NAME_MAX + 1])

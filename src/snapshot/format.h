@@ -39,19 +39,12 @@ size_t snapshot_put_trailer(struct snapshot_stream *s, uint8_t *out);
 size_t snapshot_unit_len(const struct snapshot_stream *s, const uint8_t *data, size_t have,
                          const char **ret_why);
 
-/* Takes a whole unit. NULL, or what is wrong with it. A header sets *meta (with size 0), a piece
- * sets *ret_data; the trailer leads to SNAPSHOT_AT_END. */
+/* Takes a whole unit. NULL, or what is wrong with it. A header sets *meta, a piece *ret_data, the
+ * trailer meta->size; it leads to SNAPSHOT_AT_END. */
 const char *snapshot_take_unit(struct snapshot_stream *s, const uint8_t *data, size_t len,
                                struct snapshot_meta *meta, struct fli_slice *ret_data);
 
 extern const char snapshot_other_version[]; /* the `why` for a header of another version */
-
-/* Decodes a trailer without the bytes before it. False: its checksum is wrong. */
-bool snapshot_trailer_decode(const uint8_t data[SNAPSHOT_TRAILER], uint64_t *ret_pieces,
-                             uint64_t *ret_size);
-
-/* The length of a file with this many bytes of data; 0: none can have so many. */
-uint64_t snapshot_file_len(uint32_t conf_len, uint64_t size);
 
 /* snapshot-<index>-<term>, with 20 digits each, and .part or not. */
 void snapshot_name(uint64_t index, uint64_t term, bool part, char out[LOG_NAME_MAX + 1]);

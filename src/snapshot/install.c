@@ -90,7 +90,9 @@ static int decode(struct work *w, struct snapshot_reader *reader)
         return snapshot_reader_refuse(reader, FL_ECORRUPT, "no log can go on behind it", &w->error);
     }
     fli_random(seed, sizeof seed);
-    return snapshot_decode(reader, seed, &w->fresh, &w->error);
+    int rv = snapshot_decode(reader, seed, &w->fresh, &w->error);
+    w->meta.size = snapshot_reader_meta(reader)->size;
+    return rv;
 }
 
 /* The file gets its name only when this node can start from it: under that name it is the newest,

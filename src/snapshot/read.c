@@ -82,34 +82,6 @@ static int read_header(struct snapshot_reader *r, struct snapshot_error *e)
     return read_unit(r, &none, e);
 }
 
-/* Checks header and trailer, and so whether the file has its full length. */
-static int check_ends(struct snapshot_reader *r, uint64_t index, uint64_t term,
-                      struct snapshot_error *e)
-{
-    uint8_t trailer[SNAPSHOT_TRAILER];
-    uint64_t pieces = 0;
-    int rv = read_header(r, e);
-    if (rv != 0) {
-        return rv;
-    }
-    if (r->meta.index != index || r->meta.term != term) {
-        return damage(r, FL_ECORRUPT, 16, "it has an index or term of another one", e);
-    }
-    if (r->file_size < r->stream.offset + SNAPSHOT_TRAILER) {
-        return damage(r, FL_ECORRUPT, r->file_size, "the file ends in the middle", e);
-    }
-    uint64_t at = r->file_size - SNAPSHOT_TRAILER;
-    rv = read_exactly(r, trailer, sizeof trailer, at, e);
-    if (rv != 0) {
-        return rv;
-    }
-    if (!snapshot_trailer_decode(trailer, &pieces, &r->meta.size) ||
-        snapshot_file_len(r->meta.conf_len, r->meta.size) != r->file_size) {
-        return damage(r, FL_ECORRUPT, at, "its end is missing or damaged", e);
-    }
-    return 0;
-}
-
 /* The newest may be replaced and removed before it is open, and a list of names that change
  * meanwhile may lack both. Then there is a newer one. */
 static int open_found(struct snapshot_reader *r, uint64_t index, struct snapshot_found *ret,
@@ -151,13 +123,15 @@ static struct snapshot_reader *make_reader(struct log_device *d, struct snapshot
     return r;
 }
 
-/* Checks the open file; closes the reader on an error. */
+/* Reads the header of the open file, which must be of this entry; closes the reader on an error. */
 static int check_file(struct snapshot_reader *r, uint64_t index, uint64_t term,
                       struct snapshot_reader **ret, struct snapshot_error *e)
 {
     int rv = r->device->ops->size(r->device, r->file, &r->file_size);
-    rv = rv != 0 ? snapshot_io_fail(e, r->device, "read", r->name, rv)
-                 : check_ends(r, index, term, e);
+    rv = rv != 0 ? snapshot_io_fail(e, r->device, "read", r->name, rv) : read_header(r, e);
+    if (rv == 0 && (r->meta.index != index || r->meta.term != term)) {
+        rv = damage(r, FL_ECORRUPT, 16, "it has an index or term of another one", e);
+    }
     if (rv != 0) {
         snapshot_reader_close(r);
         return rv;
