@@ -76,11 +76,10 @@ static int segment_error(struct recovery *r, int error, uint32_t number, uint64_
 
 /* --- what is there --- */
 
-static bool ends_with(const char *name, const char *end)
+static bool is_part(const char *name)
 {
-    size_t n = strlen(name);
-    size_t m = strlen(end);
-    return n >= m && strcmp(name + n - m, end) == 0;
+    const char *end = strrchr(name, '.');
+    return strncmp(name, "segment-", 8) == 0 && end != NULL && strcmp(end, ".part") == 0;
 }
 
 static int on_name(void *ctx, const char *name)
@@ -89,9 +88,7 @@ static int on_name(void *ctx, const char *name)
     uint32_t number = 0;
     if (log_segment_parse(name, &number)) {
         r->error = log_segments_add(r->l, number, 0) == 0 ? 0 : no_memory(r);
-    } else if (strncmp(name, "segment-", 8) == 0 && ends_with(name, ".part")) {
-        snprintf(r->part, sizeof r->part, "%s", name);
-    } else if (name[0] != '.' && strncmp(name, "snapshot-", 9) != 0 &&
+    } else if (name[0] != '.' && !is_part(name) && strncmp(name, "snapshot-", 9) != 0 &&
                strcmp(name, "lost+found") != 0) {
         snprintf(r->strange, sizeof r->strange, "%s", name);
     }
@@ -348,22 +345,24 @@ static int read_all(struct recovery *r)
 
 /* --- repairing --- */
 
-static int put_zeros(struct recovery *r, struct log_file *f, uint64_t at, uint64_t end)
+/* Writes and syncs bytes of a segment, which `flags` may create. */
+static int write_synced(struct recovery *r, const char *name, unsigned flags, const uint8_t *data,
+                        size_t len, uint64_t at)
 {
-    static const uint8_t zeros[LOG_BLOCK];
-    for (; at < end; at += sizeof zeros) {
-        int rv = r->d->ops->write(r->d, f, zeros, sizeof zeros, at);
-        if (rv != 0) {
-            return rv;
-        }
+    struct log_file *f = NULL;
+    int rv = r->d->ops->open(r->d, name, LOG_OPEN_WRITE | flags, &f);
+    if (rv != 0) {
+        return rv;
     }
-    return r->d->ops->sync(r->d, f);
+    rv = r->d->ops->write(r->d, f, data, len, at);
+    rv = rv != 0 ? rv : r->d->ops->sync(r->d, f);
+    r->d->ops->close(r->d, f);
+    return rv;
 }
 
 static int truncate_torn_write(struct recovery *r)
 {
     char name[LOG_NAME_MAX + 1];
-    struct log_file *f = NULL;
     if (r->torn == 0) {
         return 0;
     }
@@ -372,11 +371,10 @@ static int truncate_torn_write(struct recovery *r)
                 "%s/%s: bytes %" PRIu64 " to %" PRIu64 " are of a write that a crash interrupted; "
                 "nobody was told that it is done, and it is cut off",
                 r->d->where, name, r->torn_at, r->torn_end);
-    int rv = r->d->ops->open(r->d, name, LOG_OPEN_WRITE, &f);
-    if (rv == 0) {
-        rv = put_zeros(r, f, r->torn_at, r->torn_end);
-        r->d->ops->close(r->d, f);
-    }
+    size_t len = (size_t)(r->torn_end - r->torn_at);
+    FLI_ASSERT(len <= r->buffer_cap);
+    memset(r->buffer, 0, len); /* all segments were read */
+    int rv = write_synced(r, name, 0, r->buffer, len, r->torn_at);
     return rv == 0 ? 0 : io_error(r, "cut off a torn write in", name, rv);
 }
 
@@ -389,7 +387,7 @@ static int remove_file(struct recovery *r, const char *name)
 static int on_part(void *ctx, const char *name)
 {
     struct recovery *r = ctx;
-    if (strncmp(name, "segment-", 8) == 0 && ends_with(name, ".part")) {
+    if (is_part(name)) {
         snprintf(r->part, sizeof r->part, "%s", name);
     }
     return 0;
@@ -398,18 +396,20 @@ static int on_part(void *ctx, const char *name)
 /* Removes half-made segments. There is one after most crashes, and never more than a few. */
 static int remove_parts(struct recovery *r)
 {
-    while (r->part[0] != '\0') {
-        int rv = remove_file(r, r->part);
-        if (rv != 0) {
-            return rv;
-        }
+    for (;;) {
         r->part[0] = '\0';
-        rv = r->d->ops->list(r->d, on_part, r);
+        int rv = r->d->ops->list(r->d, on_part, r);
         if (rv != 0) {
             return io_error(r, "read the directory", "", rv);
         }
+        if (r->part[0] == '\0') {
+            return 0;
+        }
+        rv = remove_file(r, r->part);
+        if (rv != 0) {
+            return rv;
+        }
     }
-    return 0;
 }
 
 /* Removes ready segments that are too many, or not of the size wanted now. */
@@ -457,13 +457,8 @@ static int open_segments(struct recovery *r)
 static int write_last_again(struct recovery *r)
 {
     char name[LOG_NAME_MAX + 1];
-    struct log_file *f = NULL;
     log_segment_name(r->last_begun, name);
-    int rv = r->d->ops->open(r->d, name, LOG_OPEN_WRITE, &f);
-    if (rv == 0) {
-        rv = r->d->ops->write(r->d, f, r->last, (size_t)(r->end - r->last_at), r->last_at);
-        r->d->ops->close(r->d, f);
-    }
+    int rv = write_synced(r, name, 0, r->last, (size_t)(r->end - r->last_at), r->last_at);
     return rv == 0 ? 0 : io_error(r, "write the end of the log again in", name, rv);
 }
 
@@ -498,29 +493,11 @@ static int finish_recovery(struct recovery *r)
     if (rv != 0) {
         return rv;
     }
-    rv = l->device->ops->sync(l->device, l->file);
-    if (rv == 0) {
-        rv = l->device->ops->sync_dir(l->device);
-    }
+    rv = l->device->ops->sync_dir(l->device);
     return rv == 0 ? 0 : io_error(r, "sync", "", rv);
 }
 
 /* --- an empty directory --- */
-
-static int write_first(struct recovery *r, const char *name, uint64_t size, const uint8_t *data)
-{
-    struct log_file *f = NULL;
-    int rv = r->d->ops->open(r->d, name, LOG_OPEN_WRITE | LOG_OPEN_CREATE, &f);
-    if (rv != 0) {
-        return rv;
-    }
-    rv = r->d->ops->write(r->d, f, data, (size_t)size, 0);
-    if (rv == 0) {
-        rv = r->d->ops->sync(r->d, f);
-    }
-    r->d->ops->close(r->d, f);
-    return rv;
-}
 
 /* Makes the first segment, with a write of no records in it that carries the log's id. */
 static int begin_log(struct recovery *r)
@@ -546,7 +523,7 @@ static int begin_log(struct recovery *r)
     }
     l->device->ops->random(l->device, &w.log_id, sizeof w.log_id);
     log_write_seal(&w, data, l->block);
-    rv = write_first(r, part, size, data);
+    rv = write_synced(r, part, LOG_OPEN_CREATE, data, (size_t)size, 0);
     free(data);
     log_segment_name(1, name);
     if (rv == 0) {
