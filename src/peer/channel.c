@@ -8,6 +8,7 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -17,6 +18,19 @@
 
 #define KEEPALIVE_S 1
 #define KEEPALIVE_PROBES 3
+
+int channel_shared_init(struct channel_shared *shared)
+{
+    fli_list_init(&shared->paused);
+    fli_buf_init(&shared->plain, FLI_TLS_PLAIN_MAX(CHANNEL_READ_SIZE));
+    shared->turn.data = shared;
+    return uv_idle_init(shared->loop, &shared->turn) == 0 ? 0 : FL_ESYSTEM;
+}
+
+void channel_shared_fini(struct channel_shared *shared)
+{
+    fli_buf_fini(&shared->plain);
+}
 
 static void channel_free(struct channel *c)
 {
@@ -65,7 +79,6 @@ static void close_handle(struct channel *c)
 {
     c->closing = true;
     unpause(c);
-    secure_closing(c);
     uv_close((uv_handle_t *)&c->tcp, closed_cb);
 }
 
@@ -185,24 +198,32 @@ void channel_connect(struct channel *c, const struct sockaddr *to, void (*connec
 /* ---- reading ---- */
 
 /* Turns that begin in the same millisecond have one share together. */
+static uint64_t used_ns(const struct channel_shared *shared, const struct channel_share *share)
+{
+    return share->turn == channel_turn(shared) ? share->ns : 0;
+}
+
+static void charge(const struct channel_shared *shared, struct channel_share *share, uint64_t ns)
+{
+    share->ns = used_ns(shared, share) + ns;
+    share->turn = channel_turn(shared);
+}
+
+/* Whether the peer began a TLS handshake that is not over. */
+static bool is_shaken(const struct channel *c)
+{
+    return secure_shakes(c) && !c->secure->ours;
+}
+
 static bool has_share(const struct channel *c)
 {
     const struct channel_shared *shared = c->shared;
-    uint64_t turn = channel_turn(shared);
-    uint64_t all_ns = shared->read_turn == turn ? shared->read_ns : 0;
-    uint64_t mine_ns = c->visit_turn == turn ? c->visit_ns : 0;
-    return all_ns < FLI_TURN_PEERS_US * UINT64_C(1000) &&
-           mine_ns < FLI_TURN_PEERS_VISIT_US * UINT64_C(1000);
-}
-
-static void charge(struct channel *c, uint64_t ns)
-{
-    struct channel_shared *shared = c->shared;
-    uint64_t turn = channel_turn(shared);
-    shared->read_ns = (shared->read_turn == turn ? shared->read_ns : 0) + ns;
-    shared->read_turn = turn;
-    c->visit_ns = (c->visit_turn == turn ? c->visit_ns : 0) + ns;
-    c->visit_turn = turn;
+    if (is_shaken(c) &&
+        used_ns(shared, &shared->shake) >= CHANNEL_SHAKE_TURN_MS * UINT64_C(1000000)) {
+        return false;
+    }
+    return used_ns(shared, &shared->read) < FLI_TURN_PEERS_US * UINT64_C(1000) &&
+           used_ns(shared, &c->visit) < FLI_TURN_PEERS_VISIT_US * UINT64_C(1000);
 }
 
 /* What the next read may cost is unknown, but it resembles the last one. */
@@ -224,28 +245,45 @@ static void alloc_cb(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
     *buf = uv_buf_init((char *)c->shared->read_buf, may_read ? (unsigned)c->read_max : 0);
 }
 
+static void socket_stop(struct channel *c)
+{
+    unpause(c);
+    if (!c->closing) {
+        uv_read_stop((uv_stream_t *)&c->tcp);
+    }
+}
+
+static void turn_cb(uv_idle_t *turn);
+
+/* Until a later turn, which comes at once. */
 static void pause_reading(struct channel *c)
 {
-    channel_socket_stop(c);
-    fli_list_push(&c->shared->paused, &c->paused);
-    channel_stay_awake(c->shared);
+    struct channel_shared *shared = c->shared;
+    socket_stop(c);
+    shared->shake_deferred += is_shaken(c);
+    fli_list_push(&shared->paused, &c->paused);
+    int rv = uv_idle_start(&shared->turn, turn_cb);
+    FLI_ASSERT(rv == 0);
 }
 
 static void take(struct channel *c, const uint8_t *data, size_t len)
 {
+    struct channel_shared *shared = c->shared;
     uint64_t began_ns = fli_clock_ns();
-    if (secure_shakes(c)) {
-        secure_read(c, data, len); /* a handshake has a share of its own */
-        return;
-    }
+    bool shakes = secure_shakes(c);
     if (c->secure != NULL) {
         secure_read(c, data, len);
     } else {
         c->cbs.bytes(c->cbs.ctx, data, len);
     }
     uint64_t ns = fli_clock_ns() - began_ns;
-    charge(c, ns);
-    fit_read(c, len, ns);
+    if (!shakes) {
+        charge(shared, &shared->read, ns);
+        charge(shared, &c->visit, ns);
+        fit_read(c, len, ns);
+    } else if (!c->secure->ours) {
+        charge(shared, &shared->shake, ns);
+    }
 }
 
 static void read_cb(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
@@ -260,19 +298,7 @@ static void read_cb(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
     }
 }
 
-void channel_resume_some(struct channel_shared *shared)
-{
-    for (unsigned i = 0; i < CHANNEL_RESUMED_MAX && !fli_list_empty(&shared->paused); i++) {
-        struct channel *c = FLI_CONTAINER_OF(shared->paused.next, struct channel, paused);
-        fli_list_remove(&c->paused);
-        c->owed = true;
-        if (channel_socket_start(c) != 0) {
-            channel_lose(c, CHANNEL_FAILED, "it cannot be read");
-        }
-    }
-}
-
-int channel_socket_start(struct channel *c)
+static int socket_start(struct channel *c)
 {
     if (c->closing) {
         return FL_ESYSTEM;
@@ -284,11 +310,36 @@ int channel_socket_start(struct channel *c)
     return rv == 0 || rv == UV_EALREADY ? 0 : FL_ESYSTEM;
 }
 
-void channel_socket_stop(struct channel *c)
+/* Whether the peer has closed the connection while it waited: then its handshake is dropped. */
+static bool has_gone(const struct channel *c)
 {
-    unpause(c);
-    if (!c->closing) {
-        uv_read_stop((uv_stream_t *)&c->tcp);
+    struct pollfd p = {.events = POLLRDHUP};
+    return uv_fileno((const uv_handle_t *)&c->tcp, &p.fd) == 0 && poll(&p, 1, 0) > 0;
+}
+
+/* Runs once in each turn of the loop, while channels wait: the first of them are read again. */
+static void turn_cb(uv_idle_t *turn)
+{
+    struct channel_shared *shared = turn->data;
+    unsigned shaken = 0;
+    for (unsigned i = 0; i < CHANNEL_RESUMED_MAX && !fli_list_empty(&shared->paused); i++) {
+        struct channel *c = FLI_CONTAINER_OF(shared->paused.next, struct channel, paused);
+        if (is_shaken(c) && has_gone(c)) {
+            channel_lose_by(c, UV_EOF);
+            continue;
+        }
+        shaken += is_shaken(c);
+        if (shaken > CHANNEL_RESHAKEN_MAX) {
+            break;
+        }
+        fli_list_remove(&c->paused);
+        c->owed = true;
+        if (socket_start(c) != 0) {
+            channel_lose(c, CHANNEL_FAILED, "it cannot be read");
+        }
+    }
+    if (fli_list_empty(&shared->paused)) {
+        (void)uv_idle_stop(turn);
     }
 }
 
@@ -297,7 +348,7 @@ int channel_read_start(struct channel *c)
     if (c->reading) {
         return 0;
     }
-    int rv = channel_socket_start(c);
+    int rv = socket_start(c);
     c->reading = rv == 0;
     return rv;
 }
@@ -305,7 +356,7 @@ int channel_read_start(struct channel *c)
 void channel_read_stop(struct channel *c)
 {
     if (c->reading) {
-        channel_socket_stop(c);
+        socket_stop(c);
     }
     c->reading = false;
 }

@@ -8,6 +8,10 @@
  * has more to say waits for the next turn, first come, first served. A read is whole: after one
  * that took long the channel's next is smaller.
  *
+ * A TLS handshake costs a thousand times as much as a message, and any stranger may begin one. So
+ * those that others began have a share of their own, CHANNEL_SHAKE_TURN_MS, and wait in the same
+ * line. Handshakes that this node began are few and never wait.
+ *
  * Writing: channel_try_write() offers bytes to the kernel at once. channel_write() takes a whole
  * buffer. While the kernel has not taken all of it, the channel is busy; `drained` tells when it is
  * free again.
@@ -28,6 +32,7 @@
 #define CHANNEL_READ_FIRST ((size_t)16 << 10) /* the first reads of a channel */
 #define CHANNEL_READ_LEAST ((size_t)4 << 10)
 #define CHANNEL_RESUMED_MAX 8u   /* channels that waited and are read in a turn, in any case */
+#define CHANNEL_RESHAKEN_MAX 4u  /* of these, handshakes that other nodes began */
 #define CHANNEL_SHAKE_TURN_MS 5u /* time in a turn for handshakes that other nodes began */
 #define CHANNEL_PARTS_MAX 66u    /* of one call of channel_try_write() */
 
@@ -50,6 +55,12 @@ struct channel_callbacks {
     void (*lost)(void *ctx, enum channel_end end, const char *why); /* at most once */
 };
 
+/* Time of a turn of the loop that was used. */
+struct channel_share {
+    uint64_t turn; /* channel_turn() */
+    uint64_t ns;
+};
+
 /* The part that all channels of one transport share. Its owner sets the fields up to `gone`. */
 struct channel_shared {
     uv_loop_t *loop;
@@ -57,13 +68,10 @@ struct channel_shared {
     void *gone_ctx;
     void (*gone)(void *gone_ctx); /* called for each channel that is freed */
     uint8_t read_buf[CHANNEL_READ_SIZE];
-    struct fli_buf plain; /* decrypted bytes of the current channel */
-    uv_idle_t turn;       /* a live handle; the owner closes it */
-    struct fli_list deferred;
-    uint64_t shake_ns;      /* spent in this turn */
+    struct fli_buf plain;   /* decrypted bytes of the current channel */
+    uv_idle_t turn;         /* a live handle; the owner closes it */
     struct fli_list paused; /* channels that wait to be read, the first to come first */
-    uint64_t read_turn;     /* the turn that read_ns is of: channel_turn() */
-    uint64_t read_ns;
+    struct channel_share read, shake;
     uint64_t shaken, shake_failed, shake_deferred;
 };
 

@@ -6,15 +6,12 @@
 
 /* The TLS part of a channel. */
 struct channel_secure {
-    struct channel *channel;
     struct fli_tls *tls;
     void (*opened)(void *ctx);
-    bool ours;              /* this end dialed: its handshake is never deferred */
+    bool ours;              /* this end dialed */
     struct fli_buf waiting; /* plaintext, to be encrypted from `at` on */
     size_t at;
-    struct fli_buf cipher;    /* encrypted, not yet offered to the kernel */
-    struct fli_list deferred; /* linked while `held` waits for a turn with time left */
-    struct fli_buf held;
+    struct fli_buf cipher; /* encrypted, not yet offered to the kernel */
 };
 
 struct channel {
@@ -29,8 +26,7 @@ struct channel {
     struct channel_secure *secure; /* NULL: none */
     struct fli_list paused;        /* linked while it waits to be read in a later turn */
     bool owed;                     /* it has waited, and is read once whatever others have used */
-    uint64_t visit_turn;           /* as read_turn and read_ns, of this channel */
-    uint64_t visit_ns;
+    struct channel_share visit;    /* as `read`, of this channel */
     size_t read_max;
     bool reading, writing;
     bool closing; /* it is lost, or its owner has closed it: the handle is closing */
@@ -42,16 +38,9 @@ struct channel {
 void channel_lose_by(struct channel *c, int error); /* error: a code of libuv */
 /* As channel_write(), but for bytes as they go on the wire. */
 bool channel_put(struct channel *c, struct fli_buf *from);
-int channel_socket_start(struct channel *c); /* starts reading */
-void channel_socket_stop(struct channel *c); /* stops reading for a while */
-
-/* Lets channels that wait be read again. */
-void channel_resume_some(struct channel_shared *shared);
 
 /* channel_secure.c */
-void channel_stay_awake(struct channel_shared *shared); /* the next turn comes at once */
 void secure_free(struct channel *c);
-void secure_closing(struct channel *c);
 void secure_read(struct channel *c, const uint8_t *data, size_t len);
 bool secure_write(struct channel *c, struct fli_buf *from);
 bool secure_write_handshake(struct channel *c, const void *data, size_t len);
