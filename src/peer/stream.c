@@ -145,20 +145,15 @@ size_t stream_unsent(const struct stream *s)
     return s->gather.len + s->writing;
 }
 
-/* Appends the parts without their first `skip` bytes. */
-static int append_from(struct stream *s, const struct fli_slice *parts, unsigned n, size_t skip)
+/* Appends the parts without their first `skip` bytes. There is room for them. */
+static void append_from(struct stream *s, const struct fli_slice *parts, unsigned n, size_t skip)
 {
-    size_t len = 0;
     for (unsigned i = 0; i < n; i++) {
-        len += parts[i].len;
-    }
-    int rv = fli_buf_reserve(&s->gather, len - skip);
-    for (unsigned i = 0; i < n && rv == 0; i++) {
         size_t past = skip < parts[i].len ? skip : parts[i].len;
         skip -= past;
-        rv = fli_buf_append(&s->gather, parts[i].data + past, parts[i].len - past);
+        int rv = fli_buf_append(&s->gather, parts[i].data + past, parts[i].len - past);
+        FLI_ASSERT(rv == 0);
     }
-    return rv;
 }
 
 int stream_send(struct stream *s, uint8_t type, const struct fli_slice *parts, unsigned n)
@@ -175,7 +170,7 @@ int stream_send(struct stream *s, uint8_t type, const struct fli_slice *parts, u
         all[i + 1] = parts[i];
     }
     size_t size = FRAME_HEADER_SIZE + length;
-    if (s->lost || s->torn) {
+    if (s->lost) {
         return FL_ENOCONN;
     }
     if (size > s->limits.out_max - stream_unsent(s)) {
@@ -183,19 +178,22 @@ int stream_send(struct stream *s, uint8_t type, const struct fli_slice *parts, u
     }
     frame_header_encode(type, parts, n, header);
     all[0] = (struct fli_slice){header, sizeof header};
+    /* Before a part leaves: then there must be room for the rest. */
+    int rv = fli_buf_reserve(&s->gather, size);
+    if (rv != 0) {
+        return rv;
+    }
     size_t left = 0;
     if (size >= STREAM_DIRECT && stream_unsent(s) == 0) {
         left = channel_try_write(s->channel, all, n + 1);
     }
-    int rv = left == size ? 0 : append_from(s, all, n + 1, left);
-    if (rv != 0 && left == 0) {
-        return rv;
-    }
-    /* A part has left. Whether all of it arrives is unknown; flushing reports that. */
-    s->torn = rv != 0;
+    append_from(s, all, n + 1, left);
     s->appended += size;
     if (left > 0) {
         s->handed = s->appended;
+    }
+    if (left == size && s->gather.cap > OUT_KEEP) {
+        fli_buf_shrink(&s->gather);
     }
     return 0;
 }
@@ -204,10 +202,6 @@ void stream_flush(struct stream *s)
 {
     FLI_ASSERT(!s->closed);
     if (s->lost) {
-        return;
-    }
-    if (s->torn) {
-        channel_lose(s->channel, CHANNEL_FAILED, "out of memory for the rest of a frame");
         return;
     }
     if (s->gather.len == 0) {

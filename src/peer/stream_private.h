@@ -17,7 +17,6 @@ struct stream {
     uint64_t peer_id;
     unsigned depth; /* depth of calls into the owner */
     bool started, lost, closed;
-    bool torn;               /* a part of a frame has left and the rest is lost */
     struct fli_buf leftover; /* bytes read behind the handshake */
     struct frame_reader in;
     struct fli_buf gather; /* appended, not yet handed over */
