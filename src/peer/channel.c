@@ -373,20 +373,6 @@ bool channel_busy(const struct channel *c)
     return c->writing || secure_waits(c);
 }
 
-bool channel_write_handshake(struct channel *c, const void *data, size_t len)
-{
-    struct fli_slice part = {data, len};
-    if (c->secure != NULL) {
-        return secure_write_handshake(c, data, len);
-    }
-    FLI_ASSERT(!c->writing);
-    if (channel_try_write(c, &part, 1) != len) {
-        channel_lose(c, CHANNEL_FAILED, "it cannot be written to");
-        return false;
-    }
-    return true;
-}
-
 size_t channel_try_write(struct channel *c, const struct fli_slice *parts, unsigned n)
 {
     uv_buf_t bufs[CHANNEL_PARTS_MAX];

@@ -111,10 +111,6 @@ void channel_own(struct channel *c, const struct channel_callbacks *cbs);
 int channel_read_start(struct channel *c) FLI_MUST_USE; /* 0, FL_ESYSTEM */
 void channel_read_stop(struct channel *c);
 
-/* Writes all bytes of a handshake between nodes (handshake.h). False: the connection is lost, and
- * `lost` was called. */
-bool channel_write_handshake(struct channel *c, const void *data, size_t len);
-
 /* Returns how many bytes of the parts the kernel took at once. It is 0 when the channel is busy,
  * the kernel has no room, with TLS, and when the connection has ended, which the next
  * channel_write() or read finds. Never calls back. */

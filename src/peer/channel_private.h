@@ -43,7 +43,6 @@ bool channel_put(struct channel *c, struct fli_buf *from);
 void secure_free(struct channel *c);
 void secure_read(struct channel *c, const uint8_t *data, size_t len);
 bool secure_write(struct channel *c, struct fli_buf *from);
-bool secure_write_handshake(struct channel *c, const void *data, size_t len);
 /* After a write has ended: continues with what waits to be encrypted or sent. True when nothing
  * waits any more. */
 bool secure_go_on(struct channel *c);

@@ -135,16 +135,6 @@ bool secure_write(struct channel *c, struct fli_buf *from)
     return true;
 }
 
-bool secure_write_handshake(struct channel *c, const void *data, size_t len)
-{
-    struct channel_secure *sec = c->secure;
-    FLI_ASSERT(sec->waiting.len == 0);
-    if (fli_tls_write(sec->tls, data, len, &sec->cipher) != 0) {
-        return broken(c);
-    }
-    return flush(c);
-}
-
 /* ---- reading --------------------------------------------------------------------------------- */
 
 static void failed(struct channel *c, bool shaking)

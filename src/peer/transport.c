@@ -133,6 +133,21 @@ void shake_bytes(void *shake, const uint8_t *data, size_t len)
     }
 }
 
+bool shake_send(struct shake *s, const struct handshake *h)
+{
+    struct fli_buf out;
+    uint8_t bytes[HANDSHAKE_SIZE];
+    handshake_encode(h, &s->t->formats, bytes);
+    fli_buf_init(&out, sizeof bytes);
+    if (fli_buf_append(&out, bytes, sizeof bytes) != 0) {
+        channel_lose(s->channel, CHANNEL_FAILED, "out of memory");
+        return false;
+    }
+    bool sent = channel_write(s->channel, &out);
+    fli_buf_fini(&out);
+    return sent;
+}
+
 static struct shake *first_due(struct transport *t)
 {
     FLI_LIST_FOREACH(pos, &t->shaking)

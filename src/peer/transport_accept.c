@@ -6,9 +6,9 @@
  * dropped at end of stream, at its deadline, when there are too many, after a bad handshake, or
  * when the transport closes.
  *
- * The answer is written at once: a new socket has room for it, and a connection that has none is
- * dropped. The dialer sends nothing between its handshake and the answer. So closing after a
- * refusal leaves no unread bytes behind, and the reason arrives. */
+ * The answer leaves at once, since a new socket has room for it. The dialer sends nothing between
+ * its handshake and the answer. So closing after a refusal leaves no unread bytes behind, and the
+ * reason arrives. */
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -136,13 +136,6 @@ static void hand_on(struct transport *t, struct channel *c, const struct handsha
 /* ---- the answer ---- */
 
 /* False: the connection is lost, and p is freed. */
-static bool send_answer(struct pending *p, const struct handshake *answer)
-{
-    uint8_t bytes[HANDSHAKE_SIZE];
-    handshake_encode(answer, &p->shake.t->formats, bytes);
-    return channel_write_handshake(p->shake.channel, bytes, sizeof bytes);
-}
-
 static bool answer_welcome(struct pending *p, const struct handshake *asked)
 {
     struct handshake answer;
@@ -151,7 +144,7 @@ static bool answer_welcome(struct pending *p, const struct handshake *asked)
     answer.verdict = HANDSHAKE_WELCOME;
     answer.target = asked->from.node_id;
     answer.from = p->shake.t->self;
-    return send_answer(p, &answer);
+    return shake_send(&p->shake, &answer);
 }
 
 /* Answers with a refusal, which tells nothing about this node (handshake.h), and drops the
@@ -165,7 +158,7 @@ static void answer_refusal(struct pending *p, enum stream_kind kind, uint64_t ta
     answer.verdict = (uint8_t)verdict;
     answer.target = target;
     snprintf(answer.reason, sizeof answer.reason, "%s", reason);
-    if (send_answer(p, &answer)) {
+    if (shake_send(&p->shake, &answer)) {
         pending_turn_away(p);
     }
 }

@@ -212,16 +212,13 @@ static void dial_handshake(void *ctx)
     struct dial *d = ctx;
     struct transport *t = d->shake.t;
     struct handshake ask;
-    uint8_t bytes[HANDSHAKE_SIZE];
     memset(&ask, 0, sizeof ask);
     ask.kind = d->kind;
     ask.target = d->member.id;
     ask.from = t->self;
-    handshake_encode(&ask, &t->formats, bytes);
     deadline_set(&d->shake.deadline, t->answer_ms);
     deadlines_changed(t);
-    /* On failure, dial_lost() is called. */
-    (void)channel_write_handshake(d->shake.channel, bytes, sizeof bytes);
+    (void)shake_send(&d->shake, &ask); /* on failure, dial_lost() is called */
 }
 
 static int dial_secure(struct dial *d)

@@ -83,6 +83,8 @@ void transport_maybe_closed(struct transport *t);
 void shake_init(struct shake *s, struct transport *t);
 void shake_fini(struct shake *s);                               /* it stands in the list no more */
 void shake_bytes(void *shake, const uint8_t *data, size_t len); /* as in channel_callbacks */
+/* Sends this node's side. False: the connection is lost, and `lost` was called. */
+bool shake_send(struct shake *s, const struct handshake *h);
 
 void deadline_set(struct deadline *d, unsigned after_ms);
 bool deadline_over(struct deadline *d);
