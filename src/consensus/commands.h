@@ -12,7 +12,7 @@
  * sends a single command waits for at most one command of every other client. A source is in the
  * class of its next command:
  *
- *   CLUSTER   the leader's own commands, about members and versions: one at most; first of all
+ *   CLUSTER   the leader's own commands, about members and versions: first of all; two at most
  *   URGENT    renews or releases
  *   OTHER     asks for more; these and queries take turns as if they were one class
  *   QUERY     reads

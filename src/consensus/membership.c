@@ -23,34 +23,37 @@ bool membership_formed(const struct membership *m)
 
 /* ---- commands of the cluster's own ---- */
 
-static void admin_done(struct node_ticket *t, int status, const struct machine_result *result,
-                       struct fli_slice payload)
+int membership_enqueue(struct membership *m, const struct machine_command *c, struct node_ticket *t,
+                       node_ticket_cb cb)
 {
-    struct membership *m = FLI_CONTAINER_OF(t, struct membership, admin);
-    FLI_ASSERT(m->admin_busy);
-    m->admin_busy = false;
+    struct fli_buf buf;
+    if (!proposer_is_open(m->config.proposer)) {
+        return FL_ENOLEADER;
+    }
+    fli_buf_init(&buf, MACHINE_COMMAND_MAX);
+    *t = (struct node_ticket){.cb = cb, .source = NODE_SOURCE_CLUSTER};
+    int rv = machine_command_encode(c, &buf);
+    rv = rv != 0 ? rv : commands_add(m->config.queue, t, buf.data, buf.len, fli_clock_ns());
+    fli_buf_fini(&buf);
+    wake(m);
+    return rv;
+}
+
+static void own_done(struct node_ticket *t, int status, const struct machine_result *result,
+                     struct fli_slice payload)
+{
+    struct membership *m = FLI_CONTAINER_OF(t, struct membership, own);
+    FLI_ASSERT(m->own_busy);
+    m->own_busy = false;
     m->members_due = true;
-    membership_operation_done(m, status, result);
     wake(m);
 }
 
 bool membership_submit(struct membership *m, const struct machine_command *c)
 {
-    struct fli_buf buf;
-    FLI_ASSERT(!m->admin_busy);
-    if (!proposer_is_open(m->config.proposer)) {
-        return false;
-    }
-    fli_buf_init(&buf, MACHINE_COMMAND_MAX);
-    m->admin = (struct node_ticket){.cb = admin_done, .source = NODE_SOURCE_CLUSTER};
-    int rv = machine_command_encode(c, &buf);
-    rv = rv != 0 ? rv : commands_add(m->config.queue, &m->admin, buf.data, buf.len, fli_clock_ns());
-    fli_buf_fini(&buf);
-    m->admin_busy = rv == 0;
-    if (rv == 0) {
-        wake(m);
-    }
-    return rv == 0;
+    FLI_ASSERT(!m->own_busy);
+    m->own_busy = membership_enqueue(m, c, &m->own, own_done) == 0;
+    return m->own_busy;
 }
 
 /* ---- forming ---- */
@@ -232,19 +235,6 @@ bool membership_may_change(const struct membership *m)
            replica_configuration_committed(m->replica) && replica_transferee(m->replica) == 0;
 }
 
-/* Ends an operation that this node cannot follow any longer. One whose command was never submitted
- * is surely not done. */
-static void give_up_operation(struct membership *m)
-{
-    membership_operation_end(m, m->operation.submitted ? FL_EUNCERTAIN : FL_ENOLEADER);
-}
-
-/* Its command has its answer by now. */
-void membership_deposed(struct membership *m)
-{
-    give_up_operation(m);
-}
-
 /* ---- handing leadership over ---- */
 
 /* Its plan may be in the log already, or be about to be put there. */
@@ -355,10 +345,12 @@ static void check_removed(struct membership *m)
     }
 }
 
-/* The leader's work for its members, at each tick. */
+/* The leader's work for its members, at each tick: one command at a time, and none behind an
+ * operator's, which may change what it would be about. */
 static void lead(struct membership *m)
 {
-    if (m->admin_busy || m->transfer_id != 0) {
+    bool planned = m->operation.active && m->operation.index == 0;
+    if (m->own_busy || planned || m->transfer_id != 0) {
         return;
     }
     if (!membership_formed(m)) {
@@ -366,7 +358,7 @@ static void lead(struct membership *m)
         return;
     }
     membership_plans(m);
-    if (!m->admin_busy) {
+    if (!m->own_busy) {
         membership_versions(m);
     }
 }
@@ -408,7 +400,7 @@ void membership_turn(struct membership *m, bool running)
 
 void membership_close(struct membership *m)
 {
-    give_up_operation(m);
+    membership_deposed(m);
     if (m->transfer_id != 0) {
         transfer_finish(m, FL_ETIMEOUT);
     }

@@ -125,7 +125,7 @@ void membership_start(struct membership *m); /* all parts exist: reports the mem
 void membership_tick(struct membership *m, bool running);
 void membership_turn(struct membership *m, bool running); /* forms the cluster, as fast as answers
                                                              come */
-void membership_deposed(struct membership *m);
+void membership_deposed(struct membership *m);            /* it leads no more */
 void membership_close(struct membership *m);
 
 /* ---- operators ---- */

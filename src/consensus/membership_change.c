@@ -407,14 +407,16 @@ static int check_leave(const struct membership *m, const struct node_change *wha
     if (another_leaves(m, what->id)) {
         return FL_EBUSY; /* also of one that is in the machine only: its plan withdraws others */
     }
+    if (what->kind != NODE_CHANGE_REMOVE && node->plan == MACHINE_PLAN_REMOVE) {
+        return FL_EBUSY;
+    }
     if (server_of(m, what->id) == NULL) {
         return 0;
     }
     if (is_last_voter(m, what->id)) {
         return FL_EDENIED;
     }
-    if (stands_in_its_place(m, what) ||
-        (what->kind != NODE_CHANGE_REMOVE && node->plan == MACHINE_PLAN_REMOVE)) {
+    if (stands_in_its_place(m, what)) {
         return FL_EBUSY;
     }
     return what->force || others_have_majority(m, what->id, 0) ? 0 : FL_EDENIED;
@@ -465,7 +467,6 @@ static int begin_move(struct membership *m, struct membership_operation *o)
         rv = replica_change(m->replica, fli_clock_ms(), &c);
     }
     if (rv == 0) {
-        o->submitted = true;
         o->index = replica_configuration_index(m->replica);
         host_log(&m->config.host, 3, "node %" PRIu64 " is being moved to %s", o->change.id,
                  o->change.address);
@@ -501,6 +502,71 @@ static int refusal(const struct membership *m, const struct node_change *what)
     return may_connect ? FL_EBUSY : rv;
 }
 
+static void operation_end(struct membership *m, int status)
+{
+    struct membership_operation o = m->operation;
+    FLI_ASSERT(o.active);
+    m->operation = (struct membership_operation){.active = false};
+    m->members_due = true;
+    m->config.host.wake(m->config.host.ctx);
+    o.cb(o.ctx, status);
+}
+
+static int status_of(const struct machine_result *r)
+{
+    switch (r->code) {
+    case MACHINE_DONE:
+        return 0;
+    case MACHINE_LIMIT:
+        return FL_ELIMIT;
+    default:
+        return FL_EBUSY;
+    }
+}
+
+static void operation_done(struct node_ticket *t, int status, const struct machine_result *result,
+                           struct fli_slice payload)
+{
+    struct membership *m = FLI_CONTAINER_OF(t, struct membership, operation.ticket);
+    m->asked_index = replica_last_index(m->replica);
+    operation_end(m, status != 0 ? status : status_of(result));
+}
+
+static void log_withdrawn(struct membership *m, uint64_t id)
+{
+    struct machine_node nodes[MACHINE_NODES_MAX];
+    unsigned n = who_leaves(m, id, nodes);
+    for (unsigned i = 0; i < n; i++) {
+        host_log(&m->config.host, 2,
+                 "node %" PRIu64 " was to leave, and waits: that is withdrawn, since node %" PRIu64
+                 " is to leave",
+                 nodes[i].id, id);
+    }
+}
+
+/* Its command stands behind one of the leader's own that has no answer yet. None of these begins a
+ * plan, so what was checked holds until then. */
+static int begin_plan(struct membership *m, struct membership_operation *o)
+{
+    static const uint8_t ops[] = {[NODE_CHANGE_ADD] = MACHINE_OP_NODE_ADD,
+                                  [NODE_CHANGE_REMOVE] = MACHINE_OP_NODE_REMOVE,
+                                  [NODE_CHANGE_REPLACE] = MACHINE_OP_NODE_REPLACE};
+    const struct node_change *what = &o->change;
+    struct machine_command c = {.op = ops[what->kind], .number = what->id};
+    if (c.op != MACHINE_OP_NODE_REMOVE) {
+        c.value = (struct fli_slice){(const uint8_t *)what->address, strlen(what->address)};
+        c.number2 = what->learner ? MACHINE_NODE_LEARNER : 0;
+    }
+    if (what->force && what->kind != NODE_CHANGE_ADD) {
+        c.flags = MACHINE_NODE_FORCED;
+    }
+    int rv = membership_enqueue(m, &c, &o->ticket, operation_done);
+    if (rv == 0 && what->kind != NODE_CHANGE_ADD) {
+        log_withdrawn(m, what->id);
+    }
+    return rv;
+}
+
 int membership_change(struct membership *m, const struct node_change *wanted,
                       void (*cb)(void *ctx, int status), void *ctx)
 {
@@ -518,93 +584,17 @@ int membership_change(struct membership *m, const struct node_change *wanted,
         return rv;
     }
     *o = (struct membership_operation){.active = true, .change = what, .cb = cb, .ctx = ctx};
-    if (what.kind == NODE_CHANGE_MOVE) {
-        rv = begin_move(m, o);
-    }
-    if (rv != 0) {
-        *o = (struct membership_operation){.active = false};
-        return rv;
-    }
+    rv = what.kind == NODE_CHANGE_MOVE ? begin_move(m, o) : begin_plan(m, o);
+    o->active = rv == 0;
     m->config.host.wake(m->config.host.ctx);
-    membership_operation_turn(m);
-    return 0;
+    return rv;
 }
 
-void membership_operation_end(struct membership *m, int status)
+/* A plan has the answer of its command. */
+void membership_deposed(struct membership *m)
 {
-    struct membership_operation o = m->operation;
-    if (o.active) {
-        m->operation = (struct membership_operation){.active = false};
-        m->members_due = true;
-        o.cb(o.ctx, status);
-    }
-}
-
-static int status_of(const struct machine_result *r)
-{
-    switch (r->code) {
-    case MACHINE_DONE:
-        return 0;
-    case MACHINE_LIMIT:
-        return FL_ELIMIT;
-    default:
-        return FL_EBUSY;
-    }
-}
-
-void membership_operation_done(struct membership *m, int status,
-                               const struct machine_result *result)
-{
-    const struct membership_operation *o = &m->operation;
-    if (o->active && o->submitted && o->change.kind != NODE_CHANGE_MOVE) {
-        m->asked_index = replica_last_index(m->replica);
-        membership_operation_end(m, status != 0 ? status : status_of(result));
-    }
-}
-
-static void log_withdrawn(struct membership *m, uint64_t id)
-{
-    struct machine_node nodes[MACHINE_NODES_MAX];
-    unsigned n = who_leaves(m, id, nodes);
-    for (unsigned i = 0; i < n; i++) {
-        host_log(&m->config.host, 2,
-                 "node %" PRIu64 " was to leave, and waits: that is withdrawn, since node %" PRIu64
-                 " is to leave",
-                 nodes[i].id, id);
-    }
-}
-
-static void submit(struct membership *m, struct membership_operation *o)
-{
-    static const uint8_t ops[] = {[NODE_CHANGE_ADD] = MACHINE_OP_NODE_ADD,
-                                  [NODE_CHANGE_REMOVE] = MACHINE_OP_NODE_REMOVE,
-                                  [NODE_CHANGE_REPLACE] = MACHINE_OP_NODE_REPLACE};
-    const struct node_change *what = &o->change;
-    struct machine_command c = {.op = ops[what->kind], .number = what->id};
-    if (c.op != MACHINE_OP_NODE_REMOVE) {
-        c.value = (struct fli_slice){(const uint8_t *)what->address, strlen(what->address)};
-        c.number2 = what->learner ? MACHINE_NODE_LEARNER : 0;
-    }
-    if (what->force && what->kind != NODE_CHANGE_ADD) {
-        c.flags = MACHINE_NODE_FORCED;
-    }
-    o->submitted = membership_submit(m, &c);
-    if (o->submitted && what->kind != NODE_CHANGE_ADD) {
-        log_withdrawn(m, what->id);
-    }
-}
-
-/* It may have waited for another command, so it is checked again. */
-static void submit_when_free(struct membership *m, struct membership_operation *o)
-{
-    if (m->admin_busy || !proposer_is_open(m->config.proposer)) {
-        return;
-    }
-    int rv = refusal(m, &o->change);
-    if (rv == 0) {
-        submit(m, o);
-    } else {
-        membership_operation_end(m, rv);
+    if (m->operation.active && m->operation.change.kind == NODE_CHANGE_MOVE) {
+        operation_end(m, FL_EUNCERTAIN);
     }
 }
 
@@ -630,19 +620,10 @@ static bool is_moved(const struct membership *m, const struct membership_operati
             server->role != CONFIGURATION_VOTER);
 }
 
-/* Answers the operator: MOVE, once the others know the new address; all others, once the plan is
- * committed. */
+/* Answers a MOVE. All others are answered when their plan is committed. */
 void membership_operation_turn(struct membership *m)
 {
-    struct membership_operation *o = &m->operation;
-    if (!o->active) {
-        return;
-    }
-    if (!o->submitted) {
-        submit_when_free(m, o);
-        return;
-    }
-    if (o->index != 0 && is_moved(m, o)) {
-        membership_operation_end(m, 0);
+    if (m->operation.index != 0 && is_moved(m, &m->operation)) {
+        operation_end(m, 0);
     }
 }

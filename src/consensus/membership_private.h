@@ -12,9 +12,10 @@
 
 /* The request of an operator; one at a time. */
 struct membership_operation {
-    bool active, submitted; /* submitted: its command was, or the configuration for a MOVE */
+    bool active;
     struct node_change change;
-    uint64_t index; /* of the configuration change that must be committed; 0: none */
+    struct node_ticket ticket; /* of its command; a MOVE has none */
+    uint64_t index;            /* of a MOVE: its configuration, which must be committed */
     void (*cb)(void *ctx, int status);
     void *ctx;
 };
@@ -29,11 +30,11 @@ struct membership {
     uint64_t started_ms;
     bool leads; /* the proposer was open in the last turn */
     uint64_t leads_since_ms;
-    uint64_t asked_index;     /* of the last entry when it began to lead, or took a plan last */
-    bool speaks;              /* see membership_may_speak() */
-    char last_logged[512];    /* the last line about what the cluster waits for */
-    struct node_ticket admin; /* of the command that this node submits by itself */
-    bool admin_busy;          /* there is one */
+    uint64_t asked_index;   /* of the last entry when it began to lead, or took a plan last */
+    bool speaks;            /* see membership_may_speak() */
+    char last_logged[512];  /* the last line about what the cluster waits for */
+    struct node_ticket own; /* of the command that this node submits by itself */
+    bool own_busy;          /* there is one */
     struct membership_operation operation;
     uint64_t transfer_id;
     void (*transfer_cb)(void *ctx, int status);
@@ -49,6 +50,9 @@ static inline struct machine *membership_machine(const struct membership *m)
 
 /* Submits one command of the cluster's own. False: not possible now. */
 bool membership_submit(struct membership *m, const struct machine_command *c);
+/* The same, for the one whose ticket this is. 0 or a code. */
+int membership_enqueue(struct membership *m, const struct machine_command *c, struct node_ticket *t,
+                       node_ticket_cb cb);
 /* Logs what the cluster waits for, unless that was the last such line. */
 void membership_log_once(struct membership *m, const char *text);
 /* Whether the configuration may be changed now. */
@@ -78,11 +82,6 @@ bool membership_is_let_in(const struct membership *m, const struct peer *p);
 void membership_plans(struct membership *m);    /* the leader's work at each tick */
 void membership_versions(struct membership *m); /* likewise */
 void membership_operation_turn(struct membership *m);
-/* A command of the cluster's own was applied, or its outcome is unknown. Ends the operation whose
- * command that was. */
-void membership_operation_done(struct membership *m, int status,
-                               const struct machine_result *result);
-void membership_operation_end(struct membership *m, int status); /* fine when there is none */
 
 /* ---- membership_members.c ---- */
 

@@ -59,7 +59,7 @@ void scenario_removed(struct sim *s)
 static bool waits_for_log(const struct sim_node *leader)
 {
     const struct membership *m = leader->node->membership;
-    return m->admin_busy && !m->operation.active;
+    return m->own_busy && !m->operation.active;
 }
 
 static bool is_formed(const struct sim_node *n)
@@ -69,7 +69,8 @@ static bool is_formed(const struct sim_node *n)
 }
 
 /* Two of five are gone. While one of them is to come back, and the log has not taken that yet, an
- * operator asks for the removal of a member; then another one ends. */
+ * operator asks for the removal of a member; then another one ends. Whether the rest is a majority
+ * when it is carried out, members_look.c judges. */
 void scenario_busy(struct sim *s)
 {
     struct sim_node *away[2] = {scenario_other(s, scenario_the_leader(s), 0),
@@ -106,6 +107,7 @@ void scenario_busy(struct sim *s)
     if (sim_leader(s) == leader && waits_for_log(leader)) {
         struct node_change remove = {.kind = NODE_CHANGE_REMOVE, .id = rest[0]->index + 1};
         leader->disk.stalled_until = rest[0]->disk.stalled_until = s->now + BUSY_MS;
+        rest[0]->wiped = true;
         int rv = scenario_ask(leader, &remove, &status);
         sim_node_crash(rest[1], false);
         s->marks->scenarios_told += rv == 1;
@@ -113,12 +115,10 @@ void scenario_busy(struct sim *s)
         while (rv == 1 && status == 1 && s->now < until) {
             sim_step(s);
         }
-        SIM_CHECK(s, rv != 1 || status != 0,
-                  "node %u is to be removed, without which there is no majority",
-                  rest[0]->index + 1);
         sim_node_start(rest[1]);
     }
     sim_wait_for(leader, is_formed, LATE_MS, "nobody leads");
+    scenario_leave_to_operator(rest[0]);
     scenario_leave_to_operator(away[0]);
     scenario_leave_to_operator(away[1]);
 }

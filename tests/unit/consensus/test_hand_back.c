@@ -123,7 +123,7 @@ static void change_behind(struct cluster *c, unsigned n)
     }
     cluster_until(c, cluster_counted, &transferred, "leadership was handed over");
     assert_int_equal(changed.calls, 1);
-    assert_false(node->membership->admin_busy);
+    assert_false(node->membership->operation.active);
     test_free(ops);
 }
 
