@@ -77,24 +77,30 @@ bool membership_founds(const struct membership *m)
     return !m->config.identity->joins && replica_configuration(m->replica)->n == 0;
 }
 
-/* Logs the names of the founders that have not done their part yet. */
-static void log_waiting(struct membership *m, const bool missing[MEMBERS_MAX], const char *why)
+/* Whether each other founder has done its part; `id` is the cluster's, if it is about that. Else
+ * the log names those that have not, and says why they are waited for. */
+static bool all_have(struct membership *m, bool (*has)(const struct peer *p, uint64_t id),
+                     uint64_t id, const char *why)
 {
     const struct members *all = &m->config.identity->members;
     char text[sizeof m->last_logged];
-    bool any = false;
+    bool missing = false;
     size_t len = (size_t)snprintf(text, sizeof text, "the cluster is being formed: waiting for");
     for (unsigned i = 0; i < all->n && len < sizeof text; i++) {
-        if (missing[i]) {
+        const struct peer *p = peers_find(m->config.peers, all->list[i].id);
+        if (all->list[i].id != m->config.identity->id && (p == NULL || !has(p, id))) {
             len += (size_t)snprintf(text + len, sizeof text - len, "%s node %" PRIu64 " (%s)",
-                                    any ? "," : "", all->list[i].id, all->list[i].address);
-            any = true;
+                                    missing ? "," : "", all->list[i].id, all->list[i].address);
+            missing = true;
         }
     }
     if (len < sizeof text) {
         (void)snprintf(text + len, sizeof text - len, "; %s", why);
     }
-    membership_log_once(m, text);
+    if (missing) {
+        membership_log_once(m, text);
+    }
+    return !missing;
 }
 
 /* The call was made only for its handshake, which has been checked by now. */
@@ -108,7 +114,7 @@ static void called(void *ctx, int status, const struct peer_identity *peer, stru
     }
 }
 
-void membership_call(struct membership *m, struct peer *p)
+static void call(struct membership *m, struct peer *p)
 {
     if (!p->calling && fli_clock_ms() >= p->call_at_ms) {
         p->call_at_ms = fli_clock_ms() + CALL_MS;
@@ -131,37 +137,39 @@ static void store_identity(struct membership *m, const struct identity *fresh)
     transport_check_again(m->config.transport); /* the starts were written with it */
 }
 
-/* Step 1. A member of a formed cluster founds no other one. Who is gone may come back with another
- * directory, and there is no way back from here. */
+/* A member of a formed cluster founds no other one. Who is gone may come back with another
+ * directory. */
+static bool is_here(const struct peer *p, uint64_t id)
+{
+    return outbound_is_up(&p->outbound) && p->incarnation != 0 && p->told_index == 0;
+}
+
+static bool may_be_in(const struct peer *p, uint64_t id)
+{
+    return p->cluster_id == 0 || p->cluster_id == id;
+}
+
+static bool has_written(const struct peer *p, uint64_t id)
+{
+    return p->incarnation != 0 && p->cluster_id == id;
+}
+
+/* Step 1, from which there is no way back. */
 static void found(struct membership *m)
 {
     struct identity fresh = *m->config.identity;
     uint64_t incarnations[MEMBERS_MAX];
-    bool missing[MEMBERS_MAX] = {false};
-    bool any = false;
-    for (unsigned i = 0; i < fresh.members.n; i++) {
-        const struct peer *p = peers_find(m->config.peers, fresh.members.list[i].id);
-        bool self = fresh.members.list[i].id == fresh.id;
-        bool here = p != NULL && (self || outbound_is_up(&p->outbound));
-        incarnations[i] = !here || p->told_index != 0 ? 0 : p->incarnation;
-        missing[i] = incarnations[i] == 0;
-        any = any || missing[i];
-    }
-    if (any) {
-        log_waiting(m, missing, "the first time all members must be up");
+    if (!all_have(m, is_here, 0, "the first time all members must be up")) {
         return;
+    }
+    for (unsigned i = 0; i < fresh.members.n; i++) {
+        incarnations[i] = peers_find(m->config.peers, fresh.members.list[i].id)->incarnation;
     }
     identity_found(&fresh, incarnations);
-    for (unsigned i = 0; i < fresh.members.n; i++) {
-        const struct peer *p = peers_find(m->config.peers, fresh.members.list[i].id);
-        missing[i] = p->cluster_id != 0 && p->cluster_id != fresh.cluster_id;
-        any = any || missing[i];
+    if (all_have(m, may_be_in, fresh.cluster_id,
+                 "they began with other data: start all with empty directories")) {
+        store_identity(m, &fresh);
     }
-    if (any) {
-        log_waiting(m, missing, "they began with other data: start all with empty directories");
-        return;
-    }
-    store_identity(m, &fresh);
 }
 
 /* Steps 2 and 3. Once anybody has begun, all have written the founders. */
@@ -169,21 +177,16 @@ static void begin(struct membership *m)
 {
     const struct identity *id = m->config.identity;
     struct configuration c;
-    bool missing[MEMBERS_MAX] = {false};
-    bool any = false;
     bool begun = false;
     for (unsigned i = 0; i < id->members.n; i++) {
         struct peer *p = peers_find(m->config.peers, id->members.list[i].id);
-        bool same = p != NULL && p->incarnation != 0 && p->cluster_id == id->cluster_id;
-        missing[i] = !same && id->members.list[i].id != id->id;
-        any = any || missing[i];
-        begun = begun || (same && p->told_index != 0);
+        begun = begun || (p != NULL && has_written(p, id->cluster_id) && p->told_index != 0);
         if (p != NULL && p->id != id->id && p->told_index == 0) {
-            membership_call(m, p); /* each hears at once what the other has written, or begun */
+            call(m, p); /* each hears at once what the other has written, or begun */
         }
     }
-    if (any && !begun) {
-        log_waiting(m, missing, "they are to say that they know all members");
+    if (!begun &&
+        !all_have(m, has_written, id->cluster_id, "they are to say that they know all members")) {
         return;
     }
     identity_configuration(id, &c);

@@ -48,16 +48,6 @@ static bool has_shaken_hands(const struct peer *p)
     return p != NULL && p->incarnation != 0 && p->told_index == 0;
 }
 
-/* The leader calls a node that is to be added; after the handshake that node may join. The node
- * could not call: a new node may know no other. */
-static void call(struct membership *m, const struct machine_node *e)
-{
-    struct peer *p = peers_find(m->config.peers, e->id);
-    if (p != NULL && !has_shaken_hands(p)) {
-        membership_call(m, p);
-    }
-}
-
 static void add_learner(struct membership *m, const struct machine_node *e, uint64_t incarnation)
 {
     struct configuration c = *replica_configuration(m->replica);
@@ -116,9 +106,10 @@ static bool is_up(const struct membership *m, uint64_t id)
     return id == m->config.identity->id || relay_server_connected(m->config.followers, id);
 }
 
-/* Takes the next step for a node that is to be added. True: there was one to take. A learner that
- * is not connected waits, and the others do not wait for it. If it was being brought up to date,
- * the core gives that up after a while, and until then refuses other changes. */
+/* Takes the next step for a node that is to be added. True: there was one to take. A node that is
+ * not connected waits, and the others do not wait for it. The leader calls a new one, which may
+ * know no other (membership_members.c). If a learner was being brought up to date, the core gives
+ * that up after a while, and until then refuses other changes. */
 static bool bring_in(struct membership *m, const struct machine_node *e)
 {
     const struct peer *p = peers_find(m->config.peers, e->id);
@@ -127,11 +118,8 @@ static bool bring_in(struct membership *m, const struct machine_node *e)
         struct machine_command c = {.op = MACHINE_OP_NODE_SETTLED, .number = e->id};
         return replica_configuration_committed(m->replica) && membership_submit(m, &c);
     }
-    if (server == NULL && !has_shaken_hands(p)) {
-        call(m, e);
-        return false;
-    }
-    if (!membership_may_change(m) || (server != NULL && !is_up(m, e->id))) {
+    bool there = server == NULL ? has_shaken_hands(p) : is_up(m, e->id);
+    if (!there || !membership_may_change(m)) {
         return false;
     }
     if (server == NULL) {

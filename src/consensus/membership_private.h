@@ -60,8 +60,6 @@ bool membership_may_change(const struct membership *m);
 
 /* The id of the cluster; 0: not known yet. */
 uint64_t membership_cluster_id(const struct membership *m);
-/* Calls a node for its handshake, now and then. */
-void membership_call(struct membership *m, struct peer *p);
 
 /* Closes the streams of a node that is not let in any more, or whose start is over. */
 static inline void membership_hang_up(struct membership *m, uint64_t id)
