@@ -97,10 +97,10 @@ bool membership_formed(const struct membership *m); /* commands are taken */
  * what it told when it was let in; 0: nobody knows. */
 uint64_t membership_number_of(const struct membership *m, uint64_t incarnation);
 
-/* For transport_callbacks. ctx: the membership. */
-enum handshake_verdict membership_check_peer(void *ctx, const struct peer_identity *peer,
+/* For transport_callbacks. */
+enum handshake_verdict membership_check_peer(struct membership *m, const struct peer_identity *peer,
                                              char reason[HANDSHAKE_REASON_MAX]);
-void membership_answered(void *ctx, uint64_t peer_id, enum handshake_verdict verdict,
+void membership_answered(struct membership *m, uint64_t peer_id, enum handshake_verdict verdict,
                          const char *reason);
 
 /* Whether this node may send messages of Raft and take commands: it has asked the others whether

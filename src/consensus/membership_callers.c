@@ -5,10 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
-
-#define REFUSED_MS 3000u /* a node ends that was told for so long that it has lost its data */
-
 /* ---- checking callers ---- */
 
 /* Whether an incarnation is a member, by the newest configuration or by the newest one that is
@@ -80,17 +76,12 @@ static enum handshake_verdict refuse(const struct membership *m, const struct pe
     uint64_t index;
     bool there = configuration_find(replica_configuration(m->replica), id) != NULL;
     (void)replica_committed_configuration(m->replica, &index);
-    if (peer->member_index != 0 && peer->member_index <= index) {
+    bool final = has_all(m, peer->term);
+    if (peer->member_index != 0 && (peer->member_index <= index || final)) {
         snprintf(reason, HANDSHAKE_REASON_MAX,
-                 "node %" PRIu64 " was %s: this data directory is of no more use", id,
-                 there || is_expected(m, id) ? "replaced" : "removed from the cluster");
-        return HANDSHAKE_REMOVED;
-    }
-    if (peer->member_index != 0 && has_all(m, peer->term)) {
-        snprintf(reason, HANDSHAKE_REASON_MAX,
-                 "what made node %" PRIu64
-                 " a member was lost with a leader: this data directory is of no more use",
-                 id);
+                 "node %" PRIu64 " was %s, or what made it a member was lost with a leader: "
+                 "this data directory is of no more use",
+                 id, there || is_expected(m, id) ? "replaced" : "removed from the cluster");
         return HANDSHAKE_REMOVED;
     }
     if (is_expected(m, id)) {
@@ -99,12 +90,11 @@ static enum handshake_verdict refuse(const struct membership *m, const struct pe
         return HANDSHAKE_STRANGER;
     }
     if (there) {
-        /* Who hears no leader may be behind, and not know that the node was replaced. */
-        bool final = replica_leader(m->replica) != 0;
         snprintf(reason, HANDSHAKE_REASON_MAX,
                  "node %" PRIu64 " has lost its data: run fencelock cluster replace %" PRIu64
                  " and start it again",
                  id, id);
+        /* Who does not lead may be behind, and not know that the node was replaced. */
         return final ? HANDSHAKE_OTHER_INCARNATION : HANDSHAKE_STRANGER;
     }
     if (membership_founds(m) && members_find(&m->config.identity->members, id) != NULL) {
@@ -112,7 +102,7 @@ static enum handshake_verdict refuse(const struct membership *m, const struct pe
                  "node %" PRIu64 " has other data than when the nodes met: replace it if there is "
                  "a leader; if there never was one, begin with empty directories",
                  id);
-        return HANDSHAKE_OTHER_INCARNATION;
+        return HANDSHAKE_STRANGER;
     }
     if (replica_configuration(m->replica)->n == 0) {
         snprintf(reason, HANDSHAKE_REASON_MAX, "node %" PRIu64 " is not another member", id);
@@ -157,10 +147,9 @@ static void let_in(struct membership *m, struct peer *p, const struct peer_ident
     m->config.host.wake(m->config.host.ctx);
 }
 
-enum handshake_verdict membership_check_peer(void *ctx, const struct peer_identity *peer,
+enum handshake_verdict membership_check_peer(struct membership *m, const struct peer_identity *peer,
                                              char reason[HANDSHAKE_REASON_MAX])
 {
-    struct membership *m = ctx;
     uint64_t id = peer->node_id;
     const struct peer asked = {.id = id,
                                .incarnation = peer->incarnation,
@@ -198,46 +187,24 @@ enum handshake_verdict membership_check_peer(void *ctx, const struct peer_identi
     return HANDSHAKE_WELCOME;
 }
 
-/* A wiped node ends when a member says again and again that it is one, and none has welcomed it. */
-static void check_wiped(struct membership *m, const struct peer *p, const char *reason)
-{
-    bool welcome = replica_member_index(m->replica) != 0;
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        welcome = welcome || m->config.peers->list[i].verdict == HANDSHAKE_WELCOME;
-    }
-    if (!welcome && fli_clock_since_ms(p->verdict_since_ms) >= REFUSED_MS) {
-        host_fail(&m->config.host, FL_EDENIED, "the other members refuse this node: %s", reason);
-    }
-}
-
-/* Who has gone back, or was removed, hears it from a node that knows: nobody else can tell it
- * otherwise. */
-void membership_answered(void *ctx, uint64_t peer_id, enum handshake_verdict verdict,
+/* A node ends when one that knows better says that it has gone back, was removed, or is wiped:
+ * nobody else can tell it otherwise. A wiped one may have been taken in since it asked. */
+void membership_answered(struct membership *m, uint64_t peer_id, enum handshake_verdict verdict,
                          const char *reason)
 {
-    struct membership *m = ctx;
     struct peer *p = peers_find(m->config.peers, peer_id);
     if (p == NULL) {
         return;
     }
-    p->verdict_since_ms = verdict == p->verdict ? p->verdict_since_ms : fli_clock_ms();
+    bool wiped = verdict == HANDSHAKE_OTHER_INCARNATION && replica_member_index(m->replica) == 0;
     p->verdict = verdict;
-    switch (verdict) {
-    case HANDSHAKE_WENT_BACK:
-        membership_is_refused(m);
-        host_fail(&m->config.host, FL_EDENIED, "the other members refuse this node: %s", reason);
-        break;
-    case HANDSHAKE_REMOVED:
-        host_fail(&m->config.host, FL_EDENIED, "the other members refuse this node: %s", reason);
-        break;
-    case HANDSHAKE_WELCOME:
+    if (verdict == HANDSHAKE_WELCOME) {
         membership_is_recorded(m);
-        break;
-    case HANDSHAKE_OTHER_INCARNATION:
-        check_wiped(m, p, reason);
-        break;
-    default:
-        break;
+    } else if (verdict == HANDSHAKE_WENT_BACK) {
+        membership_is_refused(m);
+    }
+    if (verdict == HANDSHAKE_WENT_BACK || verdict == HANDSHAKE_REMOVED || wiped) {
+        host_fail(&m->config.host, FL_EDENIED, "the other members refuse this node: %s", reason);
     }
 }
 

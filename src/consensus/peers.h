@@ -31,7 +31,6 @@ struct peer {
     bool calling;         /* a dial is under way */
     uint64_t call_at_ms;
     enum handshake_verdict verdict;   /* its last answer to this node's identity; 0: none yet */
-    uint64_t verdict_since_ms;        /* since then it has answered so each time */
     char address[MEMBER_ADDRESS_MAX]; /* as told; counts while it knows as much as this node */
     char client_address[MEMBER_ADDRESS_MAX]; /* "": unknown */
 

@@ -587,6 +587,11 @@ TEST_WITH(test_joined_by_what_was_never_committed, cluster_set_up, cluster_tear_
     assert_int_equal(membership_check_peer(n->membership, &peer, reason), HANDSHAKE_REMOVED);
     assert_non_null(
         strstr(reason, "was lost with a leader: this data directory is of no more use"));
+    peer.member_index = 1; /* a later change was committed meanwhile */
+    assert_int_equal(membership_check_peer(n->membership, &peer, reason), HANDSHAKE_REMOVED);
+    assert_non_null(
+        strstr(reason, "was lost with a leader: this data directory is of no more use"));
+    peer.member_index = index;
     peer.term++;
     assert_int_equal(membership_check_peer(n->membership, &peer, reason), HANDSHAKE_UNDECIDED);
 }
