@@ -247,8 +247,8 @@ static bool is_leaving(const struct membership *m, uint64_t id)
     const struct membership_operation *o = &m->operation;
     bool asked = o->active && o->change.id == id && o->change.kind != NODE_CHANGE_ADD &&
                  o->change.kind != NODE_CHANGE_MOVE;
-    return asked || (machine_node_find(membership_machine(m), id, &node) &&
-                     (node.plan == MACHINE_PLAN_REMOVE || node.plan == MACHINE_PLAN_REPLACE));
+    return asked ||
+           (machine_node_find(membership_machine(m), id, &node) && membership_leaves(&node));
 }
 
 /* The connected voter whose log matches furthest, of those that could serve at once; 0: none. */

@@ -150,18 +150,18 @@ static unsigned others_up(const struct membership *m, uint64_t without, uint64_t
     return up;
 }
 
-/* Whether the other voters that are up are a majority of all. */
-static bool can_do_without(const struct membership *m, uint64_t id)
+/* Whether the other voters that are up, and have confirmed the entry, are a majority of all. */
+static bool can_do_without(const struct membership *m, uint64_t id, uint64_t index)
 {
     unsigned others;
-    unsigned up = others_up(m, id, 0, &others);
+    unsigned up = others_up(m, id, index, &others);
     return up > (others + 1) / 2;
 }
 
 bool membership_may_send_snapshot(struct membership *m, uint64_t id)
 {
     const struct configuration_server *s = server_of(m, id);
-    return s == NULL || s->role != CONFIGURATION_VOTER || !can_do_without(m, id) ||
+    return s == NULL || s->role != CONFIGURATION_VOTER || !can_do_without(m, id, 0) ||
            all_agree(m, id, "gets no snapshot");
 }
 
@@ -232,8 +232,7 @@ void membership_plans(struct membership *m)
     struct machine_node nodes[MACHINE_NODES_MAX];
     unsigned n = machine_nodes(membership_machine(m), nodes);
     for (unsigned i = 0; i < n; i++) {
-        bool goes = nodes[i].plan == MACHINE_PLAN_REMOVE || nodes[i].plan == MACHINE_PLAN_REPLACE;
-        if (goes && take_out(m, &nodes[i])) {
+        if (membership_leaves(&nodes[i]) && take_out(m, &nodes[i])) {
             return;
         }
     }
@@ -294,14 +293,14 @@ static bool is_last_voter(const struct membership *m, uint64_t id)
     return server != NULL && server->role == CONFIGURATION_VOTER && configuration_voters(c) == 1;
 }
 
-/* Whether the other voters can decide until the moved node is started at its new address: before
- * that, nobody reaches it. A node that is the only voter needs no others. */
-static bool may_move(const struct membership *m, const struct node_change *what)
+/* Whether the other voters that have confirmed the entry can decide until the moved node is started
+ * at its new address: before that, nobody reaches it. A node that is the only voter needs no
+ * others. */
+static bool may_move(const struct membership *m, const struct node_change *what, uint64_t index)
 {
     const struct configuration_server *server = server_of(m, what->id);
-    return server->role != CONFIGURATION_VOTER || is_last_voter(m, what->id) ||
-           can_do_without(m, what->id) || what->force ||
-           strcmp(server->address, what->address) == 0;
+    return server == NULL || server->role != CONFIGURATION_VOTER || is_last_voter(m, what->id) ||
+           what->force || can_do_without(m, what->id, index);
 }
 
 /* Whether the address belongs to another node, or is planned for one. */
@@ -345,19 +344,17 @@ static int check_add(const struct membership *m, const struct node_change *what)
     return rv;
 }
 
-/* Lists the nodes besides this one that are about to leave; there is one at most. */
-static unsigned who_leaves(const struct membership *m, uint64_t id,
-                           struct machine_node ret[MACHINE_NODES_MAX])
+/* Whether a node besides this one is about to leave; there is one at most. */
+static bool other_leaves(const struct membership *m, uint64_t id, struct machine_node *ret)
 {
-    unsigned n = machine_nodes(membership_machine(m), ret);
-    unsigned leave = 0;
-    for (unsigned i = 0; i < n; i++) {
-        bool leaves = ret[i].plan == MACHINE_PLAN_REMOVE || ret[i].plan == MACHINE_PLAN_REPLACE;
-        if (leaves && ret[i].id != id) {
-            ret[leave++] = ret[i];
-        }
+    struct machine_node nodes[MACHINE_NODES_MAX];
+    unsigned n = machine_nodes(membership_machine(m), nodes);
+    bool found = false;
+    for (unsigned i = 0; i < n && !found; i++) {
+        found = nodes[i].id != id && membership_leaves(&nodes[i]);
+        *ret = nodes[i];
     }
-    return leave;
+    return found;
 }
 
 /* Whether the node cannot leave since too few of the others are up. What they wait for may never
@@ -370,13 +367,8 @@ static bool leaving_waits(const struct membership *m, const struct machine_node 
 
 static bool another_leaves(const struct membership *m, uint64_t id)
 {
-    struct machine_node nodes[MACHINE_NODES_MAX];
-    unsigned n = who_leaves(m, id, nodes);
-    bool leaves = false;
-    for (unsigned i = 0; i < n; i++) {
-        leaves = leaves || !leaving_waits(m, &nodes[i]);
-    }
-    return leaves;
+    struct machine_node other;
+    return other_leaves(m, id, &other) && !leaving_waits(m, &other);
 }
 
 /* Whether the node runs where its successor would: whoever asks again after the successor has come
@@ -418,6 +410,19 @@ static bool is_replaced(const struct membership *m, const struct node_change *wh
     return what->incarnation != 0 && (server == NULL || server->incarnation != what->incarnation);
 }
 
+static int check_move(const struct membership *m, const struct node_change *what)
+{
+    const struct configuration_server *server = server_of(m, what->id);
+    if (server == NULL) {
+        return FL_ENOTFOUND;
+    }
+    if (!membership_may_change(m)) {
+        return FL_EBUSY;
+    }
+    bool asked_before = strcmp(server->address, what->address) == 0;
+    return asked_before || may_move(m, what, 0) ? 0 : FL_EDENIED;
+}
+
 static int check(const struct membership *m, const struct node_change *what)
 {
     struct machine_node node = {.plan = MACHINE_PLAN_NONE};
@@ -431,19 +436,11 @@ static int check(const struct membership *m, const struct node_change *what)
     if (is_replaced(m, what)) {
         return FL_EEXISTS;
     }
-    int rv = what->kind == NODE_CHANGE_MOVE || what->kind == NODE_CHANGE_REPLACE
-                 ? check_address(m, what)
-                 : 0;
-    if (what->kind == NODE_CHANGE_MOVE) {
-        rv = rv != 0                          ? rv
-             : server_of(m, what->id) == NULL ? FL_ENOTFOUND
-             : !membership_may_change(m)      ? FL_EBUSY
-             : may_move(m, what)              ? 0
-                                              : FL_EDENIED;
-    } else if (rv == 0) {
-        rv = check_leave(m, what, &node);
+    int rv = what->kind == NODE_CHANGE_REMOVE ? 0 : check_address(m, what);
+    if (rv != 0) {
+        return rv;
     }
-    return rv;
+    return what->kind == NODE_CHANGE_MOVE ? check_move(m, what) : check_leave(m, what, &node);
 }
 
 static int begin_move(struct membership *m, struct membership_operation *o)
@@ -522,13 +519,12 @@ static void operation_done(struct node_ticket *t, int status, const struct machi
 
 static void log_withdrawn(struct membership *m, uint64_t id)
 {
-    struct machine_node nodes[MACHINE_NODES_MAX];
-    unsigned n = who_leaves(m, id, nodes);
-    for (unsigned i = 0; i < n; i++) {
+    struct machine_node other;
+    if (other_leaves(m, id, &other)) {
         host_log(&m->config.host, 2,
                  "node %" PRIu64 " was to leave, and waits: that is withdrawn, since node %" PRIu64
                  " is to leave",
-                 nodes[i].id, id);
+                 other.id, id);
     }
 }
 
@@ -586,32 +582,14 @@ void membership_deposed(struct membership *m)
     }
 }
 
-/* Whether the moved node may be started at its new address: the others can decide without it, and
- * those that can know where it will be. One that did not could not answer it, and it may have to be
- * that one's vote. */
-static bool is_moved(const struct membership *m, const struct membership_operation *o)
-{
-    const struct configuration *c = replica_configuration(m->replica);
-    const struct configuration_server *server = server_of(m, o->change.id);
-    unsigned others = 0;
-    unsigned know = 0;
-    for (unsigned i = 0; i < c->n; i++) {
-        uint64_t id = c->servers[i].id;
-        if (id != o->change.id && c->servers[i].role == CONFIGURATION_VOTER) {
-            others++;
-            know += id == m->config.identity->id || replica_match_index(m->replica, id) >= o->index;
-        }
-    }
-    return replica_configuration_index(m->replica) >= o->index &&
-           replica_configuration_committed(m->replica) &&
-           (know > (others + 1) / 2 || others == 0 || o->change.force || server == NULL ||
-            server->role != CONFIGURATION_VOTER);
-}
-
-/* Answers a MOVE. All others are answered when their plan is committed. */
+/* Answers a MOVE: the others that can decide without the node know where it will be. One that did
+ * not could not answer it, and it may have to be that one's vote. All other changes are answered
+ * when their plan is committed. */
 void membership_operation_turn(struct membership *m)
 {
-    if (m->operation.index != 0 && is_moved(m, &m->operation)) {
+    const struct membership_operation *o = &m->operation;
+    if (o->index != 0 && replica_configuration_index(m->replica) >= o->index &&
+        replica_configuration_committed(m->replica) && may_move(m, &o->change, o->index)) {
         operation_end(m, 0);
     }
 }

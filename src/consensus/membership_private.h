@@ -48,6 +48,12 @@ static inline struct machine *membership_machine(const struct membership *m)
     return fsm_machine(m->config.fsm);
 }
 
+/* Whether a node is to leave, for good or for another one in its place. */
+static inline bool membership_leaves(const struct machine_node *e)
+{
+    return e->plan == MACHINE_PLAN_REMOVE || e->plan == MACHINE_PLAN_REPLACE;
+}
+
 /* Submits one command of the cluster's own. False: not possible now. */
 bool membership_submit(struct membership *m, const struct machine_command *c);
 /* The same, for the one whose ticket this is. 0 or a code. */
