@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "consensus/backup_file.h"
 #include "consensus/configuration.h"
-#include "consensus/identity_peek.h"
+#include "consensus/data_dir.h"
 #include "log/log.h"
 #include "snapshot/format.h"
 

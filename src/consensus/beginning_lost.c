@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "consensus/beginning.h"
 #include "consensus/data_dir.h"
-#include "consensus/identity_peek.h"
 #include "snapshot/decode.h"
 #include "log/log.h"
 

@@ -49,6 +49,19 @@ int identity_refuse_members(const struct data_dir *d, const struct members *foun
 int identity_refuse_lost_log(const struct data_dir *d, const struct identity *id, char *errmsg,
                              size_t errmsg_size) FLI_MUST_USE;
 
+struct directory_summary {
+    bool exists;  /* the directory does */
+    bool is_used; /* a process uses it at the moment */
+    bool has_identity;
+    bool is_empty;            /* no entries; true when the directory does not exist */
+    struct identity identity; /* valid when has_identity */
+};
+
+/* Looks at a data directory; changes nothing in it and takes no lock. 0; FL_ECORRUPT or FL_EVERSION
+ * for the identity; FL_ESYSTEM; errmsg says what is wrong and what to do. */
+int identity_peek(const char *path, struct directory_summary *ret, char *errmsg,
+                  size_t errmsg_size) FLI_MUST_USE;
+
 /* Writes the record, as record_write() does. */
 int record_store(const struct data_dir *d, struct record *r) FLI_MUST_USE;
 

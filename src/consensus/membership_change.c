@@ -108,7 +108,7 @@ static bool is_up(const struct membership *m, uint64_t id)
 
 /* Takes the next step for a node that is to be added. True: there was one to take. A node that is
  * not connected waits, and the others do not wait for it. The leader calls a new one, which may
- * know no other (membership_members.c). If a learner was being brought up to date, the core gives
+ * know no other (membership_peers.c). If a learner was being brought up to date, the core gives
  * that up after a while, and until then refuses other changes. */
 static bool bring_in(struct membership *m, const struct machine_node *e)
 {

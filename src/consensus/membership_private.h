@@ -2,8 +2,7 @@
  *
  *   membership.c          forming a cluster, leadership handed over, ticks
  *   membership_change.c   members that are added, removed, replaced and moved
- *   membership_callers.c  which callers are let in
- *   membership_members.c  the nodes that this node talks to, and their addresses
+ *   membership_peers.c    which callers are let in; the nodes that this node talks to
  *   membership_starts.c   which start of a node counts, and when this node may speak */
 #ifndef CONSENSUS_MEMBERSHIP_PRIVATE_H
 #define CONSENSUS_MEMBERSHIP_PRIVATE_H
@@ -73,23 +72,21 @@ static inline void membership_hang_up(struct membership *m, uint64_t id)
     transport_hang_up(m->config.transport, id, "it is to call again");
 }
 
-/* ---- membership_callers.c ---- */
+/* ---- membership_peers.c ---- */
 
 /* Whether somebody who is a member by that configuration of its log knows as much of the members as
  * this node. */
 bool membership_knows_as_much(const struct membership *m, uint64_t told_index);
 /* Whether somebody that was let in still may be. */
 bool membership_is_let_in(const struct membership *m, const struct peer *p);
+/* Makes the list of members anew, if that is due. */
+void membership_members_turn(struct membership *m);
 
 /* ---- membership_change.c ---- */
 
 void membership_plans(struct membership *m);    /* the leader's work at each tick */
 void membership_versions(struct membership *m); /* likewise */
 void membership_operation_turn(struct membership *m);
-
-/* ---- membership_members.c ---- */
-
-void membership_members_turn(struct membership *m);
 
 /* ---- membership_starts.c ---- */
 

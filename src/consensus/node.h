@@ -28,7 +28,6 @@
 #include <uv.h>
 
 #include "base/turn.h"
-#include "consensus/node_change.h"
 #include "consensus/ticket.h"
 #include "machine/machine.h"
 #include "metrics/histogram.h"
@@ -204,8 +203,25 @@ size_t node_members(struct node *n, struct node_member *ret, size_t max);
 void node_get_security(const struct node *n, struct transport_security *ret);
 void node_reload(struct node *n); /* reads its files again; the log reports the result */
 
-/* Adds, removes, replaces or moves a member: see node_change.h and membership.h. ADD, REMOVE and
- * REPLACE are answered when the log has the plan for the node; the leader then carries it out.
+/* A change of a member that an operator requests. */
+enum node_change_kind {
+    NODE_CHANGE_ADD,
+    NODE_CHANGE_REMOVE,
+    NODE_CHANGE_REPLACE, /* by a node with an empty directory, here or elsewhere */
+    NODE_CHANGE_MOVE
+};
+
+struct node_change {
+    enum node_change_kind kind;
+    uint64_t id;
+    uint64_t incarnation; /* REPLACE: the one that is to be replaced; 0: whichever the node has */
+    bool learner;         /* ADD: the node stays a learner */
+    bool force;           /* REMOVE, REPLACE, MOVE: even when the rest has no majority */
+    char address[MEMBER_ADDRESS_MAX]; /* ADD, MOVE, REPLACE; for REPLACE "" is the present one */
+};
+
+/* Adds, removes, replaces or moves a member: see membership.h. ADD, REMOVE and REPLACE are answered
+ * when the log has the plan for the node; the leader then carries it out.
  *
  * 0, then cb comes once; or at once FL_ENOLEADER (this node does not lead, or is not ready),
  * FL_ENOTFOUND (not a member), FL_EINVAL (not an address), FL_EMISMATCH (another node has that id

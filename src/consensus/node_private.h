@@ -146,7 +146,7 @@ struct node {
     struct membership *membership;
     struct election election;
     struct snapshot_install *install;
-    const struct members *members; /* the membership's, see membership_members.c */
+    const struct members *members; /* the membership's, see membership_peers.c */
     struct peers peers;
     struct replica *replica;
 

@@ -102,7 +102,7 @@ MUTANTS = [
      'if (c->index <= r->reported_committed || c->index + 1 > last) {', 'as the change that is not committed'),
     (8, 'a snapshot is labelled with a change that it does not contain', 'src/consensus/replica.c',
      'const struct change *c = changes_at(&r->changes, r->applied);', 'const struct change *c = changes_last(&r->changes);', 'labels a snapshot|gives a snapshot'),
-    (23, 'an older copy of a directory is let in', 'src/consensus/membership_callers.c', '    if (membership_went_back(m, peer, reason)) {',
+    (23, 'an older copy of a directory is let in', 'src/consensus/membership_peers.c', '    if (membership_went_back(m, peer, reason)) {',
      '    if (false) {', 'with an older copy of its disk|leads on an older copy|lets a call wait for what is on its disk|not everybody is answered'),
     (23, 'a directory that was refused forgets that', 'src/consensus/membership_starts.c', '    m->config.starts->next = (struct start){.number = STARTS_REFUSED};',
      '    m->config.starts->next = (struct start){.number = STARTS_RECORDED};', 'older copy of its disk|leads on an older copy|applies another batch|not everybody is answered'),

@@ -4,7 +4,7 @@
 
 #include "consensus/backup_format.h"
 #include "consensus/beginning.h"
-#include "consensus/identity_peek.h"
+#include "consensus/data_dir.h"
 #include "snapshot/format.h"
 #include "scratch.h"
 #include "states.h"
