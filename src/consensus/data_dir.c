@@ -332,7 +332,7 @@ static int prepare_log_dir(const struct data_dir *d, const struct identity *id, 
     return failed ? FL_ESYSTEM : 0;
 }
 
-static int refuse_unread(const struct data_dir *d, const char *path, int rv, char *errmsg,
+static int refuse_unread(const char *dir, const char *path, int rv, char *errmsg,
                          size_t errmsg_size)
 {
     if (rv == FL_EVERSION) {
@@ -345,7 +345,7 @@ static int refuse_unread(const struct data_dir *d, const char *path, int rv, cha
                  "%s is damaged: move %s out of the way, run fencelock cluster replace for this "
                  "node, and start again with an empty directory. An older copy is not safe: it "
                  "has forgotten what it acknowledged",
-                 path, d->path);
+                 path, dir);
     } else {
         snprintf(errmsg, errmsg_size, "cannot read %s: %s", path, strerror(errno));
     }
@@ -370,7 +370,7 @@ int record_open(struct data_dir *d, uint64_t id, const struct members *members, 
     if (rv == FL_ENOTFOUND) {
         rv = create_record(d, path, id, members, joins, ret, errmsg, errmsg_size);
     } else if (rv != 0) {
-        rv = refuse_unread(d, path, rv, errmsg, errmsg_size);
+        rv = refuse_unread(d->path, path, rv, errmsg, errmsg_size);
     } else {
         rv = check_identity(d, &ret->identity, id, members, joins, errmsg, errmsg_size);
     }
@@ -411,7 +411,8 @@ static int check_entries(const char *path, struct directory_summary *ret)
     return rv == 0 || rv == -ENOENT ? 0 : FL_ESYSTEM;
 }
 
-static int read_identity(const char *path, struct directory_summary *ret)
+static int read_identity(const char *path, struct directory_summary *ret, char *errmsg,
+                         size_t errmsg_size)
 {
     char name[FILE_PATH_MAX];
     struct record record;
@@ -421,7 +422,7 @@ static int read_identity(const char *path, struct directory_summary *ret)
     if (rv == 0) {
         ret->identity = record.identity;
     }
-    return rv == FL_ENOTFOUND ? 0 : rv;
+    return rv == 0 || rv == FL_ENOTFOUND ? 0 : refuse_unread(path, name, rv, errmsg, errmsg_size);
 }
 
 int identity_peek(const char *path, struct directory_summary *ret, char *errmsg, size_t errmsg_size)
@@ -432,16 +433,9 @@ int identity_peek(const char *path, struct directory_summary *ret, char *errmsg,
                  DATA_DIR_PATH_MAX - 1);
         return FL_ESYSTEM;
     }
-    int rv = check_entries(path, ret);
-    rv = rv != 0 ? rv : check_lock(path, ret);
-    rv = rv != 0 ? rv : read_identity(path, ret);
-    if (rv == FL_ESYSTEM) {
+    if (check_entries(path, ret) != 0 || check_lock(path, ret) != 0) {
         snprintf(errmsg, errmsg_size, "cannot read data directory %s: %s", path, strerror(errno));
-    } else if (rv == FL_EVERSION) {
-        snprintf(errmsg, errmsg_size,
-                 "%s/identity was written by another version of fencelock: use that version", path);
-    } else if (rv != 0) {
-        snprintf(errmsg, errmsg_size, "%s/identity is damaged", path);
+        return FL_ESYSTEM;
     }
-    return rv;
+    return read_identity(path, ret, errmsg, errmsg_size);
 }

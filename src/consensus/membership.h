@@ -71,7 +71,6 @@ struct membership_config {
     struct election *election;
     struct starts *starts;            /* the caller's, see node_record.c */
     const struct starts *starts_kept; /* likewise: what of them is on disk; only that is told */
-    bool is_new;                      /* the directory was just made: it has promised nothing */
     unsigned ask_ms; /* how long others may take to answer before this node speaks */
     void *ctx;
     int (*store)(void *ctx); /* writes identity and starts to disk at once: 0 or an error */

@@ -20,11 +20,6 @@
 
 #include "base/clock.h"
 
-static void save(struct membership *m)
-{
-    m->config.save(m->config.ctx);
-}
-
 /* The node ends now, so it may wait. */
 void membership_is_refused(struct membership *m)
 {
@@ -39,7 +34,7 @@ void membership_is_recorded(struct membership *m)
 {
     if (m->config.starts->next.number == 0) {
         m->config.starts->next = (struct start){.number = STARTS_RECORDED};
-        save(m);
+        m->config.save(m->config.ctx);
     }
 }
 
@@ -94,16 +89,21 @@ static bool is_kept(const struct membership *m, uint64_t id, uint64_t incarnatio
     return k == NULL || (kept != NULL && start_is(kept->start, k->start));
 }
 
+static void note_start(struct membership *m, uint64_t id, uint64_t incarnation, struct start start)
+{
+    starts_make_room(m->config.starts, &m->members);
+    if (starts_record(m->config.starts, id, incarnation, start)) {
+        m->config.save(m->config.ctx);
+    }
+}
+
 bool membership_record_start(struct membership *m, const struct peer_identity *peer)
 {
     struct peer *p = peers_find(m->config.peers, peer->node_id);
     if (p->start.number != 0 && !start_is(p->start, peer->start)) {
         membership_hang_up(m, p->id);
     }
-    starts_make_room(m->config.starts, &m->members);
-    if (starts_record(m->config.starts, peer->node_id, peer->incarnation, peer->start)) {
-        save(m);
-    }
+    note_start(m, peer->node_id, peer->incarnation, peer->start);
     if (peer->welcomes) {
         membership_is_recorded(m);
     }
@@ -164,10 +164,7 @@ static void hear_of_other(struct membership *m, const struct starts_known *sent)
     if (configuration_server(replica_configuration(m->replica), sent->incarnation) == NULL) {
         return;
     }
-    starts_make_room(m->config.starts, &m->members);
-    if (starts_record(m->config.starts, sent->id, sent->incarnation, sent->start)) {
-        save(m);
-    }
+    note_start(m, sent->id, sent->incarnation, sent->start);
     if (p != NULL && membership_is_past(m, p)) {
         membership_hang_up(m, sent->id);
     }
@@ -209,6 +206,6 @@ bool membership_may_speak(struct membership *m)
         const struct peer *p = peers_find(m->config.peers, m->members.list[i].id);
         all = m->members.list[i].id == id->id || (p != NULL && (p->verdict != 0 || p->gone));
     }
-    m->speaks = m->config.is_new || all || fli_clock_since_ms(m->started_ms) >= m->config.ask_ms;
+    m->speaks = all || fli_clock_since_ms(m->started_ms) >= m->config.ask_ms;
     return m->speaks;
 }

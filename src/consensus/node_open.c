@@ -440,7 +440,6 @@ static int make_membership(struct node *n, const struct node_config *c)
                                    .election = &n->election,
                                    .starts = &n->record.own.now.starts,
                                    .starts_kept = &n->record.own.kept.starts,
-                                   .is_new = n->record.is_new,
                                    .ask_ms = n->election_ms,
                                    .ctx = n,
                                    .store = node_record_store,

@@ -6,10 +6,8 @@
 #include "base/bytes.h"
 
 #define RECORD_VERSION 5u /* no release wrote an earlier version */
-#define KNOWN_OFFSET 112u
-#define KNOWN_SIZE 48u
-#define FOUNDERS_OFFSET (KNOWN_OFFSET + KNOWN_SIZE * KNOWN_MEMBERS_MAX)
-#define MEMBERS_OFFSET (FOUNDERS_OFFSET + 8 * MEMBERS_MAX)
+#define FIELDS_OFFSET 16u
+#define MEMBERS_OFFSET (112u + 48u * KNOWN_MEMBERS_MAX + 8u * MEMBERS_MAX)
 #define MEMBERS_SIZE (MEMBERS_MAX * (MEMBER_ADDRESS_MAX + 22u))
 #define CRC_OFFSET ((MEMBERS_OFFSET + MEMBERS_SIZE + 7) / 8 * 8)
 
@@ -53,24 +51,55 @@ void identity_configuration(const struct identity *id, struct configuration *ret
     }
 }
 
-/* ---- the identity in a slot ---- */
+/* ---- a slot ---- */
 
-static void put_identity(uint8_t *out, const struct identity *id)
+/* Goes through the fields of a slot in their order, and writes or reads each. */
+struct walk {
+    uint8_t *at;
+    bool writes;
+};
+
+static void field(struct walk *w, uint64_t *v)
 {
-    char text[MEMBERS_TEXT_MAX];
-    size_t len = members_format(&id->members, text, sizeof text);
-    FLI_ASSERT(id->n_founders <= MEMBERS_MAX && len < MEMBERS_SIZE);
-    fli_put_u64(out + 24, id->id);
-    fli_put_u64(out + 32, id->incarnation);
-    fli_put_u64(out + 40, id->cluster_id);
-    fli_put_u32(out + 48,
-                (id->bootstrapped ? FLAG_BOOTSTRAPPED : 0u) | (id->joins ? FLAG_JOINS : 0u));
-    fli_put_u32(out + 52, id->begun_crc);
-    fli_put_u32(out + 108, id->n_founders);
-    for (unsigned i = 0; i < id->n_founders; i++) {
-        fli_put_u64(out + FOUNDERS_OFFSET + (size_t)i * 8, id->founders[i]);
+    if (w->writes) {
+        fli_put_u64(w->at, *v);
+    } else {
+        *v = fli_get_u64(w->at);
     }
-    memcpy(out + MEMBERS_OFFSET, text, len);
+    w->at += 8;
+}
+
+static void start_field(struct walk *w, struct start *s)
+{
+    field(w, &s->number);
+    field(w, &s->nonce);
+}
+
+/* From the sequence to the founders. `pairs`: flags and checksum, the two counts. */
+static void walk(struct walk *w, struct record *r, uint64_t pairs[2])
+{
+    struct identity *id = &r->identity;
+    struct starts *s = &r->starts;
+    field(w, &r->sequence);
+    field(w, &id->id);
+    field(w, &id->incarnation);
+    field(w, &id->cluster_id);
+    field(w, &pairs[0]);
+    start_field(w, &s->own);
+    start_field(w, &s->next);
+    field(w, &s->term);
+    field(w, &s->index);
+    field(w, &pairs[1]);
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        field(w, &s->known[i].id);
+        field(w, &s->known[i].incarnation);
+        start_field(w, &s->known[i].start);
+        field(w, &s->known[i].term);
+        field(w, &s->known[i].index);
+    }
+    for (unsigned i = 0; i < MEMBERS_MAX; i++) {
+        field(w, &id->founders[i]);
+    }
 }
 
 static bool get_members(const uint8_t *in, struct members *ret)
@@ -91,8 +120,8 @@ static bool get_members(const uint8_t *in, struct members *ret)
 static bool founders_fit(const struct identity *id)
 {
     bool fit = id->n_founders == 0 || (id->n_founders == id->members.n && id->cluster_id != 0);
-    for (unsigned i = 0; i < id->n_founders; i++) {
-        fit = fit && id->founders[i] != 0;
+    for (unsigned i = 0; fit && i < id->n_founders; i++) {
+        fit = id->founders[i] != 0;
         for (unsigned k = 0; k < i; k++) {
             fit = fit && id->founders[i] != id->founders[k];
         }
@@ -100,93 +129,33 @@ static bool founders_fit(const struct identity *id)
     return fit;
 }
 
-static bool get_identity(const uint8_t *in, struct identity *ret)
-{
-    uint32_t flags = fli_get_u32(in + 48);
-    ret->id = fli_get_u64(in + 24);
-    ret->incarnation = fli_get_u64(in + 32);
-    ret->cluster_id = fli_get_u64(in + 40);
-    ret->bootstrapped = (flags & FLAG_BOOTSTRAPPED) != 0;
-    ret->joins = (flags & FLAG_JOINS) != 0;
-    ret->begun_crc = fli_get_u32(in + 52);
-    ret->n_founders = fli_get_u32(in + 108);
-    if (flags > FLAGS || ret->n_founders > MEMBERS_MAX || !get_members(in, &ret->members)) {
-        return false;
-    }
-    for (unsigned i = 0; i < ret->n_founders; i++) {
-        ret->founders[i] = fli_get_u64(in + FOUNDERS_OFFSET + (size_t)i * 8);
-    }
-    return ret->id != 0 && ret->incarnation != 0 && founders_fit(ret) &&
-           members_find(&ret->members, ret->id) != NULL;
-}
-
-/* ---- the starts in a slot ---- */
-
-static void put_start(uint8_t *out, struct start start)
-{
-    fli_put_u64(out, start.number);
-    fli_put_u64(out + 8, start.nonce);
-}
-
-static struct start get_start(const uint8_t *in)
-{
-    return (struct start){.number = fli_get_u64(in), .nonce = fli_get_u64(in + 8)};
-}
-
-static void put_starts(uint8_t *out, const struct starts *s)
-{
-    FLI_ASSERT(s->n <= KNOWN_MEMBERS_MAX);
-    put_start(out + 56, s->own);
-    put_start(out + 72, s->next);
-    fli_put_u64(out + 88, s->term);
-    fli_put_u64(out + 96, s->index);
-    fli_put_u32(out + 104, s->n);
-    for (unsigned i = 0; i < s->n; i++) {
-        uint8_t *at = out + KNOWN_OFFSET + (size_t)i * KNOWN_SIZE;
-        fli_put_u64(at, s->known[i].id);
-        fli_put_u64(at + 8, s->known[i].incarnation);
-        put_start(at + 16, s->known[i].start);
-        fli_put_u64(at + 32, s->known[i].term);
-        fli_put_u64(at + 40, s->known[i].index);
-    }
-}
-
-static bool get_starts(const uint8_t *in, struct starts *ret)
-{
-    ret->own = get_start(in + 56);
-    ret->next = get_start(in + 72);
-    ret->term = fli_get_u64(in + 88);
-    ret->index = fli_get_u64(in + 96);
-    ret->n = fli_get_u32(in + 104);
-    if (ret->n > KNOWN_MEMBERS_MAX) {
-        return false;
-    }
-    for (unsigned i = 0; i < ret->n; i++) {
-        const uint8_t *at = in + KNOWN_OFFSET + (size_t)i * KNOWN_SIZE;
-        ret->known[i] = (struct starts_known){.id = fli_get_u64(at),
-                                              .incarnation = fli_get_u64(at + 8),
-                                              .start = get_start(at + 16),
-                                              .term = fli_get_u64(at + 32),
-                                              .index = fli_get_u64(at + 40)};
-    }
-    return true;
-}
-
-/* ---- a slot ---- */
-
 void record_encode(const struct record *r, uint8_t out[RECORD_SLOT_SIZE])
 {
+    const struct identity *id = &r->identity;
+    struct record copy = *r;
+    char text[MEMBERS_TEXT_MAX];
+    size_t len = members_format(&id->members, text, sizeof text);
+    struct walk w = {.at = out + FIELDS_OFFSET, .writes = true};
+    uint64_t flags = (id->bootstrapped ? FLAG_BOOTSTRAPPED : 0u) | (id->joins ? FLAG_JOINS : 0u);
+    uint64_t pairs[2] = {flags | (uint64_t)id->begun_crc << 32,
+                         r->starts.n | (uint64_t)id->n_founders << 32};
+    FLI_ASSERT(id->n_founders <= MEMBERS_MAX && len < MEMBERS_SIZE);
+    FLI_ASSERT(r->starts.n <= KNOWN_MEMBERS_MAX);
     memset(out, 0, RECORD_SLOT_SIZE);
     memcpy(out, MAGIC, sizeof MAGIC);
     fli_put_u64(out + 8, RECORD_VERSION);
-    fli_put_u64(out + 16, r->sequence);
-    put_identity(out, &r->identity);
-    put_starts(out, &r->starts);
+    walk(&w, &copy, pairs);
+    FLI_ASSERT(w.at == out + MEMBERS_OFFSET);
+    memcpy(w.at, text, len);
     fli_put_u32(out + CRC_OFFSET, fli_crc32c(0, out, CRC_OFFSET));
 }
 
 int record_decode(const uint8_t in[RECORD_SLOT_SIZE], struct record *ret)
 {
+    uint8_t slot[RECORD_SLOT_SIZE];
+    struct identity *id = &ret->identity;
+    struct walk w = {.at = slot + FIELDS_OFFSET};
+    uint64_t pairs[2];
     if (memcmp(in, MAGIC, sizeof MAGIC) != 0) {
         return FL_ECORRUPT;
     }
@@ -194,9 +163,18 @@ int record_decode(const uint8_t in[RECORD_SLOT_SIZE], struct record *ret)
         return FL_EVERSION;
     }
     memset(ret, 0, sizeof *ret);
-    ret->sequence = fli_get_u64(in + 16);
-    return fli_get_u32(in + CRC_OFFSET) == fli_crc32c(0, in, CRC_OFFSET) &&
-                   get_identity(in, &ret->identity) && get_starts(in, &ret->starts)
+    memcpy(slot, in, sizeof slot);
+    walk(&w, ret, pairs);
+    uint32_t flags = (uint32_t)pairs[0];
+    id->bootstrapped = (flags & FLAG_BOOTSTRAPPED) != 0;
+    id->joins = (flags & FLAG_JOINS) != 0;
+    id->begun_crc = (uint32_t)(pairs[0] >> 32);
+    ret->starts.n = (uint32_t)pairs[1];
+    id->n_founders = (uint32_t)(pairs[1] >> 32);
+    return fli_get_u32(in + CRC_OFFSET) == fli_crc32c(0, in, CRC_OFFSET) && flags <= FLAGS &&
+                   ret->starts.n <= KNOWN_MEMBERS_MAX && id->id != 0 && id->incarnation != 0 &&
+                   get_members(in, &id->members) && founders_fit(id) &&
+                   members_find(&id->members, id->id) != NULL
                ? 0
                : FL_ECORRUPT;
 }

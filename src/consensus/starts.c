@@ -13,24 +13,19 @@ struct start starts_next(const struct starts *s, uint64_t nonce)
 
 /* ---- what is known ---- */
 
-static struct starts_known *place_of(struct starts *s, uint64_t id)
+static struct starts_known *place_of(const struct starts *s, uint64_t id)
 {
-    for (unsigned i = 0; i < s->n; i++) {
-        if (s->known[i].id == id) {
-            return &s->known[i];
-        }
+    unsigned i = 0;
+    while (i < s->n && s->known[i].id != id) {
+        i++;
     }
-    return NULL;
+    return i < s->n ? (struct starts_known *)(uintptr_t)&s->known[i] : NULL;
 }
 
 const struct starts_known *starts_find(const struct starts *s, uint64_t id, uint64_t incarnation)
 {
-    for (unsigned i = 0; i < s->n; i++) {
-        if (s->known[i].id == id && s->known[i].incarnation == incarnation) {
-            return &s->known[i];
-        }
-    }
-    return NULL;
+    const struct starts_known *k = place_of(s, id);
+    return k != NULL && k->incarnation == incarnation ? k : NULL;
 }
 
 bool starts_record(struct starts *s, uint64_t id, uint64_t incarnation, struct start start)
