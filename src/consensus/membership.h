@@ -39,9 +39,23 @@
  * A member that was away meets members that it has never heard of. One that names a later
  * configuration than it has is believed, with the address that it tells, until it has as much.
  *
- * The machine has the plans of operators that are not carried out yet (machine/nodes.c). The
- * leader's work at each tick depends on state alone (configuration, machine, handshakes), so a
- * new leader goes on where the old one stopped. One thread, the loop's. */
+ * The leader's work at each tick depends on the state of each node alone, so a new leader goes on
+ * where the old one stopped. The state has two parts: its server in the configuration, and the plan
+ * that an operator's command has put into the machine (machine/nodes.c).
+ *
+ *   server    plan      the node         next
+ *   none      none      is refused
+ *   none      add       is to come       the leader calls it; once it has answered: a learner
+ *   learner   add       catches up       a voter, when it is close enough; then SETTLED
+ *   any       none      is a member
+ *   any       remove    is to leave      the configuration without it; then SETTLED
+ *   any       replace   gives way        the same, and then it is to come
+ *
+ * SETTLED is the leader's own command, which ends a plan.
+ * A removal waits until the others that are up are a majority, and a node that leads hands that
+ * over first. MOVE is only a change of the configuration, so it needs no plan.
+ *
+ * One thread, the loop's. */
 #ifndef CONSENSUS_MEMBERSHIP_H
 #define CONSENSUS_MEMBERSHIP_H
 

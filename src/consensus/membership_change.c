@@ -1,14 +1,5 @@
-/* membership_change.c: members that are added, removed, replaced and moved.
- *
- * A command of the log turns an operator's request into a plan in the machine (nodes.c). The leader
- * carries plans out step by step, and finds each step from the state alone:
- *
- *   remove   hand leadership over, if the node is the leader; the configuration without the node;
- *            SETTLED
- *   replace  the same, and then as add
- *   add      call the node until it answers; a learner; a voter, once it is close enough; SETTLED
- *
- * MOVE is only a change of the configuration, so it needs no plan. */
+/* membership_change.c: members that are added, removed, replaced and moved: the table of
+ * membership.h. */
 #include "consensus/membership_private.h"
 
 #include <inttypes.h>
