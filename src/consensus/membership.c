@@ -69,7 +69,7 @@ void membership_log_once(struct membership *m, const char *text)
 uint64_t membership_cluster_id(const struct membership *m)
 {
     const struct configuration *c = replica_configuration(m->replica);
-    return c->n > 0 ? c->cluster_id : m->config.identity->cluster_id;
+    return c->n > 0 ? c->cluster_id : m->config.kept->identity.cluster_id;
 }
 
 bool membership_founds(const struct membership *m)
@@ -122,21 +122,6 @@ static void call(struct membership *m, struct peer *p)
     }
 }
 
-/* What the node's disk says changes, before this node says so. It happens once, before anybody is
- * served, so the loop waits. */
-static void store_identity(struct membership *m, const struct identity *fresh)
-{
-    const struct identity before = *m->config.identity;
-    *m->config.identity = *fresh;
-    if (m->config.store(m->config.ctx) != 0) {
-        *m->config.identity = before;
-        membership_log_once(m, "the identity file cannot be written; this is tried again");
-        return;
-    }
-    m->members_due = true;
-    transport_check_again(m->config.transport); /* the starts were written with it */
-}
-
 /* A member of a formed cluster founds no other one. Who is gone may come back with another
  * directory. */
 static bool is_here(const struct peer *p, uint64_t id)
@@ -168,7 +153,8 @@ static void found(struct membership *m)
     identity_found(&fresh, incarnations);
     if (all_have(m, may_be_in, fresh.cluster_id,
                  "they began with other data: start all with empty directories")) {
-        store_identity(m, &fresh);
+        *m->config.identity = fresh;
+        m->config.save(m->config.ctx);
     }
 }
 
@@ -201,8 +187,7 @@ static void form(struct membership *m)
 {
     if (m->config.identity->n_founders == 0) {
         found(m);
-    }
-    if (m->config.identity->n_founders != 0) {
+    } else if (m->config.kept->identity.n_founders != 0) {
         begin(m);
     }
 }
@@ -210,18 +195,15 @@ static void form(struct membership *m)
 /* A node that has joined notes which cluster it is in. */
 static void note_cluster(struct membership *m)
 {
-    struct identity fresh = *m->config.identity;
+    uint64_t *noted = &m->config.identity->cluster_id;
     const struct configuration *c = replica_configuration(m->replica);
-    if (c->n == 0 || fresh.cluster_id == c->cluster_id) {
-        return;
-    }
-    if (fresh.cluster_id != 0) {
+    if (c->n != 0 && *noted == 0) {
+        *noted = c->cluster_id;
+        m->config.save(m->config.ctx);
+    } else if (c->n != 0 && *noted != c->cluster_id) {
         host_fail(&m->config.host, FL_ECORRUPT,
                   "the log is of another cluster than the data directory");
-        return;
     }
-    fresh.cluster_id = c->cluster_id;
-    store_identity(m, &fresh);
 }
 
 /* The first leader's part. */
@@ -388,8 +370,6 @@ static void note_leadership(struct membership *m)
 void membership_turn(struct membership *m, bool running)
 {
     note_leadership(m);
-    transport_set_progress(m->config.transport, replica_term(m->replica),
-                           replica_last_index(m->replica));
     check_removed(m);
     membership_members_turn(m);
     transfer_turn(m);

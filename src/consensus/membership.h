@@ -74,7 +74,7 @@ struct membership;
 struct membership_config {
     struct host host;
     const struct data_dir *dir;
-    struct identity *identity;           /* the caller's; changed and stored here */
+    struct identity *identity;           /* the caller's; changed here */
     const struct machine_limits *limits; /* of a new cluster */
     struct peers *peers;                 /* the node's */
     struct transport *transport;
@@ -83,12 +83,12 @@ struct membership_config {
     struct proposer *proposer;
     struct relay_server *followers;
     struct election *election;
-    struct starts *starts;            /* the caller's, see node_record.c */
-    const struct starts *starts_kept; /* likewise: what of them is on disk; only that is told */
-    unsigned ask_ms; /* how long others may take to answer before this node speaks */
+    struct starts *starts;     /* the caller's, see node_record.c */
+    const struct record *kept; /* likewise: what of both is on disk; only that is told */
+    unsigned ask_ms;           /* how long others may take to answer before this node speaks */
     void *ctx;
     int (*store)(void *ctx); /* writes identity and starts to disk at once: 0 or an error */
-    void (*save)(void *ctx); /* has them written; starts_kept follows */
+    void (*save)(void *ctx); /* has them written; `kept` follows */
     /* The set of nodes that this node talks to, itself included, has changed. */
     void (*members)(void *ctx, const struct members *members);
 };

@@ -175,17 +175,17 @@ void membership_members_turn(struct membership *m)
 {
     struct members fresh;
     uint64_t index = replica_configuration_index(m->replica);
+    /* With the index goes its term: by both a leader judges whether it knows all. */
+    transport_set_progress(m->config.transport, replica_term(m->replica),
+                           replica_last_index(m->replica));
+    transport_set_cluster(m->config.transport, membership_cluster_id(m),
+                          replica_member_index(m->replica), m->config.identity->begun_crc);
     if (!m->members_due && index == m->members_index) {
         return;
     }
     m->members_due = false;
     m->members_index = index;
     drop_strangers(m);
-    /* With the index goes its term: by both a leader judges whether it knows all. */
-    transport_set_progress(m->config.transport, replica_term(m->replica),
-                           replica_last_index(m->replica));
-    transport_set_cluster(m->config.transport, membership_cluster_id(m),
-                          replica_member_index(m->replica), m->config.identity->begun_crc);
     make_members(m, &fresh);
     bool same = members_equal(&fresh, &m->members);
     m->members = fresh;

@@ -78,14 +78,14 @@ bool membership_went_back(const struct membership *m, const struct peer_identity
  * must not be resumed by the next one. */
 static bool is_told_recorded(const struct membership *m)
 {
-    return m->config.starts_kept->next.number == m->config.starts->next.number;
+    return m->config.kept->starts.next.number == m->config.starts->next.number;
 }
 
 /* A start that there is no room for need not be kept. */
 static bool is_kept(const struct membership *m, uint64_t id, uint64_t incarnation)
 {
     const struct starts_known *k = starts_find(m->config.starts, id, incarnation);
-    const struct starts_known *kept = starts_find(m->config.starts_kept, id, incarnation);
+    const struct starts_known *kept = starts_find(&m->config.kept->starts, id, incarnation);
     return k == NULL || (kept != NULL && start_is(kept->start, k->start));
 }
 
@@ -129,7 +129,7 @@ static const struct starts_known *starts_of(const struct membership *m, const st
 
 uint64_t membership_start_of(const struct membership *m, uint64_t id)
 {
-    const struct starts_known *k = starts_of(m, m->config.starts_kept, id);
+    const struct starts_known *k = starts_of(m, &m->config.kept->starts, id);
     return k == NULL ? 0 : k->start.number;
 }
 

@@ -439,7 +439,7 @@ static int make_membership(struct node *n, const struct node_config *c)
                                    .followers = n->followers,
                                    .election = &n->election,
                                    .starts = &n->record.own.now.starts,
-                                   .starts_kept = &n->record.own.kept.starts,
+                                   .kept = &n->record.own.kept,
                                    .ask_ms = n->election_ms,
                                    .ctx = n,
                                    .store = node_record_store,

@@ -1,8 +1,8 @@
 /* node_record.c: the record of this node (record.h), and its witness. They are written on a thread
- * of libuv's pool: the loop waits for a disk only when the node starts or ends, when it finds that
- * its directory is an older copy, and when its cluster is formed. What others wait for is written
- * at once, or when the write before has ended, all that came meanwhile together. What others have
- * told of their disks is written from time to time. */
+ * of libuv's pool: the loop waits for a disk only when the node starts or ends, and when it finds
+ * that its directory is an older copy. What others wait for is written at once, or when the write
+ * before has ended, all that came meanwhile together. What others have told of their disks is
+ * written from time to time. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
