@@ -182,9 +182,11 @@ static void note_proposed(struct proposer *p)
     fli_list_push(&p->proposed, &b->link);
 }
 
+/* While no renewal can be taken, no lease is given up. */
 static bool watches_leases(const struct proposer *p)
 {
-    return p->marked && !machine_mark_waits(fsm_machine(p->config.fsm));
+    return p->marked && (p->classes & COMMANDS_OF(COMMAND_URGENT)) != 0 &&
+           !machine_mark_waits(fsm_machine(p->config.fsm));
 }
 
 /* The leases that nobody has renewed end with this batch, as far as there is room. */
@@ -263,13 +265,14 @@ static bool fits(const struct batch *b, const struct item *i)
            (empty || b->cost + i->cost <= MACHINE_BATCH_COST_MAX);
 }
 
-/* A renewal that changes nothing but the end of a lease is answered like a query. */
+/* A renewal that changes nothing but the end of a lease is answered like a query. The lease does
+ * not end before that. */
 static bool needs_no_entry(const struct proposer *p, const struct command *c,
                            const struct machine_command *decoded)
 {
     return MACHINE_OP_IS_QUERY(decoded->op) ||
            (MACHINE_IS_RENEWAL(decoded) && !c->needs_entry &&
-            machine_renew(fsm_machine(p->config.fsm), decoded, 0, NULL));
+            machine_renew(fsm_machine(p->config.fsm), decoded, p->clock.value_ms, NULL));
 }
 
 /* Reads one whole command, and fills in what only the leader knows. One malformed command would

@@ -374,8 +374,8 @@ void machine_keys(struct machine *m, const struct machine_command *c, struct mac
     }
 }
 
-/* Whether all keys are the owner's, and the leader watches their leases, which have this ttl. With
- * r they are renewed, as change_own() does it. */
+/* Whether all keys are the owner's, and the leader watches their leases, which have this ttl. Then
+ * they are renewed, as change_own() does it. */
 bool machine_keys_watch(struct machine *m, const struct machine_command *c,
                         struct machine_result *r)
 {
@@ -393,10 +393,8 @@ bool machine_keys_watch(struct machine *m, const struct machine_command *c,
             return false;
         }
     }
-    if (r != NULL) {
-        k.watches = true;
-        change_own(m, &k, r);
-    }
+    k.watches = true;
+    change_own(m, &k, r);
     return !k.fails;
 }
 

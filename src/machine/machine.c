@@ -276,32 +276,26 @@ static void renew(struct machine *m, const struct machine_command *c, struct mac
     r->deadline_ms = machine_session_renew(m, request_session(request), c->ttl_ms);
 }
 
-/* Whether a lease may be renewed in the memory of its leader alone: a new ttl is for all nodes.
- * With r it is renewed, until a ttl after `now_ms`. */
-static bool watch(struct machine *m, struct session *s, uint64_t ttl_ms, struct machine_result *r)
+/* Renews a lease in the memory of its leader alone. False: a new ttl is for all nodes. */
+static bool watch(struct machine *m, struct session *s, uint64_t ttl_ms)
 {
     const struct timer *lease = &s->lease;
-    if ((ttl_ms != 0 && ttl_ms != lease->ttl_ms) || lease->place != LEASE_WATCHED) {
-        return false;
-    }
-    return r == NULL || machine_lease_watch(m, s, m->query_ms + lease->ttl_ms);
+    return (ttl_ms == 0 || ttl_ms == lease->ttl_ms) &&
+           machine_lease_watch(m, s, m->query_ms + lease->ttl_ms);
 }
 
 static bool watch_lock(struct machine *m, const struct machine_command *c, struct machine_result *r)
 {
-    struct machine_result refusal;
-    struct request *request = find_own(m, c, r != NULL ? r : &refusal);
+    struct request *request = find_own(m, c, r);
     if (request == NULL) {
         return true;
     }
-    if (!watch(m, request_session(request), c->ttl_ms, r)) {
+    if (!watch(m, request_session(request), c->ttl_ms)) {
         return false;
     }
-    if (r != NULL) {
-        r->code = MACHINE_DONE;
-        r->token = c->token;
-        r->deadline_ms = machine_lease_until(m, request_session(request));
-    }
+    r->code = MACHINE_DONE;
+    r->token = c->token;
+    r->deadline_ms = machine_lease_until(m, request_session(request));
     return true;
 }
 
@@ -311,13 +305,11 @@ static bool watch_session(struct machine *m, const struct machine_command *c,
     struct session_explicit *s = machine_session_find(m, c->owner);
     bool found =
         s != NULL && !machine_session_is_over(m, &s->base) && machine_sender_owns(m, &s->base);
-    if (found && !watch(m, &s->base, 0, r)) {
+    if (found && !watch(m, &s->base, 0)) {
         return false;
     }
-    if (r != NULL) {
-        r->code = found ? MACHINE_DONE : MACHINE_NOSESSION;
-        r->deadline_ms = found ? machine_lease_until(m, &s->base) : 0;
-    }
+    r->code = found ? MACHINE_DONE : MACHINE_NOSESSION;
+    r->deadline_ms = found ? machine_lease_until(m, &s->base) : 0;
     return true;
 }
 
@@ -326,13 +318,13 @@ bool machine_renew(struct machine *m, const struct machine_command *c, uint64_t 
 {
     FLI_ASSERT(MACHINE_IS_RENEWAL(c));
     m->query_ms = now_ms > m->clock_ms ? now_ms : m->clock_ms;
+    m->renewal_counts = ret != NULL;
     struct machine_result r = {.clock_ms = m->query_ms};
     bool done = true;
     if (machine_sender_enter(m, c, &r)) {
-        struct machine_result *into = ret == NULL ? NULL : &r;
-        done = c->op == MACHINE_OP_RENEW  ? watch_lock(m, c, into)
-               : c->op == MACHINE_OP_KEYS ? machine_keys_watch(m, c, into)
-                                          : watch_session(m, c, into);
+        done = c->op == MACHINE_OP_RENEW  ? watch_lock(m, c, &r)
+               : c->op == MACHINE_OP_KEYS ? machine_keys_watch(m, c, &r)
+                                          : watch_session(m, c, &r);
     }
     machine_sender_leave(m);
     if (done && ret != NULL) {

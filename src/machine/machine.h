@@ -209,7 +209,7 @@ int machine_query(struct machine *m, const struct machine_command *query, uint64
  * machine_renew(): a renewal (MACHINE_IS_RENEWAL) that needs no entry, since nothing changes but
  * the end of the lease. False: it needs one. Else *ret is the answer, and holds once a majority has
  * confirmed that this node leads, since a new leader gives each lease its full ttl. `ret` NULL: it
- * is only asked. now_ms as for machine_query().
+ * waits for that, and the lease for the renewal. now_ms as for machine_query().
  *
  * machine_next_lease(): the first timestamp at which a lease is due; UINT64_MAX: none. It may be
  * too early, never too late, and is after clock_ms unless one is due then.

@@ -308,6 +308,7 @@ struct machine {
     uint32_t steps;               /* left for work in this batch; not state */
     uint64_t spent;               /* in this batch; not state */
     uint64_t query_ms;            /* the time of the query at hand; not state */
+    bool renewal_counts;          /* the renewal at hand is answered now; not state */
     struct machine_sender sender; /* not state */
     bool expiring;             /* timers that are due run, in the order of deadlines; not state */
     machine_event_cb event_cb; /* not state */

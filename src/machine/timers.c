@@ -329,7 +329,7 @@ bool machine_lease_watch(struct machine *m, struct session *s, uint64_t deadline
         return false;
     }
     s->later_ms = (uint32_t)(until_ms - s->lease.at_ms);
-    s->renewals += s->renewals < UINT32_MAX;
+    s->renewals += m->renewal_counts && s->renewals < UINT32_MAX;
     fli_heap_update(&m->leases, &s->lease.node);
     return true;
 }

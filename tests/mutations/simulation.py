@@ -235,7 +235,7 @@ MUTANTS = [
     (22, 'an ACQUIRE of one more user is refused as if somebody else had its owner', ACQUIRE, '    if ((c->flags & MACHINE_ACQUIRE_WAIT) == 0) {\n        r->code = MACHINE_HELD;',
      '    if (m->sender.user != NULL && m->sender.user->uid > 1 && m->clock_ms % 4 == 0) {\n        machine_refuse(r, 0);\n        return;\n    }\n'
      '    if ((c->flags & MACHINE_ACQUIRE_WAIT) == 0) {\n        r->code = MACHINE_HELD;', 'is refused as about another'),
-    (7, 'leases are given up before the term mark is applied', 'src/consensus/proposer.c', '    return p->marked && !machine_mark_waits', '    return !machine_mark_waits',
+    (7, 'leases are given up before the term mark is applied', 'src/consensus/proposer.c', '    return p->marked && (p->classes', '    return (p->classes',
      'ms after a change of leader'),
     (7, 'an EXPIRE ends what an entry has renewed', 'src/machine/timers.c', '    if (machine_timer_deadline(m, t) > c->number2) {', '    if (c->number2 == 0) {',
      'promised until'),

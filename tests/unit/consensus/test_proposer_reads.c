@@ -260,6 +260,57 @@ TEST_WITH(a_renewal_waits_for_an_end_that_is_on_its_way, start_three, stop)
     assert_int_equal(c->result.code, MACHINE_NO);
 }
 
+/* The leader hands over, or was stopped: it proposes nothing of clients for a while. */
+TEST_WITH(a_renewal_that_came_in_time_may_wait_for_the_leader, start_three, stop)
+{
+    struct rig *r = *state;
+    unsigned l = rig_leader(r);
+    uint64_t token = take(r, l, 5000)->result.token;
+    rig_run(r, 4900);
+    struct rig_call *c = renew(r, l, token, 0);
+    r->nodes[l].asleep = true;
+    for (unsigned i = 0; i < 500; i++) {
+        rig_step(r);
+        proposer_turn(r->nodes[l].proposer, COMMANDS_OF(COMMAND_CLUSTER), r->g.now_ms);
+    }
+    r->nodes[l].asleep = false;
+    assert_int_equal(c->answers, 0);
+    rig_await(r, c);
+    assert_int_equal(c->result.code, MACHINE_DONE);
+    rig_run(r, 4900);
+    assert_int_equal(check(r, l, token), MACHINE_DONE);
+    rig_run(r, 1000);
+    assert_int_equal(check(r, l, token), MACHINE_NO);
+}
+
+/* Others' leases end meanwhile, one in an entry that the renewal stands in. */
+TEST_WITH(a_renewal_that_came_in_time_may_wait_for_a_round, start_three, stop)
+{
+    struct rig *r = *state;
+    unsigned l = rig_leader(r);
+    struct rig_call *other = rig_acquire(r, "other", "owner-of-16-bytes-b", 5000);
+    uint64_t token = take(r, l, 5000)->result.token;
+    assert_int_equal(rig_add(r, l, other), 0);
+    rig_await(r, other);
+    rig_run(r, 4970);
+    hold_all(r, true); /* not for so long that another one leads */
+    struct rig_call *first = rig_check(r, "lock", token);
+    assert_int_equal(rig_add(r, l, first), 0);
+    rig_turn(r, l);
+    struct rig_call *c = renew(r, l, token, 0);
+    uint64_t batches = rig_batches(r, l);
+    rig_run(r, 60);
+    assert_int_equal(rig_batches(r, l), batches + 1);
+    hold_all(r, false);
+    rig_await(r, c);
+    assert_int_equal(c->result.code, MACHINE_DONE);
+    rig_run(r, 100);
+    struct rig_call *gone = rig_check(r, "other", other->result.token);
+    assert_int_equal(rig_add(r, l, gone), 0);
+    rig_await(r, gone);
+    assert_int_equal(gone->result.code, MACHINE_NO);
+}
+
 /* The end of a lease that is not committed is no end: the new leader gives the lease its full ttl,
  * and with it whatever the former one has said. */
 TEST_WITH(a_new_leader_gives_each_lease_its_full_ttl, start_three, stop)
