@@ -27,7 +27,7 @@
 static void *make_bounded_array(const redisReadTask *task, fli_array_len elements)
 {
     struct fli_link *l = task->privdata;
-    if (elements < 0 || (uint64_t)elements > l->elements_max - l->elements ||
+    if (elements < 0 || (uint64_t)elements > FLI_REPLY_ELEMENTS_MAX - l->elements ||
         l->reader->ridx >= FLI_REPLY_DEPTH_MAX) {
         return NULL;
     }
@@ -43,7 +43,6 @@ void fli_link_init(struct fli_link *l)
     l->again_ms = UINT64_MAX;
     l->bytes_max = FLI_REPLY_BYTES_MAX;
     l->line_max = FLI_REPLY_LINE_MAX;
-    l->elements_max = FLI_REPLY_ELEMENTS_MAX;
 }
 
 /* Closing TLS is a courtesy: bytes that the kernel does not take at once are dropped. */

@@ -44,7 +44,6 @@ struct fli_link {
     char host[FL_ADDRESS_MAX + 1];
     size_t bytes_max; /* of one reply */
     size_t line_max;
-    uint32_t elements_max;
     uint32_t elements; /* of the reply that is being read, as far as they are announced */
     redisReplyObjectFunctions functions;
     void *(*make_array)(const redisReadTask *, fli_array_len); /* hiredis's own */

@@ -2,7 +2,6 @@
 #include "redlock/server.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -34,7 +33,6 @@ static void answer_all(struct fli_server *s)
     struct fli_list gone;
     fli_list_init(&gone);
     fli_list_splice(&gone, &s->pending);
-    s->pending_len = 0;
     struct fli_list *node;
     while ((node = fli_list_pop(&gone)) != NULL) {
         struct fli_redis_request *q = FLI_CONTAINER_OF(node, struct fli_redis_request, node);
@@ -105,18 +103,11 @@ void fli_server_abandon(struct fli_server *s)
     s->channel = NULL;
     fli_list_init(&s->pending);
     fli_list_init(&s->deferred);
-    s->pending_len = s->deferred_len = 0;
+    s->deferred_len = 0;
     fli_heap_node_init(&s->due.node);
 }
 
 /* ---- logging in ------------------------------------------------------------------------------ */
-
-enum step { STEP_AUTH, STEP_SELECT, STEP_INFO, STEP_COMMANDS, STEP_EVAL };
-
-struct login_request {
-    struct fli_redis_request base;
-    enum step step;
-};
 
 /* The log-in is answered: takes what the server told, and decides whether it counts. */
 static void logged_in(struct fli_server *s)
@@ -150,27 +141,27 @@ static void logged_in(struct fli_server *s)
     s->owner->changed(s->owner, s);
 }
 
-static void take_login(struct fli_server *s, enum step step, const redisReply *reply)
+static void take_login(struct fli_server *s, enum fli_login_step step, const redisReply *reply)
 {
     bool failed = reply->type == REDIS_REPLY_ERROR;
     switch (step) {
-    case STEP_AUTH:
-    case STEP_SELECT:
+    case FLI_LOGIN_AUTH:
+    case FLI_LOGIN_SELECT:
         if (failed) {
             doom(s, FL_REDLOCK_ERROR, reply->str, reply->len);
         }
         break;
-    case STEP_INFO:
+    case FLI_LOGIN_INFO:
         if (reply->type == REDIS_REPLY_STRING) {
             fli_facts_take_info(&s->facts, reply->str, reply->len);
         } else if (fli_is_error(reply, "NOAUTH")) {
             doom(s, FL_REDLOCK_ERROR, reply->str, reply->len);
         }
         break;
-    case STEP_COMMANDS:
+    case FLI_LOGIN_COMMANDS:
         s->delete_how = fli_delete_how(reply);
         break;
-    case STEP_EVAL:
+    case FLI_LOGIN_EVAL:
         if (fli_is_error(reply, "ERR") || fli_is_error(reply, "NOPERM")) {
             fli_copy_text(s->no_scripts, sizeof s->no_scripts, reply->str, reply->len);
         }
@@ -181,17 +172,13 @@ static void take_login(struct fli_server *s, enum step step, const redisReply *r
 static void on_login_answer(struct fli_redis_request *q, struct fli_server *s,
                             const redisReply *reply)
 {
-    struct login_request *login = FLI_CONTAINER_OF(q, struct login_request, base);
-    enum step step = login->step;
-    free(login);
+    enum fli_login_step step = (enum fli_login_step)(q - s->login);
     if (reply == NULL || s->doomed) {
         return;
     }
     take_login(s, step, reply);
-    FLI_ASSERT(s->login_left > 0);
-    s->login_left--;
-    if (s->login_left == 0 && !s->doomed) {
-        logged_in(s);
+    if (step == FLI_LOGIN_EVAL && !s->doomed) {
+        logged_in(s); /* it is the last one */
     }
 }
 
@@ -200,29 +187,20 @@ static void enqueue(struct fli_server *s, struct fli_redis_request *q, uint64_t 
     q->sent_ns = now_ns;
     fli_list_init(&q->node);
     fli_list_push(&s->pending, &q->node);
-    s->pending_len++;
 }
 
-static int ask(struct fli_server *s, enum step step, size_t argc, const char *const *argv)
+static int ask(struct fli_server *s, enum fli_login_step step, size_t argc, const char *const *argv)
 {
     struct fli_buf bytes;
-    struct login_request *login = calloc(1, sizeof *login);
-    if (login == NULL) {
-        return FL_ENOMEM;
-    }
     fli_buf_init(&bytes, LOGIN_MAX);
     int rc = fli_put_words(&bytes, argc, argv);
     rc = rc == 0 ? fli_channel_put_bytes(s->channel, &bytes, 1) : rc;
     fli_buf_fini(&bytes);
-    if (rc != 0) {
-        free(login);
-        return rc;
+    if (rc == 0) {
+        s->login[step].answered = on_login_answer;
+        enqueue(s, &s->login[step], fli_clock_ns());
     }
-    login->base.answered = on_login_answer;
-    login->step = step;
-    s->login_left++;
-    enqueue(s, &login->base, fli_clock_ns());
-    return 0;
+    return rc;
 }
 
 static int ask_auth(struct fli_server *s)
@@ -232,7 +210,8 @@ static int ask_auth(struct fli_server *s)
     if (s->owner->password == NULL) {
         return 0;
     }
-    return s->owner->user != NULL ? ask(s, STEP_AUTH, 3, named) : ask(s, STEP_AUTH, 2, plain);
+    return s->owner->user != NULL ? ask(s, FLI_LOGIN_AUTH, 3, named)
+                                  : ask(s, FLI_LOGIN_AUTH, 2, plain);
 }
 
 static int ask_select(struct fli_server *s)
@@ -240,7 +219,7 @@ static int ask_select(struct fli_server *s)
     char number[12];
     (void)snprintf(number, sizeof number, "%u", s->owner->database);
     const char *const select[] = {"SELECT", number};
-    return s->owner->database == 0 ? 0 : ask(s, STEP_SELECT, 2, select);
+    return s->owner->database == 0 ? 0 : ask(s, FLI_LOGIN_SELECT, 2, select);
 }
 
 /* All requests of the log-in are sent at once, so that it costs one round trip. */
@@ -249,15 +228,14 @@ static int start_login(struct fli_server *s)
     static const char *const info[] = {"INFO"};
     static const char *const commands[] = {"COMMAND", "INFO", "delex", "delifeq"};
     static const char *const eval[] = {"EVAL", "return 1", "0"};
-    s->login_left = 0;
     s->delete_how = FLI_DELETE_SCRIPT;
     s->no_scripts[0] = '\0';
     fli_facts_init(&s->facts);
     int rc = ask_auth(s);
     rc = rc != 0 ? rc : ask_select(s);
-    rc = rc != 0 ? rc : ask(s, STEP_INFO, 1, info);
-    rc = rc != 0 ? rc : ask(s, STEP_COMMANDS, 4, commands);
-    return rc != 0 ? rc : ask(s, STEP_EVAL, 3, eval);
+    rc = rc != 0 ? rc : ask(s, FLI_LOGIN_INFO, 1, info);
+    rc = rc != 0 ? rc : ask(s, FLI_LOGIN_COMMANDS, 4, commands);
+    return rc != 0 ? rc : ask(s, FLI_LOGIN_EVAL, 3, eval);
 }
 
 /* ---- the connection -------------------------------------------------------------------------- */
@@ -282,7 +260,6 @@ static void on_answered(struct fli_listener *l, const redisReply *reply)
     struct fli_redis_request *q = oldest(s);
     FLI_ASSERT(q != NULL);
     fli_list_remove(&q->node);
-    s->pending_len--;
     q->answered(q, s, reply);
     if (s->doomed) {
         drop(s, s->status, "");
@@ -316,8 +293,9 @@ int fli_server_put(struct fli_server *s, struct fli_redis_request *q, const stru
                    uint64_t now_ns)
 {
     FLI_ASSERT(s->state == FLI_SERVER_READY);
-    if (s->doomed || s->pending_len >= FLI_SERVER_PENDING_MAX ||
-        s->channel->out.len - s->channel->out_at + bytes->len > FLI_SERVER_OUT_MAX) {
+    const struct fli_channel *ch = s->channel;
+    if (s->doomed || ch->asked - ch->answered >= FLI_SERVER_PENDING_MAX ||
+        ch->out.len - ch->out_at + bytes->len > FLI_SERVER_OUT_MAX) {
         return FL_EBUSY;
     }
     int rc = fli_channel_put_bytes(s->channel, bytes, 1);

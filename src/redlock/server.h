@@ -34,6 +34,16 @@ enum fli_server_state {
     FLI_SERVER_CLOSED /* for good */
 };
 
+/* In the order in which they are asked. */
+enum fli_login_step {
+    FLI_LOGIN_AUTH,
+    FLI_LOGIN_SELECT,
+    FLI_LOGIN_INFO,
+    FLI_LOGIN_COMMANDS,
+    FLI_LOGIN_EVAL
+};
+#define FLI_LOGIN_STEPS 5u
+
 /* What the servers of a client have in common. */
 struct fli_server_owner {
     struct fli_engine *engine;
@@ -57,11 +67,10 @@ struct fli_server {
     struct fli_listener listener;
     struct fli_channel *channel; /* NULL: closed */
     struct fli_list pending;
-    size_t pending_len;
-    uint32_t login_left; /* answers still to come */
-    bool settled;        /* the first attempt to connect has ended */
-    bool doomed;         /* to be closed when the present answer is handed out */
-    uint32_t failures;   /* in a row */
+    struct fli_redis_request login[FLI_LOGIN_STEPS];
+    bool settled;      /* the first attempt to connect has ended */
+    bool doomed;       /* to be closed when the present answer is handed out */
+    uint32_t failures; /* in a row */
     uint64_t opened_ms;
 
     enum fl_redlock_status status; /* why it is not ready, or does not count: DOWN, ERROR, ... */

@@ -286,7 +286,6 @@ static void answer_pending(struct fli_server *s)
     struct fli_list *node;
     while ((node = fli_list_pop(&s->pending)) != NULL) {
         struct fli_redis_request *q = FLI_CONTAINER_OF(node, struct fli_redis_request, node);
-        s->pending_len--;
         q->answered(q, s, NULL);
     }
 }
@@ -360,7 +359,6 @@ int fli_server_put(struct fli_server *s, struct fli_redis_request *q, const stru
     q->sent_ns = now_ns;
     fli_list_init(&q->node);
     fli_list_push(&s->pending, &q->node);
-    s->pending_len++;
     lab.requests++;
     uint64_t at_us = after(&h->arrives_us[s->index], delay_us(r));
     struct event *e = add(at_us, EVENT_REQUEST, h, bytes->data, bytes->len);
@@ -391,7 +389,6 @@ static void answer_arrives(struct holder *h, struct event *e)
     }
     struct fli_redis_request *q = FLI_CONTAINER_OF(s->pending.next, struct fli_redis_request, node);
     fli_list_remove(&q->node);
-    s->pending_len--;
     redisReply *reply = parse(e->bytes, e->len);
     q->answered(q, s, reply);
     fl_process(h->handle);

@@ -56,7 +56,6 @@ int fli_server_init(struct fli_server *s, struct fli_server_owner *owner, uint32
 static struct fli_redis_request *pop_pending(struct fli_server *s)
 {
     struct fli_list *node = fli_list_pop(&s->pending);
-    s->pending_len -= node != NULL;
     return node == NULL ? NULL : FLI_CONTAINER_OF(node, struct fli_redis_request, node);
 }
 
@@ -101,7 +100,6 @@ int fli_server_put(struct fli_server *s, struct fli_redis_request *q, const stru
     q->sent_ns = now_ns;
     fli_list_init(&q->node);
     fli_list_push(&s->pending, &q->node);
-    s->pending_len++;
     (void)snprintf(last[s->index], sizeof last[0], "%.*s", (int)bytes->len,
                    (const char *)bytes->data);
     return 0;
@@ -409,7 +407,7 @@ static void late_extend(const char *what_the_others_say, int result)
     assert_true(o.over);
     assert_int_equal(o.result, result);
     answer(0, "-NOSCRIPT No matching script.\r\n");
-    assert_int_equal(server(0)->pending_len, 0);
+    assert_true(fli_list_empty(&server(0)->pending));
 }
 
 TEST_WITH(test_an_extend_that_has_failed_is_not_sent_again, set_up_ready, tear_down)
