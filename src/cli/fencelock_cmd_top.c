@@ -92,38 +92,32 @@ static void take_sample(fl_client *c, uint64_t limit, struct sample *ret)
     }
 }
 
-/* What was counted by whichever node had applied most; and how much of it a second, in
- * thousandths. */
-struct counted {
-    bool known;
-    uint64_t grants, expiries, breaks, at_ms;
+/* How much of it was done a second, in thousandths. */
+struct rates {
+    uint64_t grants, expiries, breaks;
 };
-
-static struct counted count(const struct sample *l)
-{
-    const struct seen_node *first = l->seen.first;
-    return first == NULL ? (struct counted){.known = false}
-                         : (struct counted){.known = true,
-                                            .grants = first->status.grants,
-                                            .expiries = first->status.expiries,
-                                            .breaks = first->status.breaks,
-                                            .at_ms = l->at_ms};
-}
 
 static uint64_t rate(uint64_t now, uint64_t before, uint64_t ms)
 {
     return now > before && ms > 0 ? (now - before) * 1000000 / ms : 0;
 }
 
-static struct counted rates_of(const struct counted *now, const struct counted *before)
+/* By what whichever node had applied most had counted each time. */
+static struct rates rates_of(const struct sample *now, const struct sample *before)
 {
-    uint64_t ms = now->known && before->known ? now->at_ms - before->at_ms : 0;
-    return (struct counted){.grants = rate(now->grants, before->grants, ms),
-                            .expiries = rate(now->expiries, before->expiries, ms),
-                            .breaks = rate(now->breaks, before->breaks, ms)};
+    struct rates r = {0};
+    if (now->seen.first != NULL && before->seen.first != NULL) {
+        const struct fl_node_status *n = &now->seen.first->status;
+        const struct fl_node_status *b = &before->seen.first->status;
+        uint64_t ms = now->at_ms - before->at_ms;
+        r.grants = rate(n->grants, b->grants, ms);
+        r.expiries = rate(n->expiries, b->expiries, ms);
+        r.breaks = rate(n->breaks, b->breaks, ms);
+    }
+    return r;
 }
 
-static void headline(const struct cli_out *o, const struct sample *l, const struct counted *r)
+static void headline(const struct cli_out *o, const struct sample *l, const struct rates *r)
 {
     if (l->seen.first == NULL) {
         cli_paint(o, CLI_RED, "no node can be reached");
@@ -145,7 +139,7 @@ static void headline(const struct cli_out *o, const struct sample *l, const stru
              s->locks_held, s->waits, s->last_token);
 }
 
-static void json_sample(struct fli_json *j, const struct sample *l, const struct counted *r)
+static void json_sample(struct fli_json *j, const struct sample *l, const struct rates *r)
 {
     if (l->seen.leader == NULL) {
         fli_json_null(j, "leader_id");
@@ -164,7 +158,7 @@ static void json_sample(struct fli_json *j, const struct sample *l, const struct
     fli_json_u64(j, "breaks_per_1000_s", r->breaks);
 }
 
-static void show(const struct cli_args *a, const struct sample *l, const struct counted *r,
+static void show(const struct cli_args *a, const struct sample *l, const struct rates *r,
                  bool redraw)
 {
     struct cli_out o = cli_result(a);
@@ -234,7 +228,8 @@ static int close_keyboard(struct keyboard *k, int code)
 
 int cli_run_top(const struct cli_args *a, fl_client *c)
 {
-    static struct sample now;
+    static struct sample samples[2];
+    struct sample *now = &samples[0];
     uint64_t limit = 0;
     if (!limit_of(a, &limit)) {
         return CLI_EXIT_USAGE;
@@ -247,19 +242,20 @@ int cli_run_top(const struct cli_args *a, fl_client *c)
     if (redraw) {
         open_keyboard(&keyboard);
     }
-    take_sample(c, limit, &now);
+    take_sample(c, limit, now);
     while (go_on && wait_second(&keyboard)) {
-        struct counted before = count(&now);
-        fl_lock_list_free(now.busy);
-        take_sample(c, limit, &now);
-        struct counted after = count(&now);
-        struct counted rates = rates_of(&after, &before);
-        show(a, &now, &rates, redraw);
+        const struct sample *before = now;
+        fl_lock_list_free(before->busy);
+        now = &samples[before == &samples[0]];
+        take_sample(c, limit, now);
+        struct rates rates = rates_of(now, before);
+        show(a, now, &rates, redraw);
         go_on = !once && fflush(stdout) == 0;
     }
-    fl_lock_list_free(now.busy);
-    if (now.seen.leader == NULL && !o.terminal) {
+    fl_lock_list_free(now->busy);
+    bool leads = now->seen.leader != NULL;
+    if (!leads && !o.terminal) {
         cli_complain("none of these nodes leads. A majority must be up and connected");
     }
-    return close_keyboard(&keyboard, now.seen.leader != NULL ? CLI_EXIT_DONE : CLI_EXIT_UNKNOWN);
+    return close_keyboard(&keyboard, leads ? CLI_EXIT_DONE : CLI_EXIT_UNKNOWN);
 }
