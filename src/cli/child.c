@@ -286,19 +286,16 @@ static void take_signals(struct cli_child *c)
     }
 }
 
-void cli_child_wake_at(struct cli_child *c, uint64_t next_ms)
+void cli_child_turn(struct cli_child *c, fl_client *client, uint64_t next_ms)
 {
+    struct pollfd p[] = {{.fd = fl_fd(client), .events = POLLIN},
+                         {.fd = c->signals.fd, .events = POLLIN},
+                         {.fd = c->timer_fd, .events = POLLIN}};
     fli_timer_set(c->timer_fd, c->kill_ms < next_ms ? c->kill_ms : next_ms);
-}
-
-void cli_child_before(struct cli_child *c)
-{
+    (void)poll(p, 3, -1);
     kill_if_due(c);
     take_signals(c);
-}
-
-void cli_child_after(struct cli_child *c)
-{
+    fl_process(client);
     kill_if_due(c);
     reap_orphans(c);
     reap_command(c);

@@ -1,5 +1,5 @@
 /* child.h: the command that `run` and `redlock run` start when they hold a lock, and stop before
- * they lose it. Used from one thread, whose poll() watches signals.fd and timer_fd.
+ * they lose it. Used from one thread.
  *
  *     lost: TERM          KILL        deadline
  *      |-------------------|-------------|
@@ -61,13 +61,9 @@ void cli_child_start(struct cli_child *c, fl_token token, uint64_t deadline_ms);
 /* The lock is lost: sends TERM now, and KILL at kill_ms. taken: another may hold it already. */
 void cli_child_stop(struct cli_child *c, uint64_t deadline_ms, bool taken);
 
-/* timer_fd becomes readable when the command is due to be killed, or at next_ms if that is earlier
- * (or CLI_NEVER_MS). Call this before each poll(). */
-void cli_child_wake_at(struct cli_child *c, uint64_t next_ms);
-
-/* Call these after each poll(), before and after everything else. */
-void cli_child_before(struct cli_child *c);
-void cli_child_after(struct cli_child *c);
+/* Waits until something happens to the client or the command, or until next_ms (CLI_NEVER_MS: not),
+ * and reacts to it. */
+void cli_child_turn(struct cli_child *c, fl_client *client, uint64_t next_ms);
 
 /* Closes both descriptors. Ends this process by a signal, if one came before the command began.
  * Returns the exit code. */

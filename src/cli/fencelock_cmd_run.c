@@ -19,13 +19,13 @@
 #include "cli/queue_watch.h"
 #include "cli/redlock_args.h"
 #include "client/caller.h"
-#include "fencelock/client.h"
+#include "redlock/progress.h"
 
 #define SHOW_EVERY_MS UINT64_C(1000) /* a line about the place in the queue */
 #define SILENT_ASKS 2u               /* then a person is told */
 #define NOTE_SIZE 384u
 #define CHECK_AFTER_MS UINT64_C(2000) /* without a Redlock */
-#define CHECK_MAX_MS UINT64_C(1000)
+#define CHECK_EVERY_MS UINT64_C(100)
 #define RELEASE_TIMEOUT_MS UINT64_C(2000)
 #define RELEASE_LOST_TIMEOUT_MS UINT64_C(500) /* it will hardly succeed */
 
@@ -116,38 +116,44 @@ static void on_silence(void *ctx, int status, const char *error)
     }
 }
 
-/* A wrong address must not look like a lock that others hold. The lock may come meanwhile, and is
- * not lost again before three quarters of its TTL are over: by then its command can be stopped. */
+static bool is_of_use(const struct fl_redlock_server_report *s)
+{
+    switch (s->status) {
+    case FL_REDLOCK_ERROR:
+    case FL_REDLOCK_DOWN:
+    case FL_REDLOCK_SILENT:
+    case FL_REDLOCK_YOUNG:
+    case FL_REDLOCK_REPLICA:
+    case FL_REDLOCK_TWICE:
+        return false;
+    default:
+        return true;
+    }
+}
+
+/* A wrong address must not look like a lock that others hold. */
 static void check_servers(struct runner *r)
 {
-    uint64_t half_ms = r->child.ttl_ms / 2;
-    const struct fl_redlock_check_options options = {
-        .timeout_ms = half_ms < CHECK_MAX_MS ? half_ms : CHECK_MAX_MS};
-    struct fl_redlock_check_report found;
+    struct fl_redlock_report found;
     char text[400] = "waiting, but too few servers are of use: ";
     size_t len = strlen(text);
-    uint32_t bad = 0; /* servers, a bit each */
-    r->check_ms = CLI_NEVER_MS;
-    int rc = fl_redlock_check(r->client, &options, &found);
-    if (rc != 0 && rc != FL_EDENIED) {
-        return;
-    }
-    for (size_t i = 0; i < found.len; i++) {
-        const struct fl_redlock_finding *f = &found.finding[i];
-        bool useless = f->refuses || f->kind == FL_REDLOCK_FIND_UNREACHABLE ||
-                       f->kind == FL_REDLOCK_FIND_YOUNG;
-        if (f->server < 0 || !useless) {
-            continue;
+    uint32_t good = 0;
+    bool ended = fli_redlock_progress(r->acquiring, &found);
+    r->check_ms = ended ? CLI_NEVER_MS : fl_now_ms() + CHECK_EVERY_MS;
+    for (uint32_t i = 0; i < found.servers; i++) {
+        const struct fl_redlock_server_report *s = &found.server[i];
+        if (is_of_use(s)) {
+            good++;
+        } else if (len < sizeof text) {
+            len += (size_t)snprintf(text + len, sizeof text - len, "%s%s: %s%s%s",
+                                    i == good ? "" : "; ", fl_client_node(r->client, i),
+                                    fl_redlock_status_text(s->status),
+                                    s->error[0] != '\0' ? ": " : "", s->error);
         }
-        if (len < sizeof text) {
-            len += (size_t)snprintf(text + len, sizeof text - len, "%s%s: %s", bad == 0 ? "" : "; ",
-                                    fl_client_node(r->client, (size_t)f->server), f->text);
-        }
-        bad |= UINT32_C(1) << (unsigned)f->server;
     }
-    size_t n = fl_client_nodes(r->client);
-    if (r->acquiring != NULL && n - (size_t)__builtin_popcount(bad) < n / 2 + 1) {
+    if (good < found.servers / 2 + 1 && found.servers > 0) {
         cli_child_inform(&r->child, text);
+        r->check_ms = CLI_NEVER_MS;
     }
 }
 
@@ -270,14 +276,7 @@ static void turn(struct runner *r)
     if (is_place_new(r, &place, &waiters) && r->shown_ms + SHOW_EVERY_MS < next_ms) {
         next_ms = r->shown_ms + SHOW_EVERY_MS;
     }
-    struct pollfd p[] = {{.fd = fl_fd(r->client), .events = POLLIN},
-                         {.fd = r->child.signals.fd, .events = POLLIN},
-                         {.fd = r->child.timer_fd, .events = POLLIN}};
-    cli_child_wake_at(&r->child, next_ms);
-    (void)poll(p, 3, -1);
-    cli_child_before(&r->child);
-    fl_process(r->client);
-    cli_child_after(&r->child);
+    cli_child_turn(&r->child, r->client, next_ms);
     if (r->acquiring != NULL && fl_now_ms() >= r->check_ms) {
         check_servers(r);
     }
@@ -372,7 +371,6 @@ static int hold(struct runner *r)
                  : fl_lock_take_start(r->client, r->args->arg[0], &r->options, on_acquired, r,
                                       &r->acquiring);
     if (rc == 0) {
-        fli_client_stop_at(r->client, r->is_redlock ? r->child.signals.fd : -1);
         wait_run_and_release(r);
     } else {
         r->child.exit_code = not_acquired(r, rc, fl_strerror(rc));

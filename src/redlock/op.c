@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "client/channel.h"
 #include "client/handle.h"
+#include "redlock/progress.h"
 #include "redlock/quorum.h"
 #include "redlock/redlock_private.h"
 
@@ -30,23 +31,42 @@ static void detach(struct fli_redlock_op *op)
     fli_op_unref(op);
 }
 
+static void put_servers(const struct fli_redlock_op *op, struct fl_redlock_report *ret)
+{
+    ret->servers = op->attempt.n;
+    for (uint32_t i = 0; i < op->attempt.n; i++) {
+        ret->server[i].status = op->attempt.status[i];
+        ret->server[i].is_node = op->r->servers[i].facts.is_node;
+    }
+}
+
+bool fli_redlock_progress(struct fl_call *call, struct fl_redlock_report *ret)
+{
+    *ret = (struct fl_redlock_report){.servers = 0};
+    (void)pthread_mutex_lock(&call->client->mutex);
+    const struct fli_redlock_op *op = call->engine_call != NULL ? call->engine_call->op : NULL;
+    bool ended = op != NULL && op->state == OP_PAUSE;
+    if (op != NULL) {
+        *ret = *op->report;
+        put_servers(op, ret);
+    }
+    (void)pthread_mutex_unlock(&call->client->mutex);
+    return ended;
+}
+
 /* The report is that of the last attempt. */
 static void finish(struct fli_redlock_op *op, int result, const char *token_error)
 {
     struct fl_redlock_report *report = op->report;
     struct fli_call *call = op->call;
     FLI_ASSERT(op->state != OP_ENDED);
-    report->servers = op->attempt.n;
+    put_servers(op, report);
     report->quorum = fli_quorum(op->attempt.n);
     report->yes = fli_attempt_yes(&op->attempt);
     report->attempts = op->attempts;
     report->no_token = token_error != NULL;
     report->elapsed_us = (fli_clock_ns() - op->began_ns) / 1000;
     memcpy(report->value, op->value, sizeof report->value);
-    for (uint32_t i = 0; i < op->attempt.n; i++) {
-        report->server[i].status = op->attempt.status[i];
-        report->server[i].is_node = op->r->servers[i].facts.is_node;
-    }
     if (result != 0) {
         fli_redlock_explain(op->r, op->attempt.kind, result, token_error, report);
     }

@@ -157,6 +157,14 @@ class Command(RunCase):
         self.assertEqual(self.run_to_end('x', '--json', 'true')[0], 2)
         self.assertEqual(self.run_to_end('x' * 256, 'true')[0], 2)
 
+    def test_status_when_nothing_can_be_printed(self):
+        with open('/dev/full', 'w', encoding='utf-8') as full:
+            for status in (0, 7):
+                child = subprocess.Popen([binary('fencelock'), 'run', 'x', '--ttl', '10m', '--', 'sh', '-c', 'exit %d' % status],
+                                         env=self.env, stdin=subprocess.DEVNULL, stdout=full, stderr=full)
+                self.kill_at_cleanup(child)
+                self.assertEqual(child.wait(PATIENCE_S), status)
+
     def test_options_of_the_command_are_its_own(self):
         code, out, err = self.run_to_end('x', '--ttl', '500s', 'echo', '--ttl', '9s', '--', '--help')
         self.assertEqual((code, out, err), (0, '--ttl 9s -- --help\n', ''))

@@ -448,6 +448,20 @@ class Run(CliCase):
         self.assertEqual(self.wait_child(child)[0], -signal.SIGTERM)
         self.assertEqual({s.get('lock') for s in servers} - {None}, {owner})
 
+    def test_servers_that_are_of_no_use_are_named_and_asked_for_nothing_else(self):
+        """A question of its own would be waited for, and meanwhile the lock may come, and be lost before its command is stopped."""
+        fake = FakeRedis()
+        self.addCleanup(fake.close)
+        dead = ['127.0.0.1:%d' % port for port in free_ports(2)]
+        self.use([fake, *dead])
+        child = self.start('run', 'lock', *LONG, '--', 'true')
+        said = child.stderr.readline().decode()
+        self.assertIn('lock: waiting, but too few servers are of use: %s: no connection' % dead[0], said)
+        self.assertIn('%s: no connection' % dead[1], said)
+        child.terminate()
+        self.assertEqual(self.wait_child(child)[0], -signal.SIGTERM)
+        self.assertEqual(fake.requests, [])
+
     def test_deleted_keys_stop_the_command(self):
         servers = self.redis(3)
         self.use(servers)
