@@ -1,7 +1,6 @@
 /* queue_watch.c: see queue_watch.h. */
 #include "cli/queue_watch.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define FIRST_MS UINT64_C(300) /* a lock that is free sooner is worth no question */
@@ -13,11 +12,17 @@
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
+static size_t count(const struct queue_watch *w)
+{
+    return w->list.len / sizeof(struct queue_owner);
+}
+
 static size_t find(const struct queue_watch *w, struct fl_bytes owner)
 {
+    const struct queue_owner *list = (const void *)w->list.data; /* memory of malloc() */
     size_t i = 0;
-    while (i < w->n_list &&
-           (w->list[i].len != owner.len || memcmp(w->list[i].data, owner.data, owner.len) != 0)) {
+    while (i < count(w) &&
+           (list[i].len != owner.len || memcmp(list[i].data, owner.data, owner.len) != 0)) {
         i++;
     }
     return i;
@@ -29,26 +34,20 @@ static void append(struct queue_watch *w, struct fl_bytes owner)
         w->beyond++;
         return;
     }
-    if (w->n_list == w->cap_list) {
-        size_t cap = w->cap_list == 0 ? 16 : w->cap_list * 2;
-        struct queue_owner *list = realloc(w->list, cap * sizeof *list);
-        if (list == NULL) {
-            fli_fatal("fencelock: out of memory");
-        }
-        w->list = list;
-        w->cap_list = cap;
+    struct queue_owner o = {.len = owner.len};
+    memcpy(o.data, owner.data, owner.len);
+    if (fli_buf_append(&w->list, &o, sizeof o) != 0) {
+        fli_fatal("fencelock: out of memory");
     }
-    struct queue_owner *o = &w->list[w->n_list++];
-    o->len = owner.len;
-    memcpy(o->data, owner.data, owner.len);
 }
 
 static void drop(struct queue_watch *w, struct fl_bytes owner)
 {
-    size_t i = find(w, owner);
-    if (i < w->n_list) {
-        w->n_list--;
-        memmove(&w->list[i], &w->list[i + 1], (w->n_list - i) * sizeof w->list[0]);
+    size_t at = find(w, owner) * sizeof(struct queue_owner);
+    if (at < w->list.len) {
+        w->list.len -= sizeof(struct queue_owner);
+        memmove(w->list.data + at, w->list.data + at + sizeof(struct queue_owner),
+                w->list.len - at);
     } else if (w->beyond > 0) {
         w->beyond--;
     }
@@ -56,10 +55,10 @@ static void drop(struct queue_watch *w, struct fl_bytes owner)
 
 bool queue_watch_place(const struct queue_watch *w, uint64_t *ret_place, uint64_t *ret_waiters)
 {
-    size_t i = w->known ? find(w, w->owner) : w->n_list;
+    size_t i = w->known ? find(w, w->owner) : count(w);
     *ret_place = i + 1;
-    *ret_waiters = w->n_list + w->beyond;
-    return i < w->n_list;
+    *ret_waiters = count(w) + w->beyond;
+    return i < count(w);
 }
 
 /* ---- the question ---------------------------------------------------------------------------- */
@@ -82,12 +81,12 @@ static void on_shown(void *arg, const struct fl_result *r)
     }
     const struct fl_lock_info *l = r->status == 0 ? r->locks->locks[0] : NULL;
     w->known = w->listens;
-    w->n_list = 0;
+    fli_buf_clear(&w->list);
     w->beyond = 0;
     for (size_t i = 0; l != NULL && i < l->queue_len; i++) {
         append(w, l->queue[i]->owner);
     }
-    w->beyond = l != NULL && l->waiters > w->n_list ? l->waiters - w->n_list : 0;
+    w->beyond = l != NULL && l->waiters > count(w) ? l->waiters - count(w) : 0;
 }
 
 /* Until it is answered no event is fetched: the answer may be older than what comes now. Without
@@ -140,7 +139,7 @@ static void take(struct queue_watch *w, const struct fl_event *e)
         break;
     }
     /* All that were listed are gone, and who is behind them was never said. */
-    if (w->n_list == 0 && w->beyond > 0) {
+    if (w->list.len == 0 && w->beyond > 0) {
         ask_who_waits(w);
     }
 }
@@ -176,6 +175,7 @@ uint64_t queue_watch_next_ms(const struct queue_watch *w)
 
 void queue_watch_begin(struct queue_watch *w)
 {
+    fli_buf_init(&w->list, SIZE_MAX / 2);
     w->pause_ms = PAUSE_MIN_MS;
     w->next_ms = fl_now_ms() + FIRST_MS;
 }
@@ -186,6 +186,6 @@ void queue_watch_end(struct queue_watch *w)
         fl_call_cancel(w->showing);
     }
     fl_watch_close(w->events);
-    free(w->list);
+    fli_buf_fini(&w->list);
     *w = (struct queue_watch){.known = false};
 }

@@ -28,11 +28,10 @@ struct queue_watch {
     uint64_t pause_ms;
     fl_watch *events;
     bool listens;
-    fl_call *showing;         /* who is in the queue */
-    bool known;               /* that was answered, and nothing was missed since */
-    struct queue_owner *list; /* from the first on */
-    size_t n_list, cap_list;
-    uint64_t beyond; /* waiters behind those of the list */
+    fl_call *showing;    /* who is in the queue */
+    bool known;          /* that was answered, and nothing was missed since */
+    struct fli_buf list; /* of struct queue_owner, from the first on */
+    uint64_t beyond;     /* waiters behind those of the list */
 };
 
 /* Asks nobody yet. The caller has set the members above, and the others to zero, which is a watch
