@@ -196,15 +196,9 @@ static void give_up_leases(struct proposer *p, struct batch *b)
     while (b->expiries < MACHINE_EXPIRIES_MAX && watches_leases(p) &&
            batch_has_room(b, EXPIRE_SIZE, false) &&
            machine_lease_give_up(fsm_machine(p->config.fsm), b->timestamp_ms, &c)) {
-        struct fli_buf out;
-        fli_buf_init(&out, EXPIRE_SIZE);
-        int rv = machine_command_encode(&c, &out);
-        rv = rv != 0 ? rv : batch_append(b, out.data, out.len);
-        fli_buf_fini(&out);
-        if (rv != 0) {
+        if (batch_expire(b, &c) != 0) {
             fli_fatal("out of memory for the end of a lease");
         }
-        b->expiries++;
     }
 }
 
@@ -212,26 +206,21 @@ static void give_up_leases(struct proposer *p, struct batch *b)
 static bool propose(struct proposer *p, uint64_t now_ms)
 {
     struct batch *b = p->open;
-    size_t size;
     b->term = p->term;
     b->sequence = p->sequence + 1;
     b->timestamp_ms = cluster_clock_timestamp(&p->clock, machine_clock(fsm_machine(p->config.fsm)));
     b->format = (uint16_t)(MACHINE_BATCH_FORMAT + machine_version(fsm_machine(p->config.fsm)) - 1);
     give_up_leases(p, b);
-    if (batch_seal(b, p->mark_due ? MACHINE_BATCH_TERM_MARK : 0, &size) != 0) {
-        p->retry_at_ms = now_ms + PROPOSER_RETRY_MS;
-        return false;
-    }
-    if (replica_submit(p->replica, now_ms, b->data, size) != 0) {
+    size_t size = batch_seal(b, p->mark_due ? MACHINE_BATCH_TERM_MARK : 0, p->entry);
+    if (replica_submit(p->replica, now_ms, p->entry, size) != 0) {
         p->retry_at_ms = now_ms + PROPOSER_RETRY_MS;
         return false;
     }
     note_proposed(p);
     b->proposed_ns = fli_clock_ns();
     p->stats.batches++;
-    p->stats.commands += b->count - b->expiries;
+    p->stats.commands += b->count;
     p->stats.bytes += size;
-    batch_drop_bytes(b);
     p->in_flight++;
     p->in_flight_commands += b->count;
     p->in_flight_cost += b->cost;
@@ -302,19 +291,14 @@ static int read_item(struct proposer *p, struct command *c, struct item *ret)
     return 0;
 }
 
-/* Takes a command out of the queue into the open batch. 0 or FL_ENOMEM. */
-static int put(struct proposer *p, const struct item *i)
+/* Takes a command out of the queue into the open batch. */
+static void put(struct proposer *p, const struct item *i)
 {
-    bool first = fli_list_empty(&p->open->commands);
+    struct batch *b = p->open;
+    b->began_ns = fli_list_empty(&b->commands) ? i->c->came_ns : b->began_ns;
     commands_take(p->config.queue, i->c);
-    int rv = batch_add(p->open, i->c, i->reads);
-    if (rv != 0) {
-        commands_put_back(p->config.queue, i->c);
-        return rv;
-    }
-    p->open->cost += i->cost;
-    p->open->began_ns = first ? i->c->came_ns : p->open->began_ns;
-    return 0;
+    batch_add(b, i->c, i->reads);
+    b->cost += i->cost;
 }
 
 /* Takes as many commands out of the queue as the open batch has room for. When there is none for
@@ -331,7 +315,9 @@ static bool fill(struct proposer *p)
             commands_fail(p->config.queue, c, rv);
         } else if (rv == 0 && !fits(p->open, &i)) {
             classes &= ~COMMANDS_OF(c->class);
-        } else if (rv != 0 || put(p, &i) != 0) {
+        } else if (rv == 0) {
+            put(p, &i);
+        } else {
             return false;
         }
     }
@@ -516,6 +502,11 @@ int proposer_create(const struct proposer_config *config, struct proposer **ret)
         c->batch_max = MACHINE_BATCH_HEADER_SIZE + MACHINE_COMMAND_MAX + EXPIRE_BYTES;
     }
     c->batch_max -= c->batch_max % 8;
+    p->entry = malloc(c->batch_max);
+    if (p->entry == NULL) {
+        free(p);
+        return FL_ENOMEM;
+    }
     fli_list_init(&p->proposed);
     fli_buf_init(&p->payload, QUERY_PAYLOAD_MAX);
     fli_buf_init(&p->filled, MACHINE_COMMAND_LARGEST);
@@ -541,6 +532,7 @@ void proposer_destroy(struct proposer *p)
     fsm_set_observer(p->config.fsm, NULL);
     fli_buf_fini(&p->payload);
     fli_buf_fini(&p->filled);
+    free(p->entry);
     free(p);
 }
 

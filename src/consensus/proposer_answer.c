@@ -92,7 +92,7 @@ static struct batch *find_proposed(const struct proposer *p, const struct machin
     {
         struct batch *b = FLI_CONTAINER_OF(pos, struct batch, link);
         if (b->term == h->term && b->sequence == h->sequence) {
-            FLI_ASSERT(b->count == h->count);
+            FLI_ASSERT(b->count + b->expiries == h->count);
             return b;
         }
         *ret_behind_reads = *ret_behind_reads || b == p->reads;

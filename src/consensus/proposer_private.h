@@ -30,6 +30,7 @@ struct proposer {
     unsigned in_flight;  /* entries of `proposed` */
     uint64_t in_flight_commands;
     uint32_t in_flight_cost; /* of these, as the machine says */
+    uint8_t *entry;          /* the bytes of the batch that is proposed; the log copies them */
     struct fli_buf payload, filled;
     struct proposer_stats stats;
 };

@@ -22,7 +22,7 @@
 
 #include "base/clock.h"
 #include "certs.h"
-#include "consensus/batch_build.h"
+#include "machine/batch.h"
 #include "server/dispatch.h"
 #include "tls/tls.h"
 #include "wire/resp.h"
@@ -84,7 +84,8 @@ struct bench {
     struct fli_buf plain, cipher, back;
     struct machine *machine;
     struct dispatch *dispatch;
-    struct batch batch;
+    struct fli_buf entry; /* a batch: room for the header, commands */
+    uint32_t count;       /* of these */
     struct fli_resp_parser parser;
     struct request acquires[BATCH];
     struct request releases[BATCH];
@@ -120,12 +121,18 @@ static uint64_t now_ms(void *ctx)
     return 1;
 }
 
+static int batch_append(struct bench *b, const void *command, size_t len)
+{
+    b->count++;
+    return fli_buf_append(&b->entry, command, len);
+}
+
 static int submit(void *ctx, struct node_ticket *t, const void *command, size_t len,
                   node_ticket_cb cb)
 {
     struct bench *b = ctx;
     b->sent[b->n_sent++] = (struct sent){t, cb};
-    return b->keeps ? batch_append(&b->batch, command, len) : 0;
+    return b->keeps ? batch_append(b, command, len) : 0;
 }
 
 static void status(void *ctx, struct node_status *ret)
@@ -281,9 +288,21 @@ static void dispatch_all(struct bench *b, struct request *list, int code)
 
 static void batch_start(struct bench *b)
 {
-    batch_init(&b->batch, BATCH_MAX);
-    b->batch.timestamp_ms = ++b->clock_ms;
-    b->batch.term = 1;
+    static const uint8_t header[MACHINE_BATCH_HEADER_SIZE];
+    fli_buf_init(&b->entry, BATCH_MAX);
+    b->clock_ms++;
+    b->count = 0;
+    must(fli_buf_append(&b->entry, header, sizeof header));
+}
+
+static size_t batch_seal(struct bench *b)
+{
+    const struct machine_batch_header h = {.count = b->count,
+                                           .timestamp_ms = b->clock_ms,
+                                           .term = 1,
+                                           .length = (uint32_t)b->entry.len};
+    must(fli_buf_reserve(&b->entry, 8));
+    return machine_batch_seal(b->entry.data, &h);
 }
 
 static void apply(struct bench *b, size_t size, bool answers)
@@ -291,7 +310,7 @@ static void apply(struct bench *b, size_t size, bool answers)
     struct machine_cursor cur;
     struct machine_result result;
     const struct fli_slice nothing = {NULL, 0};
-    must(machine_begin(b->machine, b->batch.data, size, &cur));
+    must(machine_begin(b->machine, b->entry.data, size, &cur));
     for (uint32_t i = 0; machine_next(b->machine, &cur, &result); i++) {
         if (answers) {
             b->sent[i].cb(b->sent[i].ticket, 0, &result, nothing);
@@ -301,14 +320,12 @@ static void apply(struct bench *b, size_t size, bool answers)
 
 static void do_all(struct bench *b, struct request *list)
 {
-    size_t size = 0;
     b->keeps = true;
     batch_start(b);
     submit_all(b, list);
-    must(batch_seal(&b->batch, 0, &size));
-    apply(b, size, true);
+    apply(b, batch_seal(b), true);
     check_answers(list);
-    batch_fini(&b->batch);
+    fli_buf_fini(&b->entry);
     b->keeps = false;
 }
 
@@ -339,7 +356,7 @@ static void add_commands(struct bench *b, uint8_t op, uint64_t first_token)
         }
         encoded.len = 0;
         must(machine_command_encode(&c, &encoded));
-        must(batch_append(&b->batch, encoded.data, encoded.len));
+        must(batch_append(b, encoded.data, encoded.len));
     }
 }
 
@@ -357,26 +374,23 @@ static void turn_dispatch(struct bench *b)
 
 static void turn_batch(struct bench *b)
 {
-    size_t size = 0;
     for (unsigned k = 0; k < 2; k++) {
         batch_start(b);
         add_commands(b, k == 0 ? MACHINE_OP_ACQUIRE : MACHINE_OP_RELEASE, 1);
-        must(batch_seal(&b->batch, 0, &size));
-        batch_fini(&b->batch);
+        (void)batch_seal(b);
+        fli_buf_fini(&b->entry);
     }
 }
 
 static void turn_apply(struct bench *b)
 {
-    size_t size = 0;
     for (unsigned k = 0; k < 2; k++) {
         batch_start(b);
         uint64_t token = machine_last_token(b->machine);
         add_commands(b, k == 0 ? MACHINE_OP_ACQUIRE : MACHINE_OP_RELEASE,
                      k == 0 ? 1 : token - BATCH + 1);
-        must(batch_seal(&b->batch, 0, &size));
-        apply(b, size, false);
-        batch_fini(&b->batch);
+        apply(b, batch_seal(b), false);
+        fli_buf_fini(&b->entry);
     }
 }
 

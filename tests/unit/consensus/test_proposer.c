@@ -146,30 +146,38 @@ TEST_WITH(an_entry_in_flight_is_followed_by_one_as_large, start_three, stop)
 /* Fills one batch to the last byte and checks that the next byte goes into another. */
 TEST(a_batch_has_a_ceiling)
 {
+    enum { EACH = 64, ALL = MACHINE_COMMAND_MAX / EACH };
     const size_t max = MACHINE_BATCH_HEADER_SIZE + MACHINE_COMMAND_MAX;
-    uint8_t bytes[64] = {0};
+    static uint8_t entry[MACHINE_BATCH_HEADER_SIZE + MACHINE_COMMAND_MAX];
+    struct command *c[ALL];
     struct batch b;
-    size_t size;
     batch_init(&b, max);
-    while (batch_has_room(&b, sizeof bytes, false)) {
-        assert_int_equal(batch_append(&b, bytes, sizeof bytes), 0);
+    for (unsigned i = 0; i < ALL; i++) {
+        assert_true(batch_has_room(&b, EACH, false));
+        c[i] = test_calloc(1, sizeof *c[i] + EACH);
+        c[i]->len = EACH;
+        c[i]->out = true;
+        fli_list_init(&c[i]->at_batch);
+        batch_add(&b, c[i], false);
     }
     assert_int_equal(b.len, max);
     assert_false(batch_has_room(&b, 1, false));
     assert_true(batch_has_room(&b, max, true));
     assert_false(batch_has_room(&b, max + 1, true));
-    assert_int_equal(batch_seal(&b, 0, &size), 0);
-    assert_int_equal(size, max);
+    assert_int_equal(batch_seal(&b, 0, entry), max);
     struct machine_batch_header h;
-    assert_int_equal(machine_batch_open(b.data, size, &h), 0);
-    assert_int_equal(h.count, MACHINE_COMMAND_MAX / sizeof bytes);
+    assert_int_equal(machine_batch_open(entry, max, &h), 0);
+    assert_int_equal(h.count, ALL);
+    for (unsigned i = 0; i < ALL; i++) {
+        assert_ptr_equal(batch_pop(&b), c[i]);
+        test_free(c[i]);
+    }
     batch_fini(&b);
 
     batch_init(&b, MACHINE_BATCH_MAX);
-    for (unsigned i = 0; i < MACHINE_BATCH_COMMANDS_MAX; i++) {
-        assert_true(batch_has_room(&b, 8, false));
-        assert_int_equal(batch_append(&b, bytes, 8), 0);
-    }
+    b.count = MACHINE_BATCH_COMMANDS_MAX - 1;
+    assert_true(batch_has_room(&b, 8, false));
+    b.expiries = 1;
     assert_false(batch_has_room(&b, 8, false));
     batch_fini(&b);
 }
