@@ -22,7 +22,7 @@
  *     COMMANDS_EXPIRED_MAX      none: the one that came first goes first
  *   consensus/relay_codec.h
  *     RELAY_WINDOW              connections: commands_first in consensus/commands.c
- *   consensus/relay_client.c
+ *   consensus/relay.c
  *     QUERIES_MAX               connections: commands_first in consensus/commands.c
  *     BYTES_MAX                 connections: commands_first in consensus/commands.c
  *   server/dispatch.h

@@ -65,12 +65,12 @@ void commands_fini(struct commands *q)
 
 /* ---- coming ---- */
 
-static enum command_class class_of(const struct node_ticket *t, uint8_t op)
+static enum command_class class_of(const struct key *key, uint8_t op)
 {
-    if (t->source == NODE_SOURCE_CLEANUP) {
+    if (key->source == NODE_SOURCE_CLEANUP) {
         return COMMAND_CLEANUP;
     }
-    if (t->source == NODE_SOURCE_CLUSTER && t->via == 0) {
+    if (key->source == NODE_SOURCE_CLUSTER && key->via == 0) {
         return COMMAND_CLUSTER;
     }
     switch (op) {
@@ -124,32 +124,32 @@ static void join_ring(struct commands *q, struct command_source *s)
     }
 }
 
-static struct command *make_command(struct node_ticket *t, const void *command, size_t len)
+static struct command *make_command(enum command_class class, struct fli_slice command)
 {
-    FLI_ASSERT(len > 0 && len <= MACHINE_COMMAND_LARGEST);
-    struct command *c = malloc(sizeof *c + len);
+    FLI_ASSERT(command.len > 0 && command.len <= MACHINE_COMMAND_LARGEST);
+    struct command *c = malloc(sizeof *c + command.len);
     if (c != NULL) {
-        *c = (struct command){.t = t, .len = (uint32_t)len};
-        memcpy(c->data, command, len);
-        c->class = (uint8_t)class_of(t, c->data[0]);
+        *c = (struct command){.len = (uint32_t)command.len, .class = (uint8_t) class};
+        memcpy(c->data, command.data, command.len);
         fli_list_init(&c->at_batch);
     }
     return c;
 }
 
-int commands_add(struct commands *q, struct node_ticket *t, const void *command, size_t len,
-                 uint64_t now_ns)
+static int add(struct commands *q, struct node_ticket *t, const struct command_way *way,
+               struct fli_slice command, uint64_t now_ns)
 {
-    const struct key key = {t->via, t->source};
+    const struct key key = {way->via, way->source};
     uint64_t hash = hash_of(key);
+    enum command_class class = class_of(&key, command.data[0]);
     struct fli_map_node *node = fli_map_find_hashed(&q->sources, hash, &key, sizeof key);
     if (q->closed) {
         return FL_ENOLEADER;
     }
-    if (!has_room(q, class_of(t, *(const uint8_t *)command), node != NULL, len)) {
+    if (!has_room(q, class, node != NULL, command.len)) {
         return FL_EBUSY;
     }
-    struct command *c = make_command(t, command, len);
+    struct command *c = make_command(class, command);
     struct command_source *s = node != NULL ? FLI_CONTAINER_OF(node, struct command_source, node)
                                             : make_source(q, &key, hash);
     if (c == NULL || s == NULL) {
@@ -160,17 +160,33 @@ int commands_add(struct commands *q, struct node_ticket *t, const void *command,
         return FL_ENOMEM;
     }
     c->source = s;
+    c->t = t;
+    c->way = *way;
     c->number = ++q->number;
     c->came_ns = now_ns;
-    q->bytes += len;
+    q->bytes += command.len;
     q->count++;
-    fli_list_push(t->via != 0 || c->class == COMMAND_CLUSTER ? &q->bound : &q->own, &c->age);
+    fli_list_push(key.via != 0 || class == COMMAND_CLUSTER ? &q->bound : &q->own, &c->age);
     fli_list_push(&s->commands, &c->at_source);
     if (s->next == NULL) {
         s->next = c;
         join_ring(q, s);
     }
     return 0;
+}
+
+int commands_add(struct commands *q, struct node_ticket *t, const void *command, size_t len,
+                 uint64_t now_ns)
+{
+    const struct command_way own = {.source = t->source};
+    return add(q, t, &own, (struct fli_slice){command, len}, now_ns);
+}
+
+int commands_add_relayed(struct commands *q, const struct command_way *way,
+                         struct fli_slice command, uint64_t now_ns)
+{
+    FLI_ASSERT(way->via != 0);
+    return add(q, NULL, way, command, now_ns);
 }
 
 /* ---- taking turns ---- */
@@ -255,6 +271,7 @@ void commands_end(struct commands *q, struct command *c, int status,
                   const struct machine_result *result, struct fli_slice payload)
 {
     struct node_ticket *t = c->t;
+    const struct command_way way = c->way;
     struct command_source *s = c->source;
     FLI_ASSERT(!fli_list_linked(&c->at_batch));
     FLI_ASSERT(q->count > 0 && q->bytes >= c->len);
@@ -274,7 +291,11 @@ void commands_end(struct commands *q, struct command *c, int status,
         forget_source(q, s);
     }
     free(c);
-    t->cb(t, status, result, payload);
+    if (t != NULL) {
+        t->cb(t, status, result, payload);
+    } else {
+        q->answer(q->ctx, &way, status, result, payload);
+    }
 }
 
 void commands_fail(struct commands *q, struct command *c, int status)

@@ -57,12 +57,19 @@ enum command_class {
 
 struct command_source;
 
+/* How a command has come: by which node and of which of its sources; and over which of its streams,
+ * and with which number there. via 0: of this node, over no stream. */
+struct command_way {
+    uint64_t via, source, stream, number;
+};
+
 struct command {
     struct fli_list age;       /* in `own` or `bound`, by when they came */
     struct fli_list at_source; /* likewise, of its source */
     struct fli_list at_batch;  /* of the batch that has it, in batch_build.h */
     struct command_source *source;
-    struct node_ticket *t;
+    struct node_ticket *t; /* NULL: of another node */
+    struct command_way way;
     uint64_t number; /* of commands, in the order in which they came */
     uint64_t came_ns;
     uint64_t start;    /* on a relay stream: the offset where its frame begins */
@@ -91,6 +98,10 @@ struct commands {
     uint64_t waited;    /* commands that came while this node did not lead, ever */
     uint64_t uncertain; /* answered FL_EUNCERTAIN, ever */
     bool closed;        /* the node ends: takes no more */
+    void *ctx;
+    /* A command of another node has ended. */
+    void (*answer)(void *ctx, const struct command_way *way, int status,
+                   const struct machine_result *result, struct fli_slice payload);
 };
 
 void commands_init(struct commands *q, size_t bytes_max, uint64_t hold_ms);
@@ -100,6 +111,9 @@ void commands_fini(struct commands *q); /* must be empty */
  * FL_ENOLEADER: the node ends; FL_ENOMEM. */
 int commands_add(struct commands *q, struct node_ticket *t, const void *command, size_t len,
                  uint64_t now_ns) FLI_MUST_USE;
+/* Likewise one of another node's source: `answer` comes later, once. */
+int commands_add_relayed(struct commands *q, const struct command_way *way,
+                         struct fli_slice command, uint64_t now_ns) FLI_MUST_USE;
 
 static inline uint64_t commands_waiting(const struct commands *q)
 {

@@ -242,7 +242,7 @@ static uint64_t best_follower(const struct membership *m)
     for (unsigned i = 0; i < c->n; i++) {
         uint64_t id = c->servers[i].id;
         if (id == m->config.identity->id || c->servers[i].role != CONFIGURATION_VOTER ||
-            !relay_server_connected(m->config.followers, id) || is_leaving(m, id) ||
+            !relay_has_follower(m->config.relay, id) || is_leaving(m, id) ||
             !node_report_can_lead(m->config.peers, id)) {
             continue;
         }

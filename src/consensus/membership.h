@@ -64,7 +64,7 @@
 #include "consensus/election.h"
 #include "consensus/peers.h"
 #include "consensus/proposer.h"
-#include "consensus/relay_server.h"
+#include "consensus/relay.h"
 #include "consensus/replica.h"
 #include "consensus/starts.h"
 #include "peer/transport.h"
@@ -81,7 +81,7 @@ struct membership_config {
     struct fsm *fsm;
     struct commands *queue;
     struct proposer *proposer;
-    struct relay_server *followers;
+    const struct relay *relay;
     struct election *election;
     struct starts *starts;     /* the caller's, see node_record.c */
     const struct record *kept; /* likewise: what of both is on disk; only that is told */

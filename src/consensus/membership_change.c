@@ -94,7 +94,7 @@ static void promote(struct membership *m, uint64_t id)
 
 static bool is_up(const struct membership *m, uint64_t id)
 {
-    return id == m->config.identity->id || relay_server_connected(m->config.followers, id);
+    return id == m->config.identity->id || relay_has_follower(m->config.relay, id);
 }
 
 /* Takes the next step for a node that is to be added. True: there was one to take. A node that is

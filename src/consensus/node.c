@@ -52,7 +52,7 @@ static void watch_leadership(struct node *n)
     bool opened = proposer_is_open(n->proposer);
     node_watch_turn(n);
     n->commands.taker = leader;
-    relay_client_follow(n->relay, role == NODE_FOLLOWER && leader != n->id ? leader : 0);
+    relay_follow(n->relay, role == NODE_FOLLOWER && leader != n->id ? leader : 0);
     if (role == n->role && leader == n->leader_id && opened == n->opened) {
         return;
     }
@@ -82,7 +82,7 @@ static void relay(struct node *n)
     unsigned classes = COMMANDS_ALL;
     struct command *c;
     while (!proposer_is_open(n->proposer) && (c = commands_first(&n->commands, classes)) != NULL) {
-        if (!relay_client_send(n->relay, c)) {
+        if (!relay_send(n->relay, c)) {
             classes &= ~COMMANDS_OF(c->class);
         }
     }
@@ -118,8 +118,7 @@ static void flush(struct node *n)
 {
     enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_PEERS);
     peers_flush(&n->peers);
-    relay_client_flush(n->relay);
-    relay_server_flush(n->followers);
+    relay_flush(n->relay);
     log_flush(n->log);
     fli_turn_leave(n->host.turn, part);
 }
@@ -142,9 +141,6 @@ static void plan_turn(struct node *n)
     next_ms = least(next_ms, n->paused ? 0 : replica_next_ms(n->replica, now_ms));
     next_ms = least(next_ms, peers_next_ms(&n->peers));
     next_ms = least(next_ms, election_next_ms(&n->election, may_call_elections(n)));
-    if (commands_first(&n->commands, COMMANDS_ALL) != NULL) {
-        next_ms = least(next_ms, relay_client_next_ms(n->relay));
-    }
     if (next_ms == 0) {
         node_wake(n);
     }
@@ -245,8 +241,7 @@ static void tick_cb(uv_timer_t *timer)
     if (!n->failed) {
         membership_tick(n->membership, node_running(n));
     }
-    relay_client_tick(n->relay);
-    relay_server_tick(n->followers);
+    relay_tick(n->relay);
     node_snapshot_tick(n);
     node_watch_tick(n);
     node_record_tick(n);
@@ -273,7 +268,6 @@ int node_submit(struct node *n, struct node_ticket *t, const void *command, size
 {
     FLI_ASSERT(cb != NULL && len >= 4 && len <= MACHINE_COMMAND_LARGEST);
     t->cb = cb;
-    t->via = 0;
     int rv = commands_add(&n->commands, t, command, len, fli_clock_ns());
     n->commands.waited += rv == 0 && !proposer_is_open(n->proposer);
     node_wake(n);
@@ -335,7 +329,7 @@ void node_get_status(struct node *n, struct node_status *ret)
         .commands = p.commands,
         .queries = p.queries,
         .bytes_proposed = p.bytes,
-        .relayed = relay_client_relayed(n->relay),
+        .relayed = relay_sent(n->relay),
         .held = n->commands.waited,
         .uncertain = n->commands.uncertain,
         .leader_changes = n->leader_changes,
@@ -369,7 +363,7 @@ void node_get_times(const struct node *n, struct node_times *ret)
     ret->log_write = *log_write_times(n->log);
     ret->commit = *proposer_commit_times(n->proposer);
     ret->apply = *fsm_apply_times(n->fsm);
-    ret->relay = *relay_client_times(n->relay);
+    ret->relay = *relay_times(n->relay);
 }
 
 bool node_serves(const struct node *n)

@@ -33,8 +33,8 @@ static bool describe_member(struct node *n, const struct member *m, struct node_
         .voter = server != NULL && server->role == CONFIGURATION_VOTER,
         .leader = m->id == n->leader_id,
         .self = m->id == n->id,
-        .connected = m->id == n->id || relay_server_connected(n->followers, m->id) ||
-                     relay_client_connected(n->relay, m->id) ||
+        .connected = m->id == n->id || relay_has_follower(n->relay, m->id) ||
+                     relay_has_leader(n->relay, m->id) ||
                      (founds && peers_is_up(&n->peers, m->id)),
         .match_index = replica_match_index(n->replica, m->id),
         .starts = m->id == n->id ? n->record.own.now.starts.own.number

@@ -63,7 +63,7 @@ static void host_wake_cb(void *ctx)
 static void event_cb(void *ctx, const struct machine_event *event)
 {
     struct node *n = ctx;
-    relay_server_event(n->followers, event);
+    relay_event(n->relay, event);
     if (n->cbs.event != NULL) {
         n->cbs.event(n->cbs.ctx, event);
     }
@@ -102,7 +102,7 @@ static void members_cb(void *ctx, const struct members *members)
 {
     struct node *n = ctx;
     n->members = members;
-    relay_client_set_members(n->relay, members);
+    relay_set_members(n->relay, members);
     n->election.members = members;
     node_snapshot_members(n);
 }
@@ -140,7 +140,7 @@ static void accepted_cb(void *ctx, enum stream_kind kind, const struct peer_iden
         node_inbound(n, peer, stream);
         break;
     case STREAM_RELAY:
-        relay_server_accept(n->followers, peer, stream);
+        relay_accept(n->relay, peer, stream);
         break;
     default:
         snapshot_install_accept(n->install, peer->node_id, stream);
@@ -410,19 +410,17 @@ static int make_transport(struct node *n, const struct node_config *c, char *err
     return transport_create(n->loop, &config, &cbs, &n->transport, errmsg, errmsg_size);
 }
 
-static int make_relays(struct node *n)
+static int make_relay(struct node *n)
 {
-    struct relay_server_config sc = {
-        .host = n->host, .queue = &n->commands, .proposer = n->proposer};
-    struct relay_client_config cc = {.host = n->host,
-                                     .transport = n->transport,
-                                     .peers = &n->peers,
-                                     .election_ms = n->election_ms,
-                                     .queue = &n->commands,
-                                     .ctx = n,
-                                     .push = push_cb};
-    int rv = relay_server_create(&sc, &n->followers);
-    return rv != 0 ? rv : relay_client_create(&cc, &n->relay);
+    struct relay_config config = {.host = n->host,
+                                  .transport = n->transport,
+                                  .peers = &n->peers,
+                                  .election_ms = n->election_ms,
+                                  .queue = &n->commands,
+                                  .proposer = n->proposer,
+                                  .ctx = n,
+                                  .push = push_cb};
+    return relay_create(&config, &n->relay);
 }
 
 static int make_membership(struct node *n, const struct node_config *c)
@@ -436,7 +434,7 @@ static int make_membership(struct node *n, const struct node_config *c)
                                    .fsm = n->fsm,
                                    .queue = &n->commands,
                                    .proposer = n->proposer,
-                                   .followers = n->followers,
+                                   .relay = n->relay,
                                    .election = &n->election,
                                    .starts = &n->record.own.now.starts,
                                    .kept = &n->record.own.kept,
@@ -473,7 +471,7 @@ static int make_parts(struct node *n, const struct node_config *c, char *errmsg,
     pc.batch_max = log_entry_max(n->log);
     pc.batch_max = pc.batch_max < PROPOSER_BATCH_DEFAULT ? pc.batch_max : PROPOSER_BATCH_DEFAULT;
     rv = proposer_create(&pc, &n->proposer);
-    rv = rv != 0 ? rv : make_relays(n);
+    rv = rv != 0 ? rv : make_relay(n);
     rv = rv != 0 ? rv : make_membership(n, c);
     rv = rv != 0 ? rv : node_snapshot_make(n);
     if (rv != 0) {

@@ -14,7 +14,7 @@
  *   node_watch.c     lines of the program's log about leaders, members and the disk
  *
  * A command stands in one queue until it is answered (commands.h). The proposer takes it out while
- * this node leads, the relay client while another node does. */
+ * this node leads, the relay while another node does. */
 #ifndef CONSENSUS_NODE_PRIVATE_H
 #define CONSENSUS_NODE_PRIVATE_H
 
@@ -25,7 +25,7 @@
 #include "consensus/backup_format.h"
 #include "consensus/node.h"
 #include "consensus/node_backup.h"
-#include "consensus/relay_client.h"
+#include "consensus/relay.h"
 #include "snapshot/child.h"
 #include "snapshot/install.h"
 #include "consensus/starts_witness.h"
@@ -140,9 +140,8 @@ struct node {
     struct log *log;
     struct fsm *fsm;
     struct proposer *proposer;
-    struct relay_server *followers;
     struct commands commands;
-    struct relay_client *relay;
+    struct relay *relay;
     struct membership *membership;
     struct election election;
     struct snapshot_install *install;

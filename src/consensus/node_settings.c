@@ -90,7 +90,7 @@ void node_settings_turn(struct node *n)
         n->election_ms = n->election.election_ms = now.election_ms;
         n->heartbeat_ms = n->election.heartbeat_ms = now.heartbeat_ms;
         replica_set_times(n->replica, now.election_ms, now.heartbeat_ms);
-        relay_client_set_election_ms(n->relay, now.election_ms);
+        relay_set_election_ms(n->relay, now.election_ms);
         transport_set_times(n->transport, now.election_ms / 2, now.election_ms,
                             NODE_UNACKED_MS(now.election_ms));
     }

@@ -23,8 +23,7 @@ void node_free_parts(struct node *n)
     }
     snapshot_install_destroy(n->install);
     membership_destroy(n->membership);
-    relay_client_destroy(n->relay);
-    relay_server_destroy(n->followers);
+    relay_destroy(n->relay);
     proposer_destroy(n->proposer);
     fsm_destroy(n->fsm);
     if (n->log != NULL) {
@@ -40,7 +39,6 @@ void node_free_parts(struct node *n)
     n->membership = NULL;
     n->members = NULL;
     n->relay = NULL;
-    n->followers = NULL;
     n->proposer = NULL;
     n->fsm = NULL;
     n->log = NULL;
@@ -97,8 +95,7 @@ void node_close(struct node *n)
     proposer_close(n->proposer); /* first, so that followers get answers to their commands */
     commands_end_bound(&n->commands);
     membership_close(n->membership);
-    relay_server_close(n->followers, "this node stops");
-    relay_client_close(n->relay, "this node stops");
+    relay_close(n->relay, "this node stops");
     commands_end_waiting(&n->commands);
     uv_timer_stop(&n->tick);
     uv_close((uv_handle_t *)&n->check, handle_closed);
@@ -133,9 +130,8 @@ void node_stop_turn(struct node *n)
     if (!node_can_propose(n)) {
         commands_end_waiting(&n->commands);
     }
-    relay_server_flush(n->followers);
-    relay_client_flush(n->relay);
-    bool quiet = handed_over(n) && relay_client_quiet(n->relay) && relay_server_quiet(n->followers);
+    relay_flush(n->relay);
+    bool quiet = handed_over(n) && relay_quiet(n->relay);
     if (late || n->failed || quiet) {
         node_close(n);
     }

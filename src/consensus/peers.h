@@ -42,10 +42,11 @@ struct peer {
     bool differs;         /* at the last entry whose hash this node had as well */
     struct node_report report;
 
-    /* relay_client.c: as a leader */
-    struct relay_stream *relay;       /* NULL: none */
-    struct relay_client *relay_dials; /* NULL: no dial is under way */
+    /* relay.c */
+    struct relay_stream *relay; /* to it, as a leader; NULL: none */
+    struct relay *relay_dials;  /* NULL: no dial is under way */
     uint64_t redial_ms;
+    struct relay_follower *follower; /* from it; NULL: none */
 
     struct snapshot_send *send; /* node_snapshot.c: a transfer to it; NULL: there was none */
 };

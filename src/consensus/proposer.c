@@ -548,6 +548,11 @@ bool proposer_is_open(const struct proposer *p)
     return p->state == STATE_OPEN;
 }
 
+bool proposer_leads(const struct proposer *p)
+{
+    return p->state == STATE_OPEN || p->state == STATE_BARRIER;
+}
+
 void proposer_close(struct proposer *p)
 {
     p->state = STATE_ENDED;

@@ -53,6 +53,9 @@ void proposer_destroy(struct proposer *p);
 
 /* Whether commands are proposed: the barrier of this term was applied. */
 bool proposer_is_open(const struct proposer *p);
+/* Whether commands that are bound to this leader may come: they are proposed once it is open, or
+ * end with FL_ENOLEADER. */
+bool proposer_leads(const struct proposer *p);
 
 /* Runs once per turn of the loop, after the sockets were read: notices changes of leadership,
  * advances the cluster clock, and proposes commands of these classes. */

@@ -28,6 +28,7 @@ static int known_status(uint32_t negated)
 {
     switch (-(int64_t)negated) {
     case 0:
+    case FL_ENOLEADER:
     case FL_EBUSY:
     case FL_EINVAL:
     case FL_ELIMIT:
@@ -105,16 +106,6 @@ int relay_event_decode(struct fli_slice body, struct machine_event *ret)
         return FL_EPROTO;
     }
     *ret = e;
-    return 0;
-}
-
-int relay_sequence_decode(struct fli_slice body, uint64_t *ret, struct fli_slice *ret_rest)
-{
-    if (body.len < 8) {
-        return FL_EPROTO;
-    }
-    *ret = fli_get_u64(body.data);
-    *ret_rest = (struct fli_slice){body.data + 8, body.len - 8};
     return 0;
 }
 

@@ -1,13 +1,12 @@
 /* relay_codec.h: the bodies of relay frames. Pure.
  *
  *   COMMAND    8 sequence, 8 source (ticket.h), then the command as machine_command_encode made it;
- *              a stream's sequences begin at a random number and go up by one; by two when the
- *              follower has heard that a command was RETURNED and sends the next one: whatever it
- *              had sent before it heard that goes back as well, so that nothing is overtaken
+ *              a stream's sequences begin at a random number and go up by one
  *   RESULT     8 sequence, 4 status (negated code), 1 code, 3 zero, 4 number, 8 token, 8 wait,
  *              8 deadline, 8 clock, 16 each, then the payload; when the status is an error, all
- *              but it and the sequence are zero
- *   RETURNED   8 sequence
+ *              but it and the sequence are zero. FL_ENOLEADER: the command was not done and
+ *              never will be, send it to the next leader. All that come behind it on its stream
+ *              get this result, so nothing is overtaken
  *   PUSH       1 type, 1 reason, 1 explicit, 1 zero, 2 name length, 2 owner length, 8 token,
  *              8 wait, 8 deadline, 8 clock, name, owner
  *   PING, PONG  nothing
@@ -20,13 +19,11 @@
 
 /* Types of frames on a stream of kind STREAM_RELAY. The values are sent and must not change. */
 enum relay_frame {
-    RELAY_COMMAND = 1,  /* to the leader: sequence, source, command */
-    RELAY_RESULT = 2,   /* from the leader: sequence, status, result, payload */
-    RELAY_RETURNED = 3, /* from the leader: sequence; the command was not done and never will be,
-                           send it to the next leader */
-    RELAY_PUSH = 4,     /* from the leader: an event of a wait */
-    RELAY_PING = 6,     /* to the leader */
-    RELAY_PONG = 7      /* from the leader */
+    RELAY_COMMAND = 1, /* to the leader: sequence, source, command */
+    RELAY_RESULT = 2, /* from the leader: sequence, status, result, payload */
+    RELAY_PUSH = 4, /* from the leader: an event of a wait */
+    RELAY_PING = 6, /* to the leader */
+    RELAY_PONG = 7 /* from the leader */
 };
 
 #define RELAY_WINDOW 1536u /* a follower has no more commands unanswered than these */
@@ -52,9 +49,5 @@ int relay_event_decode(struct fli_slice body, struct machine_event *ret) FLI_MUS
 #define RELAY_COMMAND_HEAD_SIZE 16u
 int relay_command_decode(struct fli_slice body, uint64_t *ret_sequence, uint64_t *ret_source,
                          struct fli_slice *ret_command) FLI_MUST_USE;
-
-/* RETURNED. */
-int relay_sequence_decode(struct fli_slice body, uint64_t *ret,
-                          struct fli_slice *ret_rest) FLI_MUST_USE;
 
 #endif

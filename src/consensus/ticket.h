@@ -18,8 +18,8 @@ typedef void (*node_ticket_cb)(struct node_ticket *t, int status,
 struct node_ticket {
     node_ticket_cb cb;
     /* The sender, set by the caller: commands of one source keep their order, and sources take
-     * turns (commands.h). `via` is the node that relayed the command, 0 for this one. */
-    uint64_t via, source;
+     * turns (commands.h). */
+    uint64_t source;
 };
 
 #endif

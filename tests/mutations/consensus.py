@@ -9,7 +9,6 @@ MEMBERS = 'src/consensus/membership_peers.c'
 NODE_RECORD = 'src/consensus/node_record.c'
 PEERS = 'src/consensus/peers.c'
 PROPOSER = 'src/consensus/proposer.c'
-RELAY_C = 'src/consensus/relay_client.c'
 REPLICA = 'src/consensus/replica.c'
 STARTS = 'src/consensus/starts.c'
 STARTS_M = 'src/consensus/membership_starts.c'
@@ -56,10 +55,6 @@ MUTANTS = [
      'bool first = s->next == NULL || c->number < s->next->number;',
      'bool first = s->next == NULL;',
      'not everybody is answered|sending \\d+, of kind \\d+, is carried out after sending \\d+ of the same con'),
-    ('simulation', 'one command a round trip for ever after one that came back', RELAY_C,
-     '    o->probe_ms = 0;\n',
-     '',
-     'node \\d+ does not carry \\d+ requests of one connection within \\d+ ms'),
     ('simulation', 'new commands overtake those that wait', COMMANDS,
      '    if (s->next == NULL) {\n        s->next = c;',
      '    if (s != NULL) {\n        s->next = c;',

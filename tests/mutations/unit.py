@@ -1,6 +1,6 @@
 """What only a unit test notices, which, and why nothing above it can."""
 
-RELAY_C, RELAY_S, PROPOSER = 'src/consensus/relay_client.c', 'src/consensus/relay_server.c', 'src/consensus/proposer.c'
+RELAY, PROPOSER = 'src/consensus/relay.c', 'src/consensus/proposer.c'
 OUTCOMES, KEYS, FLOW = 'src/machine/outcomes.c', 'src/machine/keys.c', 'src/client/call_state.c'
 NO_SHARED = 'the clients of the simulation take the nodes for one server'
 MARKS, RULE = 'src/fence/marks.c', 'src/fence/rule.c'
@@ -23,10 +23,10 @@ MUTANTS = [
     ('elections compare two clocks', 'src/consensus/election.c', '    uint64_t silence_ms = replica_silence_ms(e->replica, fli_clock_ms());\n    e->had_leader',
      '    uint64_t silence_ms = replica_silence_ms(e->replica, uv_now(e->host.loop));\n    e->had_leader', 'consensus/test_consensus_election',
      'the core elects by its own timer, later'),
-    ('what may be relayed includes what is the leader\'s own', RELAY_S, 'case MACHINE_OP_SESSION_OPEN:\n    case MACHINE_OP_SESSION_RENEW:',
+    ('what may be relayed includes what is the leader\'s own', RELAY, 'case MACHINE_OP_SESSION_OPEN:\n    case MACHINE_OP_SESSION_RENEW:',
      'case MACHINE_OP_RAISE:\n    case MACHINE_OP_SESSION_OPEN:\n    case MACHINE_OP_SESSION_RENEW:', 'consensus/test_consensus_relay',
      'no correct node sends it'),
-    ('who waits at a follower is not told ahead', RELAY_S, '!ends || !proposer_is_open', 'ends || !proposer_is_open', 'consensus/test_consensus_push', TIME_ONLY),
+    ('who waits at a follower is not told ahead', RELAY, '!ends || !proposer_is_open', 'ends || !proposer_is_open', 'consensus/test_consensus_push', TIME_ONLY),
     ('the newest attempt is refused with the late ones', OUTCOMES, 'number < o->number', 'number <= o->number', 'machine/test_machine_attempt',
      'the client counts on and is served'),
     ('attempts are noted for all locks together', OUTCOMES, '    memcpy(key + 6, name.data, name.len);\n    memcpy(key + 6 + name.len, what', '    memset(key + 6, 97, name.len);\n    memcpy(key + 6 + name.len, what',

@@ -10,7 +10,7 @@
 #include "members.h"
 
 #define TEND_MS 100u
-#define PING_MS 500u /* as in relay_client.c */
+#define PING_MS 500u /* as in relay.c */
 
 /* ---- what a seed chooses ---- */
 

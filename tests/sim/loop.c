@@ -520,7 +520,7 @@ void sim_node_start(struct sim_node *n)
 static void note_relayed(struct sim_node *n)
 {
     if (n->node->relay != NULL) {
-        n->sim->marks->relayed += relay_client_relayed(n->node->relay);
+        n->sim->marks->relayed += relay_sent(n->node->relay);
     }
 }
 

@@ -311,29 +311,29 @@ static void check_end(const struct sim_node *n, const struct machine_command *c)
               (unsigned long long)c->number);
 }
 
-static bool is_in(const struct fli_list *list, const struct node_ticket *t)
+static bool is_in(const struct fli_list *list, const struct command_way *way)
 {
     FLI_LIST_FOREACH(pos, list)
     {
         const struct command *c = FLI_CONTAINER_OF(pos, struct command, age);
-        if (c->t->via == t->via && c->t->source == t->source) {
+        if (c->way.via == way->via && c->way.source == way->source) {
             return true;
         }
     }
     return false;
 }
 
-static bool has_one(const struct commands *q, const struct node_ticket *t)
+static bool has_one(const struct commands *q, const struct command_way *way)
 {
-    return is_in(&q->own, t) || is_in(&q->bound, t);
+    return is_in(&q->own, way) || is_in(&q->bound, way);
 }
 
 /* The last quarter of the room is for clients that have nothing in the queue. */
-static void check_room(const struct commands *q, const struct node_ticket *t, size_t bytes,
+static void check_room(const struct commands *q, const struct command_way *way, size_t bytes,
                        bool known, int rv)
 {
     const struct sim_node *n = sim_running->current;
-    bool own = t->source == NODE_SOURCE_CLUSTER && t->via == 0;
+    bool own = way->source == NODE_SOURCE_CLUSTER && way->via == 0;
     size_t kept = known ? q->bytes_max / 4 : COMMANDS_URGENT(q->bytes_max / 4);
     SIM_CHECK(n->sim, rv != FL_EBUSY || bytes > q->bytes_max - kept,
               "node %u is too busy for a command, and has room for it", n->index + 1);
@@ -353,9 +353,10 @@ int __wrap_commands_add(struct commands *q, struct node_ticket *t, const void *c
     struct machine_command c;
     size_t size;
     size_t bytes = q->bytes + len;
-    bool known = bytes > q->bytes_max / 2 && has_one(q, t);
+    const struct command_way way = {.source = t->source};
+    bool known = bytes > q->bytes_max / 2 && has_one(q, &way);
     int rv = __real_commands_add(q, t, command, len, now_ns);
-    check_room(q, t, bytes, known, rv);
+    check_room(q, &way, bytes, known, rv);
     if (rv != 0 || machine_command_decode(command, len, &c, &size) != 0) {
         return rv;
     }
@@ -367,6 +368,21 @@ int __wrap_commands_add(struct commands *q, struct node_ticket *t, const void *c
     } else if (c.op == MACHINE_OP_NODE_SETTLED) {
         check_end(sim_running->current, &c);
     }
+    return rv;
+}
+
+int __real_commands_add_relayed(struct commands *q, const struct command_way *way,
+                                struct fli_slice command, uint64_t now_ns);
+int __wrap_commands_add_relayed(struct commands *q, const struct command_way *way,
+                                struct fli_slice command, uint64_t now_ns);
+
+int __wrap_commands_add_relayed(struct commands *q, const struct command_way *way,
+                                struct fli_slice command, uint64_t now_ns)
+{
+    size_t bytes = q->bytes + command.len;
+    bool known = bytes > q->bytes_max / 2 && has_one(q, way);
+    int rv = __real_commands_add_relayed(q, way, command, now_ns);
+    check_room(q, way, bytes, known, rv);
     return rv;
 }
 
@@ -513,7 +529,7 @@ static void ask_too_much(struct sim *s, struct sim_node *leader)
     for (unsigned i = 0; i < c->n; i++) {
         uint64_t id = c->servers[i].id;
         s->current = leader; /* its clock is the one that is read */
-        bool up = relay_server_connected(leader->node->followers, id);
+        bool up = relay_has_follower(leader->node->relay, id);
         s->current = NULL;
         if (leaving != 0 && id != leaving) {
             struct node_change remove = {.kind = NODE_CHANGE_REMOVE, .id = id};

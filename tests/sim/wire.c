@@ -5,9 +5,8 @@
  *     receiver says that it has it when it has these bytes under that name.
  *   - A relayed command says of which client it is. Each is answered once, and after it was sent;
  *     what its leader says of it is understood. A node that ends in order waits for that.
- *     One that is sent behind a command which is given back is given back too, until the sender
- *     leaves a number out. While the sender knows of one that was given back, it sends one at a
- *     time.
+ *     One that is sent behind a command which is given back is given back too. When the sender
+ *     has heard of one it sends no more on that stream.
  *   - Whoever hears that its own start is over ends.
  *   - No node says of another that it has sent nonsense: all of them are correct. */
 #include "wire.h"
@@ -16,7 +15,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "consensus/relay_client.h"
+#include "consensus/relay.h"
 #include "consensus/relay_codec.h"
 #include "snapshot/send.h"
 #include "snapshot/format.h"
@@ -35,13 +34,13 @@ struct sim_wire {
     bool begun, done;
     /* of relayed commands */
     struct asked {
-        uint64_t number, row;
+        uint64_t number;
         enum asked_state state;
-    } * asked;          /* NULL until the first */
-    uint64_t last, row; /* a row ends where a number is left out */
-    uint64_t returned, returned_row;
-    unsigned open; /* their sender waits for so many answers */
-    bool probes;   /* it has heard that one was given back, and no answer since */
+    } * asked; /* NULL until the first */
+    uint64_t last;
+    uint64_t returned; /* the first that was given back; 0: none */
+    unsigned open;     /* their sender waits for so many answers */
+    bool ends;         /* it has heard that one was given back */
 };
 
 static struct sim_wire *wire_of(struct sim_conn *c)
@@ -189,15 +188,15 @@ static struct asked *asked_as(struct sim_wire *w, uint64_t number)
     return a == NULL || a->number != number ? NULL : a;
 }
 
-bool __real_relay_client_send(struct relay_client *c, struct command *m);
-bool __wrap_relay_client_send(struct relay_client *c, struct command *m);
+bool __real_relay_send(struct relay *c, struct command *m);
+bool __wrap_relay_send(struct relay *c, struct command *m);
 
 static const struct node_ticket *sending; /* NULL: none is being given to a stream */
 
-bool __wrap_relay_client_send(struct relay_client *c, struct command *m)
+bool __wrap_relay_send(struct relay *c, struct command *m)
 {
     sending = m->t;
-    bool sent = __real_relay_client_send(c, m);
+    bool sent = __real_relay_send(c, m);
     sending = NULL;
     return sent;
 }
@@ -217,17 +216,18 @@ static void command_sent(struct sim_conn *c, struct fli_slice head)
     }
     SIM_CHECK(s, first || number > w->last, "node %u relays command %llu behind %llu", from,
               ull(number), ull(w->last));
-    SIM_CHECK(s, !w->probes || (w->open == 0 && number > w->last + 1),
-              "node %u relays a command, %u are unanswered, and it has heard that one was given "
-              "back",
-              from, w->open);
-    w->row += first || number != w->last + 1;
+    SIM_CHECK(s, !w->ends, "node %u relays a command behind one that came back", from);
     w->last = number;
     w->open++;
-    w->asked[number % ASKED_MAX] = (struct asked){number, w->row, ASKED_SENT};
+    w->asked[number % ASKED_MAX] = (struct asked){number, ASKED_SENT};
 }
 
-static void command_answered(struct sim_conn *c, uint8_t type, struct fli_slice head)
+static bool is_returned(struct fli_slice head)
+{
+    return -(int)fli_get_u32(head.data + 8) == FL_ENOLEADER;
+}
+
+static void command_answered(struct sim_conn *c, struct fli_slice head)
 {
     struct sim *s = c->sim;
     struct sim_wire *w = wire_of(c);
@@ -238,13 +238,12 @@ static void command_answered(struct sim_conn *c, uint8_t type, struct fli_slice 
               "node %u answers command %llu, which it has not got or has answered", by,
               ull(number));
     a->state = ASKED_NOT;
-    if (type == RELAY_RETURNED) {
-        w->returned = a->row == w->returned_row && w->returned < number ? w->returned : number;
-        w->returned_row = a->row;
+    if (is_returned(head)) {
+        w->returned = w->returned != 0 && w->returned < number ? w->returned : number;
         return;
     }
     bool done = fli_get_u32(head.data + 8) == 0;
-    SIM_CHECK(s, !done || a->row != w->returned_row || number < w->returned,
+    SIM_CHECK(s, !done || w->returned == 0 || number < w->returned,
               "node %u carries out command %llu, and has given back %llu before it", by,
               ull(number), ull(w->returned));
 }
@@ -266,13 +265,11 @@ static void relay_heard(struct sim_conn *c, unsigned side, uint8_t type, struct 
         struct asked *a = asked_as(w, fli_get_u64(body.data));
         FLI_ASSERT(a != NULL && a->state == ASKED_SENT);
         a->state = ASKED_HEARD;
-    } else if (type == RELAY_RESULT || type == RELAY_RETURNED) {
+    } else if (type == RELAY_RESULT) {
         FLI_ASSERT(w->open > 0);
-        if (type == RELAY_RESULT) {
-            check_understood(c, body);
-        }
+        check_understood(c, body);
         w->open--;
-        w->probes = type == RELAY_RETURNED;
+        w->ends = w->ends || is_returned(body);
     }
 }
 
@@ -348,8 +345,8 @@ void sim_wire_sent(const struct stream *st, uint8_t type, const struct fli_slice
         snapshot_sent(c, type, parts, n);
     } else if (c->kind == STREAM_RELAY && type == RELAY_COMMAND) {
         command_sent(c, parts[0]);
-    } else if (c->kind == STREAM_RELAY && (type == RELAY_RESULT || type == RELAY_RETURNED)) {
-        command_answered(c, type, parts[0]);
+    } else if (c->kind == STREAM_RELAY && type == RELAY_RESULT) {
+        command_answered(c, parts[0]);
     }
 }
 
@@ -366,9 +363,9 @@ void sim_wire_heard(const struct stream *st, uint8_t type, struct fli_slice body
 void sim_wire_said(struct sim_node *n, const char *text)
 {
     static const char *const accusations[] = {
-        "that no correct node sends", "is not understood", "that is not understood",
-        "nothing that was asked",     "that was not sent", "of unknown type",
-        "does not follow the one",    "that no follower",  "is not its to send on",
+        "that no correct node sends", "is not understood",     "that is not understood",
+        "nothing that was asked",     "of unknown type",       "does not follow the one",
+        "that no follower",           "is not its to send on",
     };
     for (size_t i = 0; i < sizeof accusations / sizeof accusations[0]; i++) {
         SIM_CHECK(n->sim, strstr(text, accusations[i]) == NULL, "node %u says: %s", n->index + 1,

@@ -41,11 +41,21 @@ static void answered(struct node_ticket *t, int status, const struct machine_res
     }
 }
 
+/* Of a command of another node, whose number is its call's. */
+static void relayed(void *ctx, const struct command_way *way, int status,
+                    const struct machine_result *result, struct fli_slice payload)
+{
+    assert_ptr_equal(ctx, &q);
+    answered(&calls[way->number].ticket, status, result, payload);
+}
+
 static int set_up(void **state)
 {
     memset(calls, 0, sizeof calls);
     order = 0;
     commands_init(&q, ROOM, HOLD_MS);
+    q.ctx = &q;
+    q.answer = relayed;
     return 0;
 }
 
@@ -60,8 +70,12 @@ static int add(unsigned i, uint64_t via, uint64_t source, enum machine_op op, si
 {
     static uint8_t command[MACHINE_COMMAND_MAX];
     command[0] = (uint8_t)op;
-    calls[i].ticket = (struct node_ticket){.cb = answered, .via = via, .source = source};
+    calls[i].ticket = (struct node_ticket){.cb = answered, .source = source};
     calls[i].urgent = op == MACHINE_OP_RENEW;
+    if (via != 0) {
+        const struct command_way way = {via, source, 0, i};
+        return commands_add_relayed(&q, &way, (struct fli_slice){command, len}, i * MS);
+    }
     return commands_add(&q, &calls[i].ticket, command, len, i * MS);
 }
 
@@ -80,7 +94,7 @@ static struct command *take(void)
 
 static struct call *call_of(const struct command *c)
 {
-    return FLI_CONTAINER_OF(c->t, struct call, ticket);
+    return c->t == NULL ? &calls[c->way.number] : FLI_CONTAINER_OF(c->t, struct call, ticket);
 }
 
 static struct call *take_and_end(void)

@@ -440,6 +440,14 @@ static void join_again(struct rig *r, unsigned l)
     group_isolate(&r->g, l, false);
 }
 
+static void note_theirs(void *ctx, const struct command_way *way, int status,
+                        const struct machine_result *result, struct fli_slice payload)
+{
+    struct rig_call *theirs = ctx;
+    theirs->answers++;
+    theirs->status = status;
+}
+
 /* What was proposed is uncertain. What only reads, or was not proposed, waits for the next leader,
  * in the order in which it came. What is bound to this one ends. */
 TEST_WITH(lost_leadership_answers_everybody_once, start_three, stop)
@@ -451,10 +459,13 @@ TEST_WITH(lost_leadership_answers_everybody_once, start_three, stop)
     struct rig_call *sent = rig_acquire(r, "sent", OWNER_A, 60000);
     struct rig_call *asked = rig_check(r, "sent", 1);
     struct rig_call *theirs = rig_check(r, "sent", 1);
-    theirs->ticket.via = 2;
+    const struct command_way way = {.via = 2};
     assert_int_equal(rig_add(r, l, sent), 0);
     assert_int_equal(rig_add(r, l, asked), 0);
-    assert_int_equal(rig_add(r, l, theirs), 0);
+    r->nodes[l].queue.ctx = theirs;
+    r->nodes[l].queue.answer = note_theirs;
+    struct fli_slice bytes = {theirs->bytes.data, theirs->bytes.len};
+    assert_int_equal(commands_add_relayed(&r->nodes[l].queue, &way, bytes, 0), 0);
     rig_turn(r, l);
     /* Proposed; the next ones are not, because the loop of this node does not turn. */
     r->nodes[l].asleep = true;

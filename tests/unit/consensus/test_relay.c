@@ -193,7 +193,7 @@ TEST_WITH(test_command, set_up, tear_down)
 static bool counts(void *ctx)
 {
     const struct fixture *f = ctx;
-    return relay_server_connected(f->c.nodes[f->leader].node->followers, f->away + 1);
+    return relay_has_follower(f->c.nodes[f->leader].node->relay, f->away + 1);
 }
 
 static bool counts_no_more(void *ctx)
@@ -370,7 +370,7 @@ TEST_WITH(test_command_beyond, set_up, tear_down)
 TEST_WITH(test_types, set_up, tear_down)
 {
     struct fixture *f = *state;
-    static const uint8_t BAD[] = {0, RELAY_RESULT, RELAY_RETURNED, RELAY_PUSH, RELAY_PONG, 8, 255};
+    static const uint8_t BAD[] = {0, RELAY_RESULT, 3, RELAY_PUSH, RELAY_PONG, 8, 255};
     for (size_t i = 0; i < sizeof BAD; i++) {
         send_frame(f, BAD[i], "x", 1);
         expect_closed(f);
@@ -379,6 +379,31 @@ TEST_WITH(test_types, set_up, tear_down)
     }
     send_frame(f, RELAY_COMMAND, "123456789012345", RELAY_COMMAND_HEAD_SIZE - 1);
     expect_closed(f);
+}
+
+static bool has_window(void *ctx)
+{
+    const struct fixture *f = ctx;
+    return f->c.nodes[f->leader].node->commands.count == RELAY_WINDOW;
+}
+
+/* The leader has as many without an answer as a follower may have. One more ends the stream. */
+TEST_WITH(test_window, set_up, tear_down)
+{
+    struct fixture *f = *state;
+    struct node *n = f->c.nodes[f->leader].node;
+    struct machine_command cmd = cmd_token("t");
+    n->unverified_until_ms = UINT64_MAX; /* it proposes nothing */
+    for (unsigned i = 0; i < RELAY_WINDOW; i++) {
+        send_command(f, i, &cmd);
+        uv_run(&f->c.loop, UV_RUN_NOWAIT);
+    }
+    cluster_until(&f->c, has_window, f, "the leader has them");
+    assert_false(readable(f));
+    send_command(f, RELAY_WINDOW, &cmd);
+    cluster_until(&f->c, is_closed, f, "the stream is closed");
+    n->unverified_until_ms = 0;
+    still_serves(f);
 }
 
 /* A second stream from the same node replaces the first. */

@@ -4,7 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "consensus/relay_client.h"
+#include "consensus/relay.h"
 
 static void nothing(void *ctx)
 {
@@ -15,15 +15,15 @@ static void nothing(void *ctx)
 static struct peers peers;
 
 /* Node 1 alone, and the node with this id. */
-static void follow(struct rig *r, struct relay_client *c, uint64_t id, const char *address)
+static void follow(struct rig *r, struct relay *c, uint64_t id, const char *address)
 {
     struct members with = {0};
     assert_true(members_put(&with, 1, r->members.list[0].address));
     assert_true(members_put(&with, id, address));
     transport_set_members(r->a.t, &with);
-    relay_client_set_members(c, &with);
+    relay_set_members(c, &with);
     peers_set_members(&peers, &with);
-    relay_client_follow(c, id);
+    relay_follow(c, id);
 }
 
 /* More nodes lead and are members no more, while they are called, than there are places. Each call
@@ -31,20 +31,20 @@ static void follow(struct rig *r, struct relay_client *c, uint64_t id, const cha
 TEST(test_a_leader_that_finds_no_place)
 {
     struct commands queue;
-    struct relay_client *c;
+    struct relay *c;
     uint16_t port;
     int fds[LEADERS];
     char silent[64];
     int listener = plain_listener(&port, LEADERS);
     (void)snprintf(silent, sizeof silent, "127.0.0.1:%u", port);
     struct rig *r = rig_open(NULL);
-    const struct relay_client_config config = {.host = {.loop = &r->loop, .wake = nothing},
-                                               .transport = r->a.t,
-                                               .peers = &peers,
-                                               .election_ms = RIG_PATIENCE_MS,
-                                               .queue = &queue};
+    const struct relay_config config = {.host = {.loop = &r->loop, .wake = nothing},
+                                        .transport = r->a.t,
+                                        .peers = &peers,
+                                        .election_ms = RIG_PATIENCE_MS,
+                                        .queue = &queue};
     commands_init(&queue, 1 << 20, 0);
-    assert_int_equal(relay_client_create(&config, &c), 0);
+    assert_int_equal(relay_create(&config, &c), 0);
     for (unsigned i = 0; i < LEADERS; i++) {
         follow(r, c, 100 + i, silent);
         assert_ptr_equal(peers_find(&peers, 100 + i)->relay_dials, c);
@@ -52,13 +52,13 @@ TEST(test_a_leader_that_finds_no_place)
         assert_true(fds[i] >= 0);
     }
     follow(r, c, 2, r->members.list[1].address);
-    RUN_UNTIL(r, relay_client_connected(c, 2));
+    RUN_UNTIL(r, relay_has_leader(c, 2));
     for (unsigned i = 0; i < LEADERS; i++) {
         close(fds[i]);
     }
-    relay_client_close(c, "the end of the test");
+    relay_close(c, "the end of the test");
     close(listener);
-    relay_client_destroy(c);
+    relay_destroy(c);
     commands_fini(&queue);
     rig_close(r);
 }

@@ -8,7 +8,7 @@
 #include "consensus/relay_codec.h"
 #include "machine/batch.h"
 
-/* As relay_client.c has them. */
+/* As relay.c has them. */
 enum {
     BYTES_MAX = 4 << 20,
     BYTES_FOR_ALL = BYTES_MAX - COMMANDS_URGENT(BYTES_MAX),
