@@ -11,20 +11,16 @@ struct fsm {
     struct machine *machine;
     struct fsm_stats stats;
     struct metrics_histogram apply_times;
-    int broken; /* the error given to `fatal`: nothing is applied any more */
+    int broken; /* the error of which the host has heard: nothing is applied any more */
 };
 
 static int halt(struct fsm *f, int error)
 {
     f->broken = error;
-    if (f->config.fatal != NULL) {
-        f->config.fatal(f->config.ctx, error,
-                        error == FL_EVERSION
-                            ? "a log entry was written by a newer version of fencelock: upgrade "
-                              "this node"
-                            : "a log entry is corrupt: this node must not go on; restore it from "
-                              "its peers");
-    }
+    host_fail(&f->config.host, error, "%s",
+              error == FL_EVERSION
+                  ? "a log entry was written by a newer version of fencelock: upgrade this node"
+                  : "a log entry is corrupt: this node must not go on; restore it from its peers");
     return error;
 }
 
@@ -83,9 +79,9 @@ static int apply(struct fsm *f, const void *entry, size_t len)
 
 int fsm_apply(struct fsm *f, const void *entry, size_t len)
 {
-    enum fli_turn_part part = fli_turn_enter(f->config.turn, FLI_TURN_APPLY);
+    enum fli_turn_part part = fli_turn_enter(f->config.host.turn, FLI_TURN_APPLY);
     int rv = apply(f, entry, len);
-    fli_turn_leave(f->config.turn, part);
+    fli_turn_leave(f->config.host.turn, part);
     return rv;
 }
 

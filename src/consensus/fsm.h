@@ -7,9 +7,9 @@
 #ifndef CONSENSUS_FSM_H
 #define CONSENSUS_FSM_H
 
-#include "base/turn.h"
 #include "machine/machine.h"
 #include "metrics/histogram.h"
+#include "peer/host.h"
 
 struct fsm;
 
@@ -25,15 +25,14 @@ struct fsm_observer {
 };
 
 struct fsm_config {
+    struct host host; /* fails at most once */
     machine_event_cb event;
     void *event_ctx;
-    void (*fatal)(void *ctx, int error, const char *message); /* at most once */
-    void (*restored)(void *ctx);                              /* a snapshot replaced the machine */
+    void (*restored)(void *ctx); /* a snapshot replaced the machine; may be NULL */
     /* A client's command was applied and changed nothing: ACQUIRE of a held lock, RENEW or RELEASE
      * with a token that holds nothing. May be NULL. */
     void (*refused)(void *ctx, const struct machine_command *c, const struct machine_result *r);
     void *ctx;
-    struct fli_turn *turn; /* may be NULL */
 };
 
 /* Owns `machine` from now on; NULL: an empty one. 0 or FL_ENOMEM. */
@@ -41,7 +40,8 @@ int fsm_create(const struct fsm_config *config, struct machine *machine,
                struct fsm **ret) FLI_MUST_USE;
 void fsm_destroy(struct fsm *f); /* NULL is fine */
 
-/* Applies one entry. Returns 0, or the error given to `fatal`, also for each later entry. */
+/* Applies one entry. Returns 0, or the error of which the host has heard, also for each later
+ * entry. */
 int fsm_apply(struct fsm *f, const void *entry, size_t len) FLI_MUST_USE;
 
 /* Replaces the machine by another one. The caller destroys the old one, which is returned. */

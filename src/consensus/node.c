@@ -56,7 +56,7 @@ static void watch_leadership(struct node *n)
     if (role == n->role && leader == n->leader_id && opened == n->opened) {
         return;
     }
-    node_watch_leadership(n, role, leader);
+    node_watch_leadership(n, role, leader, opened);
     if (n->role == NODE_LEADER && role != NODE_LEADER) {
         membership_deposed(n->membership);
         node_snapshot_deposed(n);

@@ -13,8 +13,9 @@ static void idle_cb(uv_idle_t *idle)
     /* Nothing to do: the loop turns, and node_turn() works after the sockets are read. */
 }
 
-void node_wake(struct node *n)
+void node_wake(void *node)
 {
+    struct node *n = node;
     if (!n->woken && n->phase < PHASE_CLOSE) {
         n->woken = true;
         int rv = uv_idle_start(&n->idle, idle_cb);

@@ -55,11 +55,6 @@ static void host_fail_cb(void *ctx, int error, const char *message)
     }
 }
 
-static void host_wake_cb(void *ctx)
-{
-    node_wake(ctx);
-}
-
 static void event_cb(void *ctx, const struct machine_event *event)
 {
     struct node *n = ctx;
@@ -67,35 +62,6 @@ static void event_cb(void *ctx, const struct machine_event *event)
     if (n->cbs.event != NULL) {
         n->cbs.event(n->cbs.ctx, event);
     }
-}
-
-static void refused_cb(void *ctx, const struct machine_command *c, const struct machine_result *r)
-{
-    struct node *n = ctx;
-    n->cbs.refused(n->cbs.ctx, c, r);
-}
-
-static void restored_cb(void *ctx)
-{
-    struct node *n = ctx;
-    if (n->cbs.restored != NULL) {
-        n->cbs.restored(n->cbs.ctx);
-    }
-}
-
-static void push_cb(void *ctx, const struct machine_event *event)
-{
-    struct node *n = ctx;
-    if (n->cbs.push != NULL) {
-        n->cbs.push(n->cbs.ctx, event);
-    }
-}
-
-static void opened_cb(void *ctx, uint64_t term)
-{
-    struct node *n = ctx;
-    host_log(&n->host, 3, "this node leads and takes commands term=%" PRIu64, term);
-    node_wake(n);
 }
 
 static void members_cb(void *ctx, const struct members *members)
@@ -164,12 +130,6 @@ static void send_cb(void *ctx, uint64_t peer_id, const struct message_body *body
     if (peers_send(&n->peers, peer_id, body->type, body->parts, body->n) != 0) {
         return;
     }
-}
-
-static void barrier_applied_cb(void *ctx, uint64_t term)
-{
-    struct node *n = ctx;
-    proposer_barrier_applied(n->proposer, term);
 }
 
 static void log_message_cb(void *ctx, enum log_level level, const char *message)
@@ -305,7 +265,6 @@ static int open_replica(struct node *n, const struct snapshot_meta *meta, char *
         .send = send_cb,
         .snapshot_wanted = node_snapshot_wanted,
         .sends_snapshot = node_sends_snapshot,
-        .barrier_applied = barrier_applied_cb,
         .fatal = host_fail_cb,
     };
     char why[400];
@@ -325,13 +284,12 @@ static int open_state(struct node *n, const struct node_config *c, struct snapsh
                       char *errmsg, size_t errmsg_size)
 {
     struct machine *machine = NULL;
-    struct fsm_config config = {.event = event_cb,
+    struct fsm_config config = {.host = n->host,
+                                .event = event_cb,
                                 .event_ctx = n,
-                                .fatal = host_fail_cb,
-                                .restored = restored_cb,
-                                .refused = n->cbs.refused == NULL ? NULL : refused_cb,
-                                .ctx = n,
-                                .turn = n->host.turn};
+                                .restored = n->cbs.restored,
+                                .refused = n->cbs.refused,
+                                .ctx = n->cbs.ctx};
     int rv = open_log(n, errmsg, errmsg_size);
     rv = rv != 0 ? rv : load_snapshot(n, ret_meta, &machine, errmsg, errmsg_size);
     if (rv != 0) {
@@ -418,8 +376,8 @@ static int make_relay(struct node *n)
                                   .election_ms = n->election_ms,
                                   .queue = &n->commands,
                                   .proposer = n->proposer,
-                                  .ctx = n,
-                                  .push = push_cb};
+                                  .ctx = n->cbs.ctx,
+                                  .push = n->cbs.push};
     return relay_create(&config, &n->relay);
 }
 
@@ -454,11 +412,7 @@ static int make_membership(struct node *n, const struct node_config *c)
 static int make_parts(struct node *n, const struct node_config *c, char *errmsg, size_t errmsg_size)
 {
     struct snapshot_meta meta = {0};
-    struct proposer_config pc = {.queue = &n->commands,
-                                 .turn = n->host.turn,
-                                 .ctx = n,
-                                 .opened = opened_cb,
-                                 .log = host_log_cb};
+    struct proposer_config pc = {.queue = &n->commands, .turn = n->host.turn};
     int rv = open_state(n, c, &meta, errmsg, errmsg_size);
     rv = rv != 0 ? rv : make_transport(n, c, errmsg, errmsg_size);
     if (rv != 0) {
@@ -620,7 +574,7 @@ static struct node *make_node(uv_loop_t *loop, const struct node_config *config,
                             .log = host_log_cb,
                             .fail = host_fail_cb,
                             .turn = config->turn,
-                            .wake = host_wake_cb};
+                            .wake = node_wake};
     n->id = config->id;
     n->dir.lock_fd = n->dir.record_fd = -1;
     init_file(n, &n->record.own);

@@ -209,7 +209,7 @@ struct node {
 };
 
 /* node_inbound.c */
-void node_wake(struct node *n); /* makes the loop turn without waiting */
+void node_wake(void *node); /* makes the loop turn without waiting */
 bool node_running(const struct node *n);
 void node_inbound(struct node *n, const struct peer_identity *peer, struct stream *stream);
 
@@ -239,7 +239,8 @@ void node_snapshot_members(struct node *n); /* the list of members has changed *
 uint64_t node_snapshot_failures(const struct node *n);
 
 /* node_watch.c */
-void node_watch_leadership(struct node *n, enum node_role role, uint64_t leader); /* new ones */
+/* New ones; opened: the node leads, and takes commands. */
+void node_watch_leadership(struct node *n, enum node_role role, uint64_t leader, bool opened);
 void node_watch_turn(struct node *n);
 void node_watch_tick(struct node *n);
 

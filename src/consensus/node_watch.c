@@ -29,13 +29,14 @@ static const char *why_lost(const struct node *n)
                                                   : "a majority of the nodes was not heard";
 }
 
-void node_watch_leadership(struct node *n, enum node_role role, uint64_t leader)
+void node_watch_leadership(struct node *n, enum node_role role, uint64_t leader, bool opened)
 {
     uint64_t term = replica_term(n->replica);
     uint64_t now_ms = fli_clock_ms();
     if (n->role == NODE_LEADER && role != NODE_LEADER) {
         host_log(&n->host, 2, "this node leads no more reason=\"%s\" term=%" PRIu64, why_lost(n),
                  term);
+        host_log(&n->host, 3, "commands that were not proposed wait for the next leader");
     }
     if (role == NODE_LEADER && n->role != NODE_LEADER) {
         n->term_led = term;
@@ -55,6 +56,9 @@ void node_watch_leadership(struct node *n, enum node_role role, uint64_t leader)
                  "node %" PRIu64 " leads leader=%" PRIu64 " term=%" PRIu64
                  " without_leader_ms=%" PRIu64,
                  leader, leader, term, without_ms);
+    }
+    if (opened && !n->opened) {
+        host_log(&n->host, 3, "this node leads and takes commands term=%" PRIu64, term);
     }
 }
 

@@ -25,13 +25,6 @@
 #define QUERY_PAYLOAD_MAX ((size_t)1 << 20) /* far above the limit of machine_query() */
 #define EXPIRE_SIZE 20u                     /* bytes of the command */
 
-static void log_message(struct proposer *p, int level, const char *message)
-{
-    if (p->config.log != NULL) {
-        p->config.log(p->config.ctx, level, message);
-    }
-}
-
 static bool leads(const struct proposer *p)
 {
     return replica_role(p->replica) == REPLICA_LEADER;
@@ -115,10 +108,8 @@ static void give_up_all(struct proposer *p)
 
 static void lose(struct proposer *p)
 {
-    log_message(p, 3, "leadership lost: commands that were not proposed wait for the next leader");
     p->state = STATE_CLOSED;
     p->barrier_sent = false;
-    p->barrier_done = false;
     p->mark_due = false;
     p->marked = false;
     give_up_all(p);
@@ -126,10 +117,10 @@ static void lose(struct proposer *p)
     machine_leases_take_back(fsm_machine(p->config.fsm));
 }
 
-void proposer_barrier_applied(struct proposer *p, uint64_t term)
+/* Then what other leaders have committed is applied. */
+static bool barrier_applied(const struct proposer *p)
 {
-    /* This comes in the midst of an apply, so it is only noted; the next turn continues. */
-    p->barrier_done = p->barrier_done || (p->state == STATE_BARRIER && term == p->term);
+    return replica_barrier_term(p->replica) == p->term;
 }
 
 static void send_barrier(struct proposer *p, uint64_t now_ms)
@@ -148,9 +139,6 @@ static void open_term(struct proposer *p, uint64_t now_ms)
     p->mark_due = true;
     p->retry_at_ms = 0;
     cluster_clock_start(&p->clock, machine_clock(fsm_machine(p->config.fsm)), now_ms);
-    if (p->config.opened != NULL) {
-        p->config.opened(p->config.ctx, p->term);
-    }
 }
 
 static void follow_leadership(struct proposer *p, uint64_t now_ms)
@@ -167,7 +155,7 @@ static void follow_leadership(struct proposer *p, uint64_t now_ms)
     if (p->state == STATE_BARRIER && !p->barrier_sent && now_ms >= p->retry_at_ms) {
         send_barrier(p, now_ms);
     }
-    if (p->state == STATE_BARRIER && p->barrier_done) {
+    if (p->state == STATE_BARRIER && barrier_applied(p)) {
         open_term(p, now_ms);
     }
 }
@@ -442,7 +430,7 @@ uint64_t proposer_next_turn_ms(const struct proposer *p, uint64_t now_ms)
         return UINT64_MAX;
     }
     if (p->state == STATE_BARRIER) {
-        if (p->barrier_done) {
+        if (barrier_applied(p)) {
             return 0;
         }
         return p->barrier_sent ? UINT64_MAX : time_until(p->retry_at_ms, now_ms);

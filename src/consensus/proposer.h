@@ -34,19 +34,11 @@ struct proposer_config {
     unsigned in_flight_max; /* entries in flight; 0: default */
     size_t batch_max;       /* bytes of one batch; 0: default; at most MACHINE_BATCH_MAX */
     struct fli_turn *turn;  /* may be NULL */
-    void *ctx;
-    /* The first batch of the term may be written now: the node adds the commands of a new leader
-     * (INIT, JOIN). */
-    void (*opened)(void *ctx, uint64_t term);
-    void (*log)(void *ctx, int level, const char *message);
 };
 
 int proposer_create(const struct proposer_config *config, struct proposer **ret) FLI_MUST_USE;
 /* Sets the replica to which it proposes: once, before the first turn. */
 void proposer_set_replica(struct proposer *p, struct replica *r);
-
-/* The barrier that it sent in this term was applied (replica_config.barrier_applied). */
-void proposer_barrier_applied(struct proposer *p, uint64_t term);
 
 /* It is closed. NULL is fine. */
 void proposer_destroy(struct proposer *p);

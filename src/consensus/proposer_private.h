@@ -14,7 +14,6 @@ struct proposer {
     struct replica *replica;
     enum proposer_state state;
     bool barrier_sent; /* in this term; for STATE_BARRIER */
-    bool barrier_done;
     bool mark_due;     /* the first batch of the term is still to be proposed */
     bool marked;       /* it was applied: leases have the deadlines of this term */
     uint64_t term;     /* of leadership; STATE_BARRIER and STATE_OPEN */

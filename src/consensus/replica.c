@@ -121,9 +121,7 @@ static void apply_entry(struct replica *r, const struct log_entry *e)
     }
     r->applied = e->index;
     keep_hash(r);
-    if (e->kind == RAFT_BARRIER && r->config.barrier_applied != NULL) {
-        r->config.barrier_applied(r->config.ctx, e->term);
-    }
+    r->barrier_term = e->kind == RAFT_BARRIER ? e->term : r->barrier_term;
 }
 
 /* The log owns the bytes of an entry; nothing may change it while they are applied. An entry that

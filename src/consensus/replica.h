@@ -64,7 +64,6 @@ struct replica_config {
     void (*snapshot_wanted)(void *ctx, uint64_t peer_id);
     bool (*sends_snapshot)(void *ctx, uint64_t peer_id);      /* whether one is on its way to the
                                                                  follower */
-    void (*barrier_applied)(void *ctx, uint64_t term);        /* of replica_barrier() */
     void (*fatal)(void *ctx, int error, const char *message); /* at most once */
 };
 
@@ -107,6 +106,8 @@ uint64_t replica_next_ms(const struct replica *r, uint64_t now_ms); /* until a t
  * while leadership is handed over), FL_EBUSY (the disk is behind). */
 int replica_submit(struct replica *r, uint64_t now_ms, const void *data, size_t len) FLI_MUST_USE;
 int replica_barrier(struct replica *r, uint64_t now_ms) FLI_MUST_USE;
+/* The term of the last barrier that was applied since the start; 0: none was. */
+uint64_t replica_barrier_term(const struct replica *r);
 
 /* Appends a configuration, which is in force at once. It may differ from the present one by one
  * server only. 0; FL_ENOLEADER; FL_EBUSY: a change is in progress, a server catches up, nothing of

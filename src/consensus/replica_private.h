@@ -37,6 +37,7 @@ struct replica {
     bool failed;
     uint64_t now_ms;
     uint64_t applied;
+    uint64_t barrier_term;       /* of the last barrier that was applied */
     uint64_t stored;             /* entries up to this were reported to the core as persisted */
     uint64_t reported_committed; /* configurations up to this were reported to the core as
                                 committed */

@@ -46,6 +46,11 @@ uint64_t replica_applied_index(const struct replica *r)
     return r->applied;
 }
 
+uint64_t replica_barrier_term(const struct replica *r)
+{
+    return r->barrier_term;
+}
+
 uint64_t replica_last_index(const struct replica *r)
 {
     return raft_last_index(core(r));

@@ -154,16 +154,6 @@ static bool sends_cb(void *ctx, uint64_t peer_id)
     return peer_id <= GROUP_MAX && s->sends_snapshot[peer_id];
 }
 
-static void barrier_cb(void *ctx, uint64_t term)
-{
-    struct group_server *s = ctx;
-    s->barriers++;
-    s->barrier_term = term;
-    if (s->on_barrier != NULL) {
-        s->on_barrier(s->ctx, term);
-    }
-}
-
 static void fatal_cb(void *ctx, int error, const char *message)
 {
     struct group_server *s = ctx;
@@ -287,7 +277,7 @@ int group_try_up(struct group *g, unsigned i)
                             .arrived = arrived_cb,
                             .failed = fatal_cb,
                             .log = say_cb};
-    struct fsm_config fc = {.ctx = s, .fatal = fatal_cb};
+    struct fsm_config fc = {.host = {.ctx = s, .fail = fatal_cb}};
     assert_null(s->log);
     assert_int_equal(log_open(&lc, &s->log, s->errmsg, sizeof s->errmsg), 0);
     if (log_last_index(s->log) == 0 && !g->founds) {
@@ -311,7 +301,6 @@ int group_try_up(struct group *g, unsigned i)
                                 .send = send_cb,
                                 .snapshot_wanted = wanted_cb,
                                 .sends_snapshot = sends_cb,
-                                .barrier_applied = barrier_cb,
                                 .fatal = fatal_cb};
     int rv = replica_create(&rc, g->now_ms, &s->replica, s->errmsg, sizeof s->errmsg);
     if (rv != 0) {

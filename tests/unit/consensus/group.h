@@ -42,12 +42,8 @@ struct group_server {
     char errmsg[512];
     bool sends_snapshot[GROUP_MAX + 1]; /* what it answers for each peer */
     unsigned wanted[GROUP_MAX + 1];     /* snapshots that were asked for */
-    unsigned barriers;                  /* of replica_barrier(), applied */
-    uint64_t barrier_term;
-    struct snapshot_meta meta; /* of its snapshot; index 0: none */
-    struct fli_buf state;      /* the machine in it */
-    void (*on_barrier)(void *ctx, uint64_t term);
-    void *ctx;
+    struct snapshot_meta meta;          /* of its snapshot; index 0: none */
+    struct fli_buf state;               /* the machine in it */
 };
 
 struct group {

@@ -3,34 +3,16 @@
 
 #include "../../lib/unit.h"
 
-static void on_opened(void *ctx, uint64_t term)
-{
-    struct rig_node *node = ctx;
-    node->opened++;
-    node->opened_term = term;
-    assert_true(proposer_is_open(node->proposer));
-}
-
-static void on_barrier(void *ctx, uint64_t term)
-{
-    struct rig_node *node = ctx;
-    proposer_barrier_applied(node->proposer, term);
-}
-
 static void node_start(struct rig *r, unsigned i, const struct proposer_config *limits)
 {
     struct rig_node *node = &r->nodes[i];
     struct proposer_config pc = limits == NULL ? (struct proposer_config){0} : *limits;
     node->rig = r;
     node->server = &r->g.servers[i];
-    node->server->on_barrier = on_barrier;
-    node->server->ctx = node;
     group_up(&r->g, i);
     commands_init(&node->queue, RIG_ROOM, 0);
     pc.fsm = node->server->fsm;
     pc.queue = &node->queue;
-    pc.ctx = node;
-    pc.opened = on_opened;
     assert_int_equal(proposer_create(&pc, &node->proposer), 0);
     proposer_set_replica(node->proposer, node->server->replica);
 }
@@ -62,7 +44,9 @@ void rig_stop(struct rig *r)
 void rig_turn(struct rig *r, unsigned i)
 {
     struct rig_node *node = &r->nodes[i];
+    bool was_open = proposer_is_open(node->proposer);
     proposer_turn(node->proposer, COMMANDS_ALL, r->g.now_ms + node->ahead_ms);
+    node->opened += !was_open && proposer_is_open(node->proposer);
 }
 
 void rig_step(struct rig *r)

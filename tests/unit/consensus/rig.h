@@ -29,8 +29,7 @@ struct rig_node {
     struct proposer *proposer;
     uint64_t ahead_ms; /* of the group's time */
     bool asleep;       /* the proposer does not turn */
-    unsigned opened;
-    uint64_t opened_term;
+    unsigned opened;   /* so often */
 };
 
 struct rig {

@@ -80,8 +80,11 @@ static int setup(void **state)
 {
     struct rig *r = &rig;
     memset(r, 0, sizeof *r);
-    struct fsm_config config = {
-        .event = on_event, .event_ctx = r, .fatal = on_fatal, .restored = on_restored, .ctx = r};
+    struct fsm_config config = {.event = on_event,
+                                .event_ctx = r,
+                                .host = {.ctx = r, .fail = on_fatal},
+                                .restored = on_restored,
+                                .ctx = r};
     struct fsm_observer observer = {r, on_begin, on_command, on_end};
     assert_int_equal(fsm_create(&config, NULL, &r->fsm), 0);
     fsm_set_observer(r->fsm, &observer);
