@@ -3,55 +3,64 @@
 
 #include <string.h>
 
-#include "base/bytes.h"
+#include "base/fields.h"
 #include "machine/batch.h"
 
-/* The versions that the library puts into its messages (raft 0.22). */
-#define VERSION_APPEND 0u
-#define VERSION_APPEND_RESULT 2u
-#define VERSION_VOTE 2u
-#define VERSION_VOTE_RESULT 2u
+enum { APPEND_HEAD = 36, ROUND_SIZE = 16 };
 
-enum {
-    APPEND_HEAD = 36,
-    APPEND_RESULT_SIZE = 24,
-    VOTE_SIZE = 33,
-    VOTE_RESULT_SIZE = 9,
-    TIMEOUT_SIZE = 24,
-    ROUND_SIZE = 16
+/* The fields of each message, in their order, and the version that the library puts into it (raft
+ * 0.22). The entries of an APPEND follow. */
+#define NUMBER(name)                                                                               \
+    {                                                                                              \
+        FLI_U64, offsetof(struct raft_message, name)                                               \
+    }
+#define FLAG(name)                                                                                 \
+    {                                                                                              \
+        FLI_BOOL, offsetof(struct raft_message, name)                                              \
+    }
+static const struct kind {
+    enum message_type type;
+    enum raft_message_type of_core;
+    uint8_t version;
+    unsigned n;
+    struct fli_field fields[6];
+} kinds[] = {
+    {MESSAGE_APPEND,
+     RAFT_APPEND_ENTRIES,
+     0,
+     4,
+     {NUMBER(append_entries.term), NUMBER(append_entries.prev_log_index),
+      NUMBER(append_entries.prev_log_term), NUMBER(append_entries.leader_commit)}},
+    {MESSAGE_APPEND_RESULT,
+     RAFT_APPEND_ENTRIES_RESULT,
+     2,
+     3,
+     {NUMBER(append_entries_result.term), NUMBER(append_entries_result.rejected),
+      NUMBER(append_entries_result.last_log_index)}},
+    {MESSAGE_VOTE,
+     RAFT_REQUEST_VOTE,
+     2,
+     6,
+     {NUMBER(request_vote.term), NUMBER(request_vote.candidate_id),
+      NUMBER(request_vote.last_log_index), NUMBER(request_vote.last_log_term),
+      FLAG(request_vote.disrupt_leader), FLAG(request_vote.pre_vote)}},
+    {MESSAGE_VOTE_RESULT,
+     RAFT_REQUEST_VOTE_RESULT,
+     2,
+     3,
+     {NUMBER(request_vote_result.term), FLAG(request_vote_result.vote_granted),
+      FLAG(request_vote_result.pre_vote)}},
+    {MESSAGE_TIMEOUT_NOW,
+     RAFT_TIMEOUT_NOW,
+     0,
+     3,
+     {NUMBER(timeout_now.term), NUMBER(timeout_now.last_log_index),
+      NUMBER(timeout_now.last_log_term)}},
 };
-enum { FLAG_FIRST = 1, FLAG_PRE_VOTE = 2, FLAGS_ALL = 3 };
+#define KINDS (sizeof kinds / sizeof kinds[0])
 
 _Static_assert(MACHINE_BATCH_MAX <= MESSAGE_ENTRY_MAX, "a batch fits a message");
 _Static_assert(APPEND_HEAD <= MESSAGE_HEAD_MAX, "every head fits");
-
-static size_t encode_append(const struct raft_append_entries *m, uint8_t *out)
-{
-    fli_put_u64(out, m->term);
-    fli_put_u64(out + 8, m->prev_log_index);
-    fli_put_u64(out + 16, m->prev_log_term);
-    fli_put_u64(out + 24, m->leader_commit);
-    fli_put_u32(out + 32, 0);
-    return APPEND_HEAD;
-}
-
-static size_t encode_vote(const struct raft_request_vote *m, uint8_t *out)
-{
-    fli_put_u64(out, m->term);
-    fli_put_u64(out + 8, m->candidate_id);
-    fli_put_u64(out + 16, m->last_log_index);
-    fli_put_u64(out + 24, m->last_log_term);
-    out[32] = (uint8_t)((m->disrupt_leader ? FLAG_FIRST : 0) | (m->pre_vote ? FLAG_PRE_VOTE : 0));
-    return VOTE_SIZE;
-}
-
-static size_t encode_three(uint64_t a, uint64_t b, uint64_t c, uint8_t *out)
-{
-    fli_put_u64(out, a);
-    fli_put_u64(out + 8, b);
-    fli_put_u64(out + 16, c);
-    return 24;
-}
 
 static void set_head(struct message_body *b, size_t len)
 {
@@ -63,37 +72,20 @@ static void set_head(struct message_body *b, size_t len)
 
 int message_encode(const struct raft_message *m, struct message_body *ret)
 {
-    size_t len;
-    switch (m->type) {
-    case RAFT_APPEND_ENTRIES:
-        ret->type = MESSAGE_APPEND;
-        len = encode_append(&m->append_entries, ret->head);
-        break;
-    case RAFT_APPEND_ENTRIES_RESULT:
-        ret->type = MESSAGE_APPEND_RESULT;
-        len = encode_three(m->append_entries_result.term, m->append_entries_result.rejected,
-                           m->append_entries_result.last_log_index, ret->head);
-        break;
-    case RAFT_REQUEST_VOTE:
-        ret->type = MESSAGE_VOTE;
-        len = encode_vote(&m->request_vote, ret->head);
-        break;
-    case RAFT_REQUEST_VOTE_RESULT:
-        ret->type = MESSAGE_VOTE_RESULT;
-        fli_put_u64(ret->head, m->request_vote_result.term);
-        ret->head[8] = (uint8_t)((m->request_vote_result.vote_granted ? FLAG_FIRST : 0) |
-                                 (m->request_vote_result.pre_vote ? FLAG_PRE_VOTE : 0));
-        len = VOTE_RESULT_SIZE;
-        break;
-    case RAFT_TIMEOUT_NOW:
-        ret->type = MESSAGE_TIMEOUT_NOW;
-        len = encode_three(m->timeout_now.term, m->timeout_now.last_log_index,
-                           m->timeout_now.last_log_term, ret->head);
-        break;
-    default:
+    unsigned i = 0;
+    while (i < KINDS && kinds[i].of_core != m->type) {
+        i++;
+    }
+    if (i == KINDS) {
         return FL_EINVAL;
     }
-    set_head(ret, len);
+    uint8_t *end = fli_put_fields(ret->head, kinds[i].fields, kinds[i].n, m);
+    ret->type = (uint8_t)kinds[i].type;
+    if (ret->type == MESSAGE_APPEND) {
+        fli_put_u32(end, 0);
+        end += 4;
+    }
+    set_head(ret, (size_t)(end - ret->head));
     return 0;
 }
 
@@ -124,7 +116,7 @@ bool message_add_entry(struct message_body *b, uint64_t term, uint8_t kind, stru
     b->parts[b->n++] = data;
     b->bytes += data.len;
     b->entries++;
-    fli_put_u32(b->head + 32, b->entries);
+    fli_put_u32(b->head + APPEND_HEAD - 4, b->entries);
     return true;
 }
 
@@ -153,23 +145,16 @@ static int decode_entry(struct fli_slice body, size_t *at, struct raft_entry *re
     return 0;
 }
 
-static int decode_append(struct fli_slice body, struct raft_entry *entries,
-                         struct raft_append_entries *m)
+static int decode_entries(struct fli_slice body, struct raft_entry *entries,
+                          struct raft_append_entries *m)
 {
-    if (body.len < APPEND_HEAD || fli_get_u32(body.data + 32) > MESSAGE_ENTRIES_MAX) {
-        return FL_EPROTO;
-    }
-    *m = (struct raft_append_entries){
-        .version = VERSION_APPEND,
-        .term = fli_get_u64(body.data),
-        .prev_log_index = fli_get_u64(body.data + 8),
-        .prev_log_term = fli_get_u64(body.data + 16),
-        .leader_commit = fli_get_u64(body.data + 24),
-        .entries = entries,
-        .n_entries = fli_get_u32(body.data + 32),
-    };
     size_t at = APPEND_HEAD;
     uint64_t term = m->prev_log_term;
+    m->n_entries = fli_get_u32(body.data + APPEND_HEAD - 4);
+    m->entries = entries;
+    if (m->n_entries > MESSAGE_ENTRIES_MAX) {
+        return FL_EPROTO;
+    }
     for (unsigned i = 0; i < m->n_entries; i++) {
         int rv = decode_entry(body, &at, &entries[i]);
         if (rv != 0 || entries[i].term < term || entries[i].term > m->term) {
@@ -182,86 +167,30 @@ static int decode_append(struct fli_slice body, struct raft_entry *entries,
     return at == body.len && begins && ends && m->prev_log_term <= m->term ? 0 : FL_EPROTO;
 }
 
-static int decode_vote(struct fli_slice body, struct raft_request_vote *m)
-{
-    if (body.len != VOTE_SIZE || (body.data[32] & ~FLAGS_ALL) != 0) {
-        return FL_EPROTO;
-    }
-    *m = (struct raft_request_vote){
-        .version = VERSION_VOTE,
-        .term = fli_get_u64(body.data),
-        .candidate_id = fli_get_u64(body.data + 8),
-        .last_log_index = fli_get_u64(body.data + 16),
-        .last_log_term = fli_get_u64(body.data + 24),
-        .disrupt_leader = (body.data[32] & FLAG_FIRST) != 0,
-        .pre_vote = (body.data[32] & FLAG_PRE_VOTE) != 0,
-    };
-    return 0;
-}
-
-static int decode_vote_result(struct fli_slice body, struct raft_request_vote_result *m)
-{
-    if (body.len != VOTE_RESULT_SIZE || (body.data[8] & ~FLAGS_ALL) != 0) {
-        return FL_EPROTO;
-    }
-    *m = (struct raft_request_vote_result){
-        .version = VERSION_VOTE_RESULT,
-        .term = fli_get_u64(body.data),
-        .vote_granted = (body.data[8] & FLAG_FIRST) != 0,
-        .pre_vote = (body.data[8] & FLAG_PRE_VOTE) != 0,
-    };
-    return 0;
-}
-
 int message_decode(uint8_t type, struct fli_slice body, struct raft_entry *entries,
                    struct raft_message *ret)
 {
-    int rv = FL_EPROTO;
-    struct raft_message m = {0};
-    switch (type) {
-    case MESSAGE_APPEND:
-        m.type = RAFT_APPEND_ENTRIES;
-        rv = decode_append(body, entries, &m.append_entries);
-        break;
-    case MESSAGE_APPEND_RESULT:
-        m.type = RAFT_APPEND_ENTRIES_RESULT;
-        if (body.len == APPEND_RESULT_SIZE) {
-            m.append_entries_result = (struct raft_append_entries_result){
-                .version = VERSION_APPEND_RESULT,
-                .term = fli_get_u64(body.data),
-                .rejected = fli_get_u64(body.data + 8),
-                .last_log_index = fli_get_u64(body.data + 16),
-            };
-            rv = 0;
-        }
-        break;
-    case MESSAGE_VOTE:
-        m.type = RAFT_REQUEST_VOTE;
-        rv = decode_vote(body, &m.request_vote);
-        break;
-    case MESSAGE_VOTE_RESULT:
-        m.type = RAFT_REQUEST_VOTE_RESULT;
-        rv = decode_vote_result(body, &m.request_vote_result);
-        break;
-    case MESSAGE_TIMEOUT_NOW:
-        m.type = RAFT_TIMEOUT_NOW;
-        if (body.len == TIMEOUT_SIZE) {
-            m.timeout_now = (struct raft_timeout_now){
-
-                .term = fli_get_u64(body.data),
-                .last_log_index = fli_get_u64(body.data + 8),
-                .last_log_term = fli_get_u64(body.data + 16),
-            };
-            rv = 0;
-        }
-        break;
-    default:
-        break;
+    unsigned i = 0;
+    while (i < KINDS && kinds[i].type != type) {
+        i++;
     }
-    if (rv == 0) {
+    if (i == KINDS) {
+        return FL_EPROTO;
+    }
+    struct fli_reader r;
+    struct raft_message m = {.type = kinds[i].of_core};
+    m.append_entries.version = kinds[i].version; /* stands first in each message */
+    fli_reader_init(&r, body.data, body.len);
+    fli_read_fields(&r, kinds[i].fields, kinds[i].n, &m);
+    if (type == MESSAGE_APPEND) {
+        r.bad = body.len < APPEND_HEAD || decode_entries(body, entries, &m.append_entries) != 0;
+    } else {
+        r.bad = r.bad || fli_reader_left(&r) != 0;
+    }
+    if (!r.bad) {
         *ret = m;
     }
-    return rv;
+    return r.bad ? FL_EPROTO : 0;
 }
 
 int message_decode_round(struct fli_slice body, struct message_round *ret)

@@ -4,9 +4,9 @@
  *   APPEND          8 term, 8 previous index, 8 previous term, 8 commit index, 4 entries,
  *                   then for each entry: 8 term, 1 kind, 3 zero, 4 length, the bytes
  *   APPEND_RESULT   8 term, 8 rejected index (0: taken), 8 last index
- *   VOTE            8 term, 8 candidate, 8 last index, 8 last term, 1 flags: 1 disrupts the leader,
- *                   2 pre-vote
- *   VOTE_RESULT     8 term, 1 flags: 1 granted, 2 pre-vote
+ *   VOTE            8 term, 8 candidate, 8 last index, 8 last term, 1 disrupts the leader,
+ *                   1 pre-vote
+ *   VOTE_RESULT     8 term, 1 granted, 1 pre-vote
  *   TIMEOUT_NOW     8 term, 8 last index, 8 last term
  *   ROUND           8 term, 8 number: a leader asks whether it is followed
  *   ROUND_RESULT    8 term, 8 number: yes, in that term

@@ -166,7 +166,7 @@ struct machine *node_machine(struct node *n); /* the local replica: may lag; for
 
 /* A report that each node sends to the others once a second. */
 struct node_report {
-    enum node_role role;
+    uint8_t role; /* enum node_role */
     bool log_waits;
     bool disk_hangs;   /* a read or a write of the log takes so long that it should not lead */
     bool own_election; /* it goes by its own election time, not by that of CLUSTER CONFIG */

@@ -7,52 +7,42 @@
 #include <sys/statvfs.h>
 
 #include "base/clock.h"
+#include "base/fields.h"
 #include "consensus/message_codec.h"
 #include "consensus/node_private.h"
 
-#define LOG_WAITS 1u
-#define DISK_HANGS 2u
-#define OWN_ELECTION 4u
-
 _Static_assert(NODE_REPORT_TYPE > MESSAGE_TIMEOUT_NOW, "a type of its own");
+
+#define FIELD(kind, name)                                                                          \
+    {                                                                                              \
+        kind, offsetof(struct node_report, name)                                                   \
+    }
+static const struct fli_field fields[] = {
+    FIELD(FLI_U8, role),          FIELD(FLI_BOOL, log_waits),
+    FIELD(FLI_BOOL, disk_hangs),  FIELD(FLI_BOOL, own_election),
+    FIELD(FLI_U8, hash_version),  FIELD(FLI_U64, term),
+    FIELD(FLI_U64, commit_index), FIELD(FLI_U64, applied_index),
+    FIELD(FLI_U64, disk_bytes),   FIELD(FLI_U64, disk_free_bytes),
+    FIELD(FLI_U64, hash_index),   FIELD(FLI_U64, hash),
+};
+#define FIELDS (sizeof fields / sizeof fields[0])
 
 void node_report_encode(const struct node_report *r, uint8_t out[NODE_REPORT_SIZE])
 {
-    memset(out, 0, NODE_REPORT_SIZE);
-    out[0] = (uint8_t)r->role;
-    out[1] = (uint8_t)((r->log_waits ? LOG_WAITS : 0) | (r->disk_hangs ? DISK_HANGS : 0) |
-                       (r->own_election ? OWN_ELECTION : 0));
-    fli_put_u64(out + 4, r->term);
-    fli_put_u64(out + 12, r->commit_index);
-    fli_put_u64(out + 20, r->applied_index);
-    fli_put_u64(out + 28, r->disk_bytes);
-    fli_put_u64(out + 36, r->disk_free_bytes);
-    out[2] = r->hash_version;
-    fli_put_u64(out + 44, r->hash_index);
-    fli_put_u64(out + 52, r->hash);
+    const uint8_t *end = fli_put_fields(out, fields, FIELDS, r);
+    FLI_ASSERT(end == out + NODE_REPORT_SIZE);
 }
 
 int node_report_decode(struct fli_slice body, struct node_report *ret)
 {
-    const uint8_t *b = body.data;
-    if (body.len != NODE_REPORT_SIZE || b[0] > NODE_STOPPED ||
-        b[1] > (LOG_WAITS | DISK_HANGS | OWN_ELECTION) || b[3] != 0) {
+    struct fli_reader r;
+    struct node_report report = {0};
+    fli_reader_init(&r, body.data, body.len);
+    fli_read_fields(&r, fields, FIELDS, &report);
+    if (r.bad || fli_reader_left(&r) != 0 || report.role > NODE_STOPPED) {
         return FL_EPROTO;
     }
-    *ret = (struct node_report){
-        .role = (enum node_role)b[0],
-        .log_waits = (b[1] & LOG_WAITS) != 0,
-        .disk_hangs = (b[1] & DISK_HANGS) != 0,
-        .own_election = (b[1] & OWN_ELECTION) != 0,
-        .term = fli_get_u64(b + 4),
-        .commit_index = fli_get_u64(b + 12),
-        .applied_index = fli_get_u64(b + 20),
-        .disk_bytes = fli_get_u64(b + 28),
-        .disk_free_bytes = fli_get_u64(b + 36),
-        .hash_version = b[2],
-        .hash_index = fli_get_u64(b + 44),
-        .hash = fli_get_u64(b + 52),
-    };
+    *ret = report;
     return 0;
 }
 
@@ -108,7 +98,7 @@ void node_report_tick(struct node *n)
     struct node_status s;
     node_get_status(n, &s);
     struct node_report *own = &n->own_report;
-    own->role = s.role;
+    own->role = (uint8_t)s.role;
     own->log_waits = s.log_waits;
     own->disk_hangs = n->disk_hangs;
     own->own_election = n->own_election;

@@ -5,17 +5,16 @@
  * (docs/adr/0070-nodes-compare-their-states.md).
  *
  * A frame on the stream of Raft's messages, little endian:
- *   1 role (enum node_role), 1 flags (1 the log waits for room, 2 the disk hangs, 4 it goes by its
- *   own election time), 1 version of the hash, 1 zero, 8 term, 8 commit index, 8 applied index,
- *   8 size of the disk, 8 free on it (both 0: not known), 8 entry (0: none), 8 hash of the state
- *   behind it */
+ *   1 role (enum node_role), 1 the log waits for room, 1 the disk hangs, 1 it goes by its own
+ *   election time, 1 version of the hash, 8 term, 8 commit index, 8 applied index, 8 size of the
+ *   disk, 8 free on it (both 0: not known), 8 entry (0: none), 8 hash of the state behind it */
 #ifndef CONSENSUS_NODE_REPORT_H
 #define CONSENSUS_NODE_REPORT_H
 
 #include "consensus/peers.h"
 
 #define NODE_REPORT_TYPE 32u /* beside the types of message_codec.h */
-#define NODE_REPORT_SIZE 60u
+#define NODE_REPORT_SIZE 61u
 
 /* A node that lacks more entries is still replaying its log, or is catching up: no leader chooses
  * it by itself to take over. */

@@ -476,12 +476,11 @@ void relay_event(struct relay *r, const struct machine_event *e)
     if (e->wait == 0 || e->index != 0 || !ends || !proposer_is_open(r->config.proposer)) {
         return;
     }
-    uint8_t head[RELAY_EVENT_SIZE];
-    relay_event_encode(e, head);
-    struct fli_slice parts[3] = {slice(head, sizeof head), e->name, e->owner};
+    uint8_t body[RELAY_EVENT_SIZE];
+    const struct fli_slice part = slice(body, relay_event_encode(e, body));
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         const struct relay_follower *f = r->config.peers->list[i].follower;
-        int rv = f == NULL ? 0 : stream_send(f->stream, RELAY_PUSH, parts, 3);
+        int rv = f == NULL ? 0 : stream_send(f->stream, RELAY_PUSH, &part, 1);
         (void)rv; /* whoever reads too slowly hears of it from its own log, later */
     }
 }

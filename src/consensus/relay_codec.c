@@ -1,7 +1,7 @@
 /* relay_codec.c: see relay_codec.h for the byte table. */
 #include "consensus/relay_codec.h"
 
-#include "base/bytes.h"
+#include "base/fields.h"
 
 void relay_result_encode(uint64_t sequence, int status, const struct machine_result *result,
                          uint8_t out[RELAY_RESULT_SIZE])
@@ -66,43 +66,32 @@ int relay_result_decode(struct fli_slice body, struct relay_answer *ret)
     return 0;
 }
 
-void relay_event_encode(const struct machine_event *e, uint8_t out[RELAY_EVENT_SIZE])
+#define FIELD(kind, name)                                                                          \
+    {                                                                                              \
+        kind, offsetof(struct machine_event, name)                                                 \
+    }
+static const struct fli_field event[] = {
+    FIELD(FLI_U8, type),      FIELD(FLI_U8, reason),  FIELD(FLI_BOOL, session_explicit),
+    FIELD(FLI_U64, token),    FIELD(FLI_U64, wait),   FIELD(FLI_U64, deadline_ms),
+    FIELD(FLI_U64, clock_ms), FIELD(FLI_SHORT, name), FIELD(FLI_SHORT, owner),
+};
+#define EVENT (sizeof event / sizeof event[0])
+
+_Static_assert(FL_NAME_MAX <= UINT8_MAX && FL_OWNER_MAX <= UINT8_MAX, "their lengths fit a byte");
+
+size_t relay_event_encode(const struct machine_event *e, uint8_t out[RELAY_EVENT_SIZE])
 {
-    FLI_ASSERT(e->name.len <= FL_NAME_MAX && e->owner.len <= FL_OWNER_MAX);
-    out[0] = e->type;
-    out[1] = e->reason;
-    out[2] = e->session_explicit ? 1 : 0;
-    out[3] = 0;
-    fli_put_u16(out + 4, (uint16_t)e->name.len);
-    fli_put_u16(out + 6, (uint16_t)e->owner.len);
-    fli_put_u64(out + 8, e->token);
-    fli_put_u64(out + 16, e->wait);
-    fli_put_u64(out + 24, e->deadline_ms);
-    fli_put_u64(out + 32, e->clock_ms);
+    return (size_t)(fli_put_fields(out, event, EVENT, e) - out);
 }
 
 int relay_event_decode(struct fli_slice body, struct machine_event *ret)
 {
     struct fli_reader r;
-    struct machine_event e;
-    memset(&e, 0, sizeof e);
+    struct machine_event e = {0};
     fli_reader_init(&r, body.data, body.len);
-    e.type = fli_read_u8(&r);
-    e.reason = fli_read_u8(&r);
-    uint8_t is_explicit = fli_read_u8(&r);
-    uint8_t zero = fli_read_u8(&r);
-    uint16_t name_len = fli_read_u16(&r);
-    uint16_t owner_len = fli_read_u16(&r);
-    e.session_explicit = is_explicit == 1;
-    e.token = fli_read_u64(&r);
-    e.wait = fli_read_u64(&r);
-    e.deadline_ms = fli_read_u64(&r);
-    e.clock_ms = fli_read_u64(&r);
-    e.name = fli_read_bytes(&r, name_len);
-    e.owner = fli_read_bytes(&r, owner_len);
-    if (r.bad || fli_reader_left(&r) != 0 || is_explicit > 1 || zero != 0 ||
-        name_len > FL_NAME_MAX || owner_len > FL_OWNER_MAX || e.type == 0 ||
-        e.type > MACHINE_EVENT_SESSION_ENDED || e.reason > MACHINE_REASON_MAX) {
+    fli_read_fields(&r, event, EVENT, &e);
+    if (r.bad || fli_reader_left(&r) != 0 || e.type == 0 || e.type > MACHINE_EVENT_SESSION_ENDED ||
+        e.reason > MACHINE_REASON_MAX) {
         return FL_EPROTO;
     }
     *ret = e;

@@ -7,8 +7,8 @@
  *              but it and the sequence are zero. FL_ENOLEADER: the command was not done and
  *              never will be, send it to the next leader. All that come behind it on its stream
  *              get this result, so nothing is overtaken
- *   PUSH       1 type, 1 reason, 1 explicit, 1 zero, 2 name length, 2 owner length, 8 token,
- *              8 wait, 8 deadline, 8 clock, name, owner
+ *   PUSH       1 type, 1 reason, 1 explicit, 8 token, 8 wait, 8 deadline, 8 clock, 1 length, name,
+ *              1 length, owner
  *   PING, PONG  nothing
  *
  * Decoded bytes come from a socket: lengths and ranges are checked, with FL_EPROTO otherwise. */
@@ -20,15 +20,15 @@
 /* Types of frames on a stream of kind STREAM_RELAY. The values are sent and must not change. */
 enum relay_frame {
     RELAY_COMMAND = 1, /* to the leader: sequence, source, command */
-    RELAY_RESULT = 2, /* from the leader: sequence, status, result, payload */
-    RELAY_PUSH = 4, /* from the leader: an event of a wait */
-    RELAY_PING = 6, /* to the leader */
-    RELAY_PONG = 7 /* from the leader */
+    RELAY_RESULT = 2,  /* from the leader: sequence, status, result, payload */
+    RELAY_PUSH = 4,    /* from the leader: an event of a wait */
+    RELAY_PING = 6,    /* to the leader */
+    RELAY_PONG = 7     /* from the leader */
 };
 
 #define RELAY_WINDOW 1536u /* a follower has no more commands unanswered than these */
 #define RELAY_RESULT_SIZE 68u
-#define RELAY_EVENT_SIZE 40u
+#define RELAY_EVENT_SIZE (37u + FL_NAME_MAX + FL_OWNER_MAX)
 
 struct relay_answer {
     uint64_t sequence;
@@ -42,8 +42,7 @@ void relay_result_encode(uint64_t sequence, int status, const struct machine_res
                          uint8_t out[RELAY_RESULT_SIZE]);
 int relay_result_decode(struct fli_slice body, struct relay_answer *ret) FLI_MUST_USE;
 
-/* Name and owner are sent behind these bytes. */
-void relay_event_encode(const struct machine_event *e, uint8_t out[RELAY_EVENT_SIZE]);
+size_t relay_event_encode(const struct machine_event *e, uint8_t out[RELAY_EVENT_SIZE]);
 int relay_event_decode(struct fli_slice body, struct machine_event *ret) FLI_MUST_USE;
 
 #define RELAY_COMMAND_HEAD_SIZE 16u

@@ -37,7 +37,7 @@ TEST(reports_are_read_with_care)
     for (size_t len = 0; len < NODE_REPORT_SIZE; len++) {
         assert_int_equal(node_report_decode((struct fli_slice){b, len}, &back), FL_EPROTO);
     }
-    const uint8_t bad[][2] = {{0, NODE_STOPPED + 1}, {1, 8}, {3, 1}};
+    const uint8_t bad[][2] = {{0, NODE_STOPPED + 1}, {1, 2}, {3, 8}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         node_report_encode(&r, b);
         b[bad[i][0]] = bad[i][1];
