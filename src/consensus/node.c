@@ -288,21 +288,6 @@ int node_transfer(struct node *n, uint64_t id, void (*cb)(void *ctx, int status)
 
 /* ---- status ---- */
 
-static void log_status(const struct node *n, struct node_status *ret)
-{
-    struct log_stats s;
-    log_get_stats(n->log, &s);
-    ret->log_engine = s.engine;
-    ret->log_writes = s.writes;
-    ret->log_write_ns_sum = s.write_ns_sum;
-    ret->log_write_ns_max = s.write_ns_max;
-    ret->log_segments = s.segments;
-    ret->log_bytes = s.bytes;
-    ret->log_recycled = s.recycled;
-    ret->log_memory = s.cache_bytes + s.pending_bytes + s.ahead_bytes;
-    ret->log_waits = s.waiting_for_segment;
-}
-
 void node_get_status(struct node *n, struct node_status *ret)
 {
     struct proposer_stats p;
@@ -354,7 +339,7 @@ void node_get_status(struct node *n, struct node_status *ret)
         .heartbeat_ms = n->heartbeat_ms,
         .hold_ms = n->hold_ms,
     };
-    log_status(n, ret);
+    log_get_stats(n->log, &ret->log);
 }
 
 void node_get_times(const struct node *n, struct node_times *ret)

@@ -29,6 +29,7 @@
 
 #include "base/turn.h"
 #include "consensus/ticket.h"
+#include "log/log.h"
 #include "machine/machine.h"
 #include "metrics/histogram.h"
 #include "peer/transport.h"
@@ -103,15 +104,11 @@ struct node_status {
     uint64_t snapshot_age_ms;   /* since this process made or received one, else since its start */
     uint64_t snapshot_failures; /* not made, sent or received; each is tried again */
     uint64_t restores;          /* snapshots loaded at the start or received from a leader */
-    const char *log_engine;     /* how the log is written: "io_uring", or "thread: " and why */
-    uint64_t log_writes, log_write_ns_sum, log_write_ns_max, log_segments, log_bytes;
-    uint64_t pending_limit; /* limit on their bytes */
-    uint64_t log_memory;    /* entries kept, and those not durable yet */
-    uint64_t log_recycled;  /* segments that were reused */
+    struct log_stats log;
+    uint64_t pending_limit; /* limit on the bytes of commands without an answer */
     uint64_t starts;        /* starts of the data directory, including this one */
     bool has_witness;
-    uint64_t witness_index; /* the index that it has; 0: it is being written */
-    bool log_waits;         /* no segment is ready: the disk is full, or slow */
+    uint64_t witness_index;                      /* the index that it has; 0: it is being written */
     unsigned election_ms, heartbeat_ms, hold_ms; /* the values in force */
 };
 

@@ -34,8 +34,7 @@ static bool describe_member(struct node *n, const struct member *m, struct node_
         .leader = m->id == n->leader_id,
         .self = m->id == n->id,
         .connected = m->id == n->id || relay_has_follower(n->relay, m->id) ||
-                     relay_has_leader(n->relay, m->id) ||
-                     (founds && peers_is_up(&n->peers, m->id)),
+                     relay_has_leader(n->relay, m->id) || (founds && peers_is_up(&n->peers, m->id)),
         .match_index = replica_match_index(n->replica, m->id),
         .starts = m->id == n->id ? n->record.own.now.starts.own.number
                                  : membership_start_of(n->membership, m->id),
@@ -66,9 +65,9 @@ size_t node_members(struct node *n, struct node_member *ret, size_t max)
 
 /* Whether the configured members can be the cluster in the node's log: at least one must have its
  * configured address. Others may have been added, removed or moved since. */
-int node_check_members(const struct node *n, const struct node_config *c, char *errmsg,
-                       size_t errmsg_size)
+int node_check_members(const struct node *n, char *errmsg, size_t errmsg_size)
 {
+    const struct node_config *c = &n->config;
     struct members now = {0};
     const struct configuration *conf = replica_configuration(n->replica);
     for (unsigned i = 0; i < conf->n; i++) {

@@ -141,8 +141,8 @@ static void log_message_cb(void *ctx, enum log_level level, const char *message)
 
 static int open_log(struct node *n, char *errmsg, size_t errmsg_size)
 {
-    struct log_config config = {.cache_bytes = n->log_cache_bytes,
-                                .segment_bytes = n->log_segment_bytes,
+    struct log_config config = {.cache_bytes = n->config.log_cache_bytes,
+                                .segment_bytes = n->config.log_segment_bytes,
                                 .must_exist = n->record.own.now.identity.bootstrapped,
                                 .ctx = n,
                                 .durable = node_durable,
@@ -258,7 +258,7 @@ static int open_replica(struct node *n, const struct snapshot_meta *meta, char *
         .snapshot = meta->index == 0 ? NULL : meta,
         .election_ms = n->election_ms,
         .heartbeat_ms = n->heartbeat_ms,
-        .in_flight = n->log_kept_entries / 2,
+        .in_flight = n->config.log_kept_entries / 2,
         .seed = seed,
         .ctx = n,
         .number_of = number_of_cb,
@@ -280,8 +280,8 @@ static int open_replica(struct node *n, const struct snapshot_meta *meta, char *
 }
 
 /* *ret_meta is of the newest snapshot; it stays as it is when there is none. */
-static int open_state(struct node *n, const struct node_config *c, struct snapshot_meta *ret_meta,
-                      char *errmsg, size_t errmsg_size)
+static int open_state(struct node *n, struct snapshot_meta *ret_meta, char *errmsg,
+                      size_t errmsg_size)
 {
     struct machine *machine = NULL;
     struct fsm_config config = {.host = n->host,
@@ -306,7 +306,9 @@ static int open_state(struct node *n, const struct node_config *c, struct snapsh
         return rv;
     }
     rv = bootstrap(n, errmsg, errmsg_size);
-    return rv != 0 ? rv : node_record_begin(n, c->witness, c->witness_reset, errmsg, errmsg_size);
+    return rv != 0 ? rv
+                   : node_record_begin(n, n->config.witness, n->config.witness_reset, errmsg,
+                                       errmsg_size);
 }
 
 /* ---- parts ---- */
@@ -320,7 +322,7 @@ static uint32_t members_crc(const struct node *n)
     return fli_crc32c(0, text, len);
 }
 
-static void fill_self(struct node *n, const struct node_config *c, struct peer_identity *self)
+static void fill_self(const struct node *n, struct peer_identity *self)
 {
     memset(self, 0, sizeof *self);
     self->node_id = n->id;
@@ -333,13 +335,12 @@ static void fill_self(struct node *n, const struct node_config *c, struct peer_i
     self->last_index = log_last_index(n->log);
     snprintf(self->peer_address, sizeof self->peer_address, "%s",
              members_find(&n->record.own.now.identity.members, n->id)->address);
-    if (c->client_address != NULL) {
-        snprintf(self->client_address, sizeof self->client_address, "%s", c->client_address);
+    if (n->config.client_address != NULL) {
+        snprintf(self->client_address, sizeof self->client_address, "%s", n->config.client_address);
     }
 }
 
-static int make_transport(struct node *n, const struct node_config *c, char *errmsg,
-                          size_t errmsg_size)
+static int make_transport(struct node *n, char *errmsg, size_t errmsg_size)
 {
     struct transport_callbacks cbs = {.ctx = n,
                                       .check = check_cb,
@@ -348,22 +349,22 @@ static int make_transport(struct node *n, const struct node_config *c, char *err
                                       .absent = absent_cb,
                                       .log = peer_log_cb};
     struct transport_config config = {
-        .bind_address = c->peer_address,
+        .bind_address = n->config.peer_address,
         .members = n->record.own.now.identity.members,
         .members_crc = members_crc(n),
         .formats = {.low = 1, .high = (uint16_t)machine_version_max()},
         .connect_ms = n->election_ms / 2,
         .answer_ms = n->election_ms,
         .unacked_ms = NODE_UNACKED_MS(n->election_ms),
-        .security = c->security,
+        .security = n->config.security,
     };
     config.limits[STREAM_RAFT] = (struct stream_limits){RAFT_FRAME_MAX, RAFT_OUT_MAX};
     config.limits[STREAM_RELAY] = (struct stream_limits){RELAY_FRAME_MAX, RELAY_OUT_MAX};
     config.limits[STREAM_SNAPSHOT] =
         (struct stream_limits){SNAPSHOT_FRAME_MAX, 4 * SNAPSHOT_WINDOW};
-    fill_self(n, c, &config.self);
+    fill_self(n, &config.self);
     if (config.bind_address == NULL) {
-        config.bind_address = members_find(c->members, n->id)->address;
+        config.bind_address = members_find(n->config.members, n->id)->address;
     }
     return transport_create(n->loop, &config, &cbs, &n->transport, errmsg, errmsg_size);
 }
@@ -381,12 +382,12 @@ static int make_relay(struct node *n)
     return relay_create(&config, &n->relay);
 }
 
-static int make_membership(struct node *n, const struct node_config *c)
+static int make_membership(struct node *n)
 {
     struct membership_config mc = {.host = n->host,
                                    .dir = &n->dir,
                                    .identity = &n->record.own.now.identity,
-                                   .limits = &n->limits,
+                                   .limits = &n->config.limits,
                                    .peers = &n->peers,
                                    .transport = n->transport,
                                    .fsm = n->fsm,
@@ -402,19 +403,19 @@ static int make_membership(struct node *n, const struct node_config *c)
                                    .save = node_record_save,
                                    .members = members_cb};
     int rv = membership_create(&mc, &n->membership);
-    if (rv == 0 && c->client_address != NULL) {
-        membership_set_client_address(n->membership, n->id, c->client_address);
+    if (rv == 0 && n->config.client_address != NULL) {
+        membership_set_client_address(n->membership, n->id, n->config.client_address);
     }
     return rv;
 }
 
 /* Makes everything that can fail without leaving a handle on the loop. */
-static int make_parts(struct node *n, const struct node_config *c, char *errmsg, size_t errmsg_size)
+static int make_parts(struct node *n, char *errmsg, size_t errmsg_size)
 {
     struct snapshot_meta meta = {0};
     struct proposer_config pc = {.queue = &n->commands, .turn = n->host.turn};
-    int rv = open_state(n, c, &meta, errmsg, errmsg_size);
-    rv = rv != 0 ? rv : make_transport(n, c, errmsg, errmsg_size);
+    int rv = open_state(n, &meta, errmsg, errmsg_size);
+    rv = rv != 0 ? rv : make_transport(n, errmsg, errmsg_size);
     if (rv != 0) {
         return rv;
     }
@@ -426,14 +427,14 @@ static int make_parts(struct node *n, const struct node_config *c, char *errmsg,
     pc.batch_max = pc.batch_max < PROPOSER_BATCH_DEFAULT ? pc.batch_max : PROPOSER_BATCH_DEFAULT;
     rv = proposer_create(&pc, &n->proposer);
     rv = rv != 0 ? rv : make_relay(n);
-    rv = rv != 0 ? rv : make_membership(n, c);
+    rv = rv != 0 ? rv : make_membership(n);
     rv = rv != 0 ? rv : node_snapshot_make(n);
     if (rv != 0) {
         snprintf(errmsg, errmsg_size, "%s", fl_strerror(rv));
         return rv;
     }
     rv = open_replica(n, &meta, errmsg, errmsg_size);
-    rv = rv != 0 ? rv : node_check_members(n, c, errmsg, errmsg_size);
+    rv = rv != 0 ? rv : node_check_members(n, errmsg, errmsg_size);
     if (rv == 0) {
         membership_start(n->membership);
     }
@@ -442,26 +443,23 @@ static int make_parts(struct node *n, const struct node_config *c, char *errmsg,
 
 /* ---- configuration ---- */
 
-static void set_config(struct node *n, const struct node_config *c)
+/* The configuration, with the defaults for what is 0. */
+static struct node_config with_defaults(const struct node_config *given)
 {
-    n->heartbeat_ms = c->heartbeat_ms != 0 ? c->heartbeat_ms : NODE_HEARTBEAT_MS;
-    n->election_ms = c->election_ms != 0 ? c->election_ms : NODE_ELECTION_MS;
-    n->hold_ms = c->hold_ms != 0 ? c->hold_ms : NODE_HOLD_MS;
-    n->options = (struct machine_settings){
-        .election_ms = n->election_ms, .heartbeat_ms = n->heartbeat_ms, .hold_ms = n->hold_ms};
-    n->snapshot_bytes = c->snapshot_bytes != 0 ? c->snapshot_bytes : NODE_SNAPSHOT_BYTES;
-    n->snapshot_entries = c->snapshot_entries;
-    if (n->snapshot_entries == 0) { /* in proportion when snapshot_bytes is small */
+    struct node_config c = *given;
+    c.heartbeat_ms = c.heartbeat_ms != 0 ? c.heartbeat_ms : NODE_HEARTBEAT_MS;
+    c.election_ms = c.election_ms != 0 ? c.election_ms : NODE_ELECTION_MS;
+    c.hold_ms = c.hold_ms != 0 ? c.hold_ms : NODE_HOLD_MS;
+    c.pending_max = c.pending_max != 0 ? c.pending_max : NODE_PENDING_MAX;
+    c.snapshot_bytes = c.snapshot_bytes != 0 ? c.snapshot_bytes : NODE_SNAPSHOT_BYTES;
+    if (c.snapshot_entries == 0) { /* in proportion when snapshot_bytes is small */
         uint64_t bytes =
-            n->snapshot_bytes < NODE_SNAPSHOT_BYTES ? n->snapshot_bytes : NODE_SNAPSHOT_BYTES;
-        n->snapshot_entries = NODE_SNAPSHOT_ENTRIES * bytes / NODE_SNAPSHOT_BYTES + 1;
+            c.snapshot_bytes < NODE_SNAPSHOT_BYTES ? c.snapshot_bytes : NODE_SNAPSHOT_BYTES;
+        c.snapshot_entries = NODE_SNAPSHOT_ENTRIES * bytes / NODE_SNAPSHOT_BYTES + 1;
     }
-    n->log_kept_entries = c->log_kept_entries != 0 ? c->log_kept_entries : NODE_LOG_KEPT_ENTRIES;
-    n->log_segment_bytes = c->log_segment_bytes;
-    n->log_cache_bytes = c->log_cache_bytes != 0 ? c->log_cache_bytes : NODE_LOG_CACHE_BYTES;
-    n->limits = c->limits;
-    commands_init(&n->commands, c->pending_max != 0 ? c->pending_max : NODE_PENDING_MAX,
-                  n->hold_ms);
+    c.log_kept_entries = c.log_kept_entries != 0 ? c.log_kept_entries : NODE_LOG_KEPT_ENTRIES;
+    c.log_cache_bytes = c.log_cache_bytes != 0 ? c.log_cache_bytes : NODE_LOG_CACHE_BYTES;
+    return c;
 }
 
 static int check_config(const struct node_config *c, char *errmsg, size_t errmsg_size)
@@ -471,16 +469,14 @@ static int check_config(const struct node_config *c, char *errmsg, size_t errmsg
                  c->id);
         return FL_EINVAL;
     }
-    unsigned heartbeat_ms = c->heartbeat_ms != 0 ? c->heartbeat_ms : NODE_HEARTBEAT_MS;
-    unsigned election_ms = c->election_ms != 0 ? c->election_ms : NODE_ELECTION_MS;
-    if (heartbeat_ms < 5 || election_ms > 60000 || election_ms < 3 * heartbeat_ms) {
+    if (c->heartbeat_ms < 5 || c->election_ms > 60000 || c->election_ms < 3 * c->heartbeat_ms) {
         snprintf(errmsg, errmsg_size,
                  "heartbeat %u ms and election %u ms: the heartbeat must be at least 5 ms, the "
                  "election at least three heartbeats and at most 60000 ms",
-                 heartbeat_ms, election_ms);
+                 c->heartbeat_ms, c->election_ms);
         return FL_EINVAL;
     }
-    if (c->pending_max != 0 && c->pending_max < MACHINE_COMMAND_MAX) {
+    if (c->pending_max < MACHINE_COMMAND_MAX) {
         snprintf(errmsg, errmsg_size, "pending_max must be at least %u bytes", MACHINE_COMMAND_MAX);
         return FL_EINVAL;
     }
@@ -560,7 +556,7 @@ static void init_file(struct node *n, struct node_file *f)
     (void)pthread_mutex_init(&f->lock, NULL); /* cannot fail */
 }
 
-static struct node *make_node(uv_loop_t *loop, const struct node_config *config,
+static struct node *make_node(uv_loop_t *loop, const struct node_config *c,
                               const struct node_callbacks *cbs)
 {
     struct node *n = calloc(1, sizeof *n);
@@ -573,14 +569,18 @@ static struct node *make_node(uv_loop_t *loop, const struct node_config *config,
                             .ctx = n,
                             .log = host_log_cb,
                             .fail = host_fail_cb,
-                            .turn = config->turn,
+                            .turn = c->turn,
                             .wake = node_wake};
-    n->id = config->id;
+    n->config = *c;
+    n->id = c->id;
+    n->heartbeat_ms = c->heartbeat_ms;
+    n->election_ms = c->election_ms;
+    n->hold_ms = c->hold_ms;
+    commands_init(&n->commands, c->pending_max, c->hold_ms);
     n->dir.lock_fd = n->dir.record_fd = -1;
     init_file(n, &n->record.own);
     init_file(n, &n->record.witness);
     fli_random(n->hash_seed, sizeof n->hash_seed);
-    set_config(n, config);
     return n;
 }
 
@@ -598,31 +598,32 @@ static void drop(struct node *n)
     free(n);
 }
 
-int node_create(uv_loop_t *loop, const struct node_config *config, const struct node_callbacks *cbs,
+int node_create(uv_loop_t *loop, const struct node_config *given, const struct node_callbacks *cbs,
                 struct node **ret, char *errmsg, size_t errmsg_size)
 {
+    const struct node_config config = with_defaults(given);
     FLI_ASSERT(cbs->fatal != NULL);
-    int rv = check_config(config, errmsg, errmsg_size);
+    int rv = check_config(&config, errmsg, errmsg_size);
     rv = rv != 0 ? rv : check_library(errmsg, errmsg_size);
     if (rv != 0) {
         return rv;
     }
-    struct node *n = make_node(loop, config, cbs);
+    struct node *n = make_node(loop, &config, cbs);
     if (n == NULL) {
         snprintf(errmsg, errmsg_size, "out of memory");
         return FL_ENOMEM;
     }
     ignore_sigpipe();
     uv_update_time(loop);
-    rv = data_dir_open(config->data_dir, &n->dir, errmsg, errmsg_size);
+    rv = data_dir_open(config.data_dir, &n->dir, errmsg, errmsg_size);
     if (rv == 0) {
-        rv = record_open(&n->dir, n->id, config->members, config->joins, &n->record.own.now, errmsg,
+        rv = record_open(&n->dir, n->id, config.members, config.joins, &n->record.own.now, errmsg,
                          errmsg_size);
     }
     if (rv == 0) {
         election_init(&n->election, &n->host, &n->peers, &n->record.own.now.identity.members, n->id,
                       n->heartbeat_ms, n->election_ms);
-        rv = make_parts(n, config, errmsg, errmsg_size);
+        rv = make_parts(n, errmsg, errmsg_size);
     }
     if (rv != 0) {
         drop(n);

@@ -118,18 +118,13 @@ struct node {
     enum node_phase phase;
     bool failed; /* fatal() was called */
 
-    /* configuration */
+    /* Its pointers are valid while the node is made, but for the witness. */
+    struct node_config config;
     uint64_t id;
     unsigned heartbeat_ms, election_ms, hold_ms; /* the values in force */
-    struct machine_settings options, settings;   /* this node's options; the cluster's settings, as
-                                                  last read */
+    struct machine_settings settings;            /* the cluster's, as last read */
     bool own_election; /* the cluster's election time was too short to find a leader */
     uint64_t led_ms;   /* when a leader was known last, or the settings changed */
-    uint64_t snapshot_bytes, snapshot_entries;
-    unsigned log_kept_entries;
-    uint64_t log_segment_bytes;
-    size_t log_cache_bytes;
-    struct machine_limits limits;
     struct data_dir dir;
     struct node_record record;
     uint64_t hash_seed[2];
@@ -271,8 +266,7 @@ void node_record_end(struct node *n);
 size_t node_record_message(struct node *n, uint8_t out[STARTS_MESSAGE_MAX]);
 
 /* node_members.c */
-int node_check_members(const struct node *n, const struct node_config *c, char *errmsg,
-                       size_t errmsg_size) FLI_MUST_USE;
+int node_check_members(const struct node *n, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 
 /* node_stop.c */
 void node_stop_turn(struct node *n);

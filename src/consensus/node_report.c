@@ -99,7 +99,7 @@ void node_report_tick(struct node *n)
     node_get_status(n, &s);
     struct node_report *own = &n->own_report;
     own->role = (uint8_t)s.role;
-    own->log_waits = s.log_waits;
+    own->log_waits = s.log.waiting_for_segment;
     own->disk_hangs = n->disk_hangs;
     own->own_election = n->own_election;
     own->term = s.term;

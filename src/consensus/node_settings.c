@@ -19,8 +19,8 @@
 #define LEADERLESS_ELECTIONS 50u
 
 /* The values in force: the cluster's settings where set, else the node's own options. */
-static void find_in_force(const struct machine_settings *options,
-                          const struct machine_settings *cluster, struct machine_settings *ret)
+static void find_in_force(const struct node_config *options, const struct machine_settings *cluster,
+                          struct machine_settings *ret)
 {
     ret->election_ms = cluster->election_ms != 0 ? cluster->election_ms : options->election_ms;
     ret->heartbeat_ms = cluster->heartbeat_ms != 0 ? cluster->heartbeat_ms : options->heartbeat_ms;
@@ -38,8 +38,8 @@ static void find_in_force(const struct machine_settings *options,
 /* Whether the cluster's election time may be why no leader is found. */
 static bool is_too_short(const struct node *n)
 {
-    return n->settings.election_ms != 0 && n->settings.election_ms < n->options.election_ms &&
-           fli_clock_since_ms(n->led_ms) >= (uint64_t)LEADERLESS_ELECTIONS * n->options.election_ms;
+    return n->settings.election_ms != 0 && n->settings.election_ms < n->config.election_ms &&
+           fli_clock_since_ms(n->led_ms) >= (uint64_t)LEADERLESS_ELECTIONS * n->config.election_ms;
 }
 
 static bool leader_goes_by_the_setting(const struct node *n)
@@ -71,7 +71,7 @@ static bool has_news(struct node *n, const struct machine_settings *cluster)
     host_log(&n->host, 2,
              "no leader is found with election_ms=%u of CLUSTER CONFIG: this node goes by its own, "
              "%u, until that is changed or a leader goes by it",
-             cluster->election_ms, n->options.election_ms);
+             cluster->election_ms, n->config.election_ms);
     return true;
 }
 
@@ -84,7 +84,7 @@ void node_settings_turn(struct node *n)
     }
     struct machine_settings set = *cluster;
     set.election_ms = n->own_election ? 0 : set.election_ms;
-    find_in_force(&n->options, &set, &now);
+    find_in_force(&n->config, &set, &now);
     bool times = now.election_ms != n->election_ms || now.heartbeat_ms != n->heartbeat_ms;
     if (times) {
         n->election_ms = n->election.election_ms = now.election_ms;

@@ -39,8 +39,8 @@ static bool is_due(const struct node *n)
 {
     uint64_t bytes;
     uint64_t entries;
-    uint64_t bytes_max = n->snapshot_bytes;
-    uint64_t entries_max = n->snapshot_entries + n->snapshot_last_bytes / 512;
+    uint64_t bytes_max = n->config.snapshot_bytes;
+    uint64_t entries_max = n->config.snapshot_entries + n->snapshot_last_bytes / 512;
     applied_now(n, &bytes, &entries);
     if (bytes_max < n->snapshot_last_bytes / 2) {
         bytes_max = n->snapshot_last_bytes / 2;
@@ -60,9 +60,9 @@ static uint64_t keep_index(const struct node *n, const struct snapshot_meta *met
     uint64_t entries = n->child_entries - n->entries_at_snapshot;
     uint64_t bytes = n->child_bytes - n->bytes_at_snapshot;
     uint64_t each = bytes / (entries == 0 ? 1 : entries) + 1;
-    uint64_t trailing = n->snapshot_bytes / TRAILING_SHARE / each;
+    uint64_t trailing = n->config.snapshot_bytes / TRAILING_SHARE / each;
     trailing = trailing > TRAILING_MAX ? TRAILING_MAX : trailing;
-    trailing = trailing < n->log_kept_entries ? n->log_kept_entries : trailing;
+    trailing = trailing < n->config.log_kept_entries ? n->config.log_kept_entries : trailing;
     uint64_t keep = meta->index > trailing ? meta->index - trailing : 0;
     /* A follower that is being sent an older snapshot needs the entries that follow it. */
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {

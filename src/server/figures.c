@@ -135,16 +135,17 @@ static void put_log(const struct figures *f, struct metrics_text *t)
 {
     const struct node_status *s = &f->info.status;
     const struct row now[] = {
-        {"fencelock_log_bytes", "Bytes of the log's files.", s->log_bytes},
-        {"fencelock_log_segments", "Files of the log.", s->log_segments},
+        {"fencelock_log_bytes", "Bytes of the log's files.", s->log.bytes},
+        {"fencelock_log_segments", "Files of the log.", s->log.segments},
         {"fencelock_log_waits_for_room",
-         "1 when the log has no segment to write to: the disk is full, or slow.", s->log_waits},
+         "1 when the log has no segment to write to: the disk is full, or slow.",
+         s->log.waiting_for_segment},
         {"fencelock_pending_commands", "Commands that have no answer yet.", s->pending_commands},
         {"fencelock_pending_bytes", "Bytes of these.", s->pending_bytes},
         {"fencelock_entries_in_flight", "Entries proposed and not applied.", s->in_flight},
         {NULL, NULL, 0}};
     const struct row ever[] = {
-        {"fencelock_log_writes_total", "Synced writes of the log.", s->log_writes},
+        {"fencelock_log_writes_total", "Synced writes of the log.", s->log.writes},
         {"fencelock_entries_proposed_total", "Entries proposed by this node as leader.",
          s->batches},
         {"fencelock_commands_proposed_total", "Commands in them.", s->commands},
@@ -313,13 +314,15 @@ static void put_turns(const struct fli_turn_stats *s, struct metrics_text *t)
 
 static void put_memory(const struct info *i, struct metrics_text *t)
 {
-    by_label(t, "fencelock_memory_bytes", "gauge",
-             "Memory by what it is for, as far as it is accounted for.", "purpose",
-             (const struct cause[]){{"clients", i->server_facts.memory.clients},
-                                    {"pooled", i->server_facts.memory.pooled},
-                                    {"events", i->server_facts.events_memory},
-                                    {"log", i->status.log_memory},
-                                    {NULL, 0}});
+    by_label(
+        t, "fencelock_memory_bytes", "gauge",
+        "Memory by what it is for, as far as it is accounted for.", "purpose",
+        (const struct cause[]){{"clients", i->server_facts.memory.clients},
+                               {"pooled", i->server_facts.memory.pooled},
+                               {"events", i->server_facts.events_memory},
+                               {"log", i->status.log.cache_bytes + i->status.log.pending_bytes +
+                                           i->status.log.ahead_bytes},
+                               {NULL, 0}});
 }
 
 static uint64_t seconds_of_days(int64_t days)

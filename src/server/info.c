@@ -223,17 +223,17 @@ static int raft_section(struct fli_buf *b, const struct info *i)
 static int log_section(struct fli_buf *b, const struct info *i)
 {
     const struct node_status *s = &i->status;
-    uint64_t writes = s->log_writes == 0 ? 1 : s->log_writes;
-    const struct line lines[] = {{"log_writes", s->log_writes},
-                                 {"log_write_avg_us", s->log_write_ns_sum / writes / 1000},
-                                 {"log_write_max_us", s->log_write_ns_max / 1000},
-                                 {"log_segments", s->log_segments},
-                                 {"log_bytes", s->log_bytes},
-                                 {"log_segments_recycled", s->log_recycled},
-                                 {"log_waits_for_segment", s->log_waits},
+    uint64_t writes = s->log.writes == 0 ? 1 : s->log.writes;
+    const struct line lines[] = {{"log_writes", s->log.writes},
+                                 {"log_write_avg_us", s->log.write_ns_sum / writes / 1000},
+                                 {"log_write_max_us", s->log.write_ns_max / 1000},
+                                 {"log_segments", s->log.segments},
+                                 {"log_bytes", s->log.bytes},
+                                 {"log_segments_recycled", s->log.recycled},
+                                 {"log_waits_for_segment", s->log.waiting_for_segment},
                                  {NULL, 0}};
     int rc = put_lines(b, "Log", lines);
-    return rc != 0 ? rc : put_text(b, "log_engine", s->log_engine == NULL ? "" : s->log_engine);
+    return rc != 0 ? rc : put_text(b, "log_engine", s->log.engine == NULL ? "" : s->log.engine);
 }
 
 static int locks_section(struct fli_buf *b, const struct info *i)
@@ -285,11 +285,12 @@ static int state_section(struct fli_buf *b, const struct info *i)
 static int memory_parts(struct fli_buf *b, const struct info *i)
 {
     const struct node_status *s = &i->status;
-    const struct line lines[] = {{"events_memory", i->server_facts.events_memory},
-                                 {"pending_memory", s->pending_bytes},
-                                 {"pending_memory_limit", s->pending_limit},
-                                 {"log_memory", s->log_memory},
-                                 {NULL, 0}};
+    const struct line lines[] = {
+        {"events_memory", i->server_facts.events_memory},
+        {"pending_memory", s->pending_bytes},
+        {"pending_memory_limit", s->pending_limit},
+        {"log_memory", s->log.cache_bytes + s->log.pending_bytes + s->log.ahead_bytes},
+        {NULL, 0}};
     int rc = net_memory_info(b, &i->server_facts.memory);
     return rc != 0 ? rc : put_lines(b, NULL, lines);
 }

@@ -78,7 +78,7 @@ static const char *role_text(enum node_role role)
 static void put_node(const struct page_view *v, struct fli_json *j)
 {
     const struct node_status *s = &v->info->status;
-    uint64_t writes = s->log_writes == 0 ? 1 : s->log_writes;
+    uint64_t writes = s->log.writes == 0 ? 1 : s->log.writes;
     fli_json_u64(j, "node", s->id);
     fli_json_text(j, "version", FENCELOCK_VERSION);
     fli_json_bool(j, "ready", v->ready);
@@ -93,10 +93,10 @@ static void put_node(const struct page_view *v, struct fli_json *j)
     fli_json_u64(j, "uptime_ms", v->info->server_facts.uptime_ms);
     fli_json_u64(j, "connections", v->info->server_facts.connections);
     fli_json_object(j, "log");
-    fli_json_u64(j, "bytes", s->log_bytes);
-    fli_json_bool(j, "waits", s->log_waits);
-    fli_json_u64(j, "sync_avg_us", s->log_write_ns_sum / writes / 1000);
-    fli_json_u64(j, "sync_max_us", s->log_write_ns_max / 1000);
+    fli_json_u64(j, "bytes", s->log.bytes);
+    fli_json_bool(j, "waits", s->log.waiting_for_segment);
+    fli_json_u64(j, "sync_avg_us", s->log.write_ns_sum / writes / 1000);
+    fli_json_u64(j, "sync_max_us", s->log.write_ns_max / 1000);
     fli_json_end_object(j);
 }
 

@@ -81,9 +81,9 @@ bool readiness_check(struct readiness *r, const struct readiness_facts *f, struc
     }
     check_leader(r, f, &c);
     /* The other nodes commit without a follower's disk. */
-    if (s->log_waits && s->role == NODE_LEADER) {
+    if (s->log.waiting_for_segment && s->role == NODE_LEADER) {
         line(&c, false, "disk: the log has no room to write; free some, or look for a slow disk");
-    } else if (s->log_waits) {
+    } else if (s->log.waiting_for_segment) {
         line(&c, true,
              "disk: the log of this follower waits for room; the others go on without it");
     } else {

@@ -739,7 +739,7 @@ TEST_WITH(test_snapshot_and_catch_up, cluster_set_up, cluster_tear_down)
     uint8_t value[FL_VALUE_MAX];
     memset(value, 'v', sizeof value);
     uint64_t until_ms = fli_clock_ms() + CLUSTER_DEADLINE_MS; /* another process writes them */
-    uint64_t past = last + c->nodes[leader].node->log_kept_entries;
+    uint64_t past = last + c->nodes[leader].node->config.log_kept_entries;
     for (unsigned i = 0; i < 900 || snapshot_of_all(c) <= past; i++) {
         assert_true(fli_clock_ms() < until_ms);
         char name[16];

@@ -183,7 +183,7 @@ TEST(what_else_makes_it_unready)
     s.facts.stopping = true;
     assert_false(look(&s));
     scene_init(&s);
-    s.status.log_waits = true; /* the others go on without a follower's disk */
+    s.status.log.waiting_for_segment = true; /* the others go on without a follower's disk */
     assert_true(look(&s));
     s.status.role = NODE_LEADER;
     s.status.leader_id = 2;
