@@ -477,6 +477,7 @@ void sim_disk_heal(struct sim_node *n)
     struct sim_disk *d = &n->disk;
     d->stalled_until = 0;
     d->errors = 0;
+    d->troubled = d->troubled || d->error_now; /* of which the node may not have heard yet */
     d->error_now = false;
     n->kill_child = false;
     if (d->device != NULL) {
