@@ -17,6 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
+
 static const char prefix[] = "segment-";
 #define DIGITS 10
 
@@ -28,17 +30,9 @@ void log_segment_name(uint32_t number, char out[LOG_NAME_MAX + 1])
 bool log_segment_parse(const char *name, uint32_t *ret)
 {
     size_t head = sizeof prefix - 1;
-    if (strncmp(name, prefix, head) != 0 || strlen(name) != head + DIGITS) {
-        return false;
-    }
     uint64_t number = 0;
-    for (const char *p = name + head; *p != '\0'; p++) {
-        if (*p < '0' || *p > '9') {
-            return false;
-        }
-        number = number * 10 + (uint64_t)(*p - '0');
-    }
-    if (number == 0 || number >= LOG_UNPLACED) {
+    if (strncmp(name, prefix, head) != 0 || strlen(name) != head + DIGITS ||
+        !fli_parse_u64(name + head, DIGITS, LOG_UNPLACED - 1, &number) || number == 0) {
         return false;
     }
     *ret = (uint32_t)number;
