@@ -35,6 +35,9 @@ void channel_shared_fini(struct channel_shared *shared)
 static void channel_free(struct channel *c)
 {
     struct channel_shared *shared = c->shared;
+    if (c->cbs.freed != NULL) {
+        c->cbs.freed(c->cbs.ctx);
+    }
     fli_buf_fini(&c->out);
     secure_free(c);
     free(c);
@@ -363,11 +366,6 @@ void channel_read_stop(struct channel *c)
 
 /* ---- writing ---- */
 
-size_t channel_memory(const struct channel *c)
-{
-    return sizeof *c + c->out.cap + secure_memory(c);
-}
-
 bool channel_busy(const struct channel *c)
 {
     return c->writing || secure_waits(c);
@@ -425,12 +423,8 @@ bool channel_put(struct channel *c, struct fli_buf *from)
         return false;
     }
     size_t done = sent < 0 ? 0 : (size_t)sent;
-    struct fli_buf taken = *from;
-    size_t max = from->max;
-    *from = c->out;
-    from->max = max;
-    c->out = taken;
-    buf = uv_buf_init((char *)taken.data + done, (unsigned)(taken.len - done));
+    channel_swap(&c->out, from);
+    buf = uv_buf_init((char *)c->out.data + done, (unsigned)(c->out.len - done));
     c->writing = true;
     int rv = uv_write(&c->write, (uv_stream_t *)&c->tcp, &buf, 1, write_cb);
     if (rv != 0) {

@@ -17,7 +17,8 @@
  * free again.
  *
  * Ownership: channel_create() allocates. channel_close() closes the descriptor at once, and frees
- * the channel when the loop has released the handle. Then `gone` is called; no other callback comes
+ * the channel when the loop has released the handle: never within a callback of this channel, unless
+ * that is `lost` and comes from the loop. Then `freed` and `gone` are called; no other callback comes
  * after channel_close(). One thread, the loop's. */
 #ifndef PEER_CHANNEL_H
 #define PEER_CHANNEL_H
@@ -53,6 +54,7 @@ struct channel_callbacks {
     void (*bytes)(void *ctx, const uint8_t *data, size_t len);      /* valid during the call only */
     void (*drained)(void *ctx);                                     /* may be NULL */
     void (*lost)(void *ctx, enum channel_end end, const char *why); /* at most once */
+    void (*freed)(void *ctx); /* its memory goes, after channel_close(); may be NULL */
 };
 
 /* Time of a turn of the loop that was used. */
@@ -119,7 +121,6 @@ size_t channel_try_write(struct channel *c, const struct fli_slice *parts, unsig
 /* Takes all of `from`, which is left empty, with memory or without. Not while the channel is busy.
  * False: the connection is lost, and `lost` was called. */
 bool channel_write(struct channel *c, struct fli_buf *from);
-size_t channel_memory(const struct channel *c);
 bool channel_busy(const struct channel *c);
 
 /* Reports the end once and closes the descriptor; channel_close() must still be called. */

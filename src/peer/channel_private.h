@@ -34,6 +34,14 @@ struct channel {
     bool let_go;  /* the owner has closed the channel */
 };
 
+/* Exchanges the contents of two buffers, but not their limits. */
+static inline void channel_swap(struct fli_buf *a, struct fli_buf *b)
+{
+    struct fli_buf was = *a;
+    *a = (struct fli_buf){b->data, b->len, b->cap, a->max};
+    *b = (struct fli_buf){was.data, was.len, was.cap, b->max};
+}
+
 /* channel.c */
 void channel_lose_by(struct channel *c, int error); /* error: a code of libuv */
 /* As channel_write(), but for bytes as they go on the wire. */
@@ -48,6 +56,5 @@ bool secure_write(struct channel *c, struct fli_buf *from);
 bool secure_go_on(struct channel *c);
 bool secure_waits(const struct channel *c);
 bool secure_shakes(const struct channel *c); /* TLS's handshake is not over */
-size_t secure_memory(const struct channel *c);
 
 #endif

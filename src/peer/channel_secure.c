@@ -41,12 +41,6 @@ void secure_free(struct channel *c)
     free(sec);
 }
 
-size_t secure_memory(const struct channel *c)
-{
-    const struct channel_secure *sec = c->secure;
-    return sec == NULL ? 0 : sizeof *sec + sec->waiting.cap + sec->cipher.cap;
-}
-
 /* ---- writing --------------------------------------------------------------------------------- */
 
 bool secure_waits(const struct channel *c)
@@ -108,29 +102,17 @@ bool secure_go_on(struct channel *c)
     return true;
 }
 
-/* Exchanges the contents of two buffers, but not their limits. */
-static void swap(struct fli_buf *a, struct fli_buf *b)
-{
-    struct fli_buf was = *a;
-    size_t a_max = a->max;
-    size_t b_max = b->max;
-    *a = *b;
-    *b = was;
-    a->max = a_max;
-    b->max = b_max;
-}
-
 bool secure_write(struct channel *c, struct fli_buf *from)
 {
     struct channel_secure *sec = c->secure;
     FLI_ASSERT(sec->waiting.len == 0 && sec->at == 0);
     FLI_ASSERT(fli_tls_state(sec->tls) != FLI_TLS_SHAKING);
-    swap(&sec->waiting, from);
+    channel_swap(&sec->waiting, from);
     if (!flush(c)) {
         return false;
     }
     if (sec->waiting.len == 0) {
-        swap(&sec->waiting, from); /* the memory remains the owner's */
+        channel_swap(&sec->waiting, from); /* the memory remains the owner's */
     }
     return true;
 }

@@ -14,21 +14,14 @@
 
 _Static_assert(STREAM_PARTS_MAX < CHANNEL_PARTS_MAX, "a header fits in front of the parts");
 
-static void stream_free(struct stream *s)
+/* Its memory is kept for as long as that of its channel, so each callback may close the stream. */
+static void freed_cb(void *ctx)
 {
+    struct stream *s = ctx;
     frame_reader_fini(&s->in);
     fli_buf_fini(&s->gather);
     fli_buf_fini(&s->leftover);
     free(s);
-}
-
-static void leave(struct stream *s)
-{
-    FLI_ASSERT(s->depth > 0);
-    s->depth--;
-    if (s->depth == 0 && s->closed) {
-        stream_free(s);
-    }
 }
 
 static void lost_cb(void *ctx, enum channel_end end, const char *why)
@@ -48,9 +41,7 @@ static void lost_cb(void *ctx, enum channel_end end, const char *why)
     fli_buf_shrink(&s->gather);
     s->writing = 0;
     if (s->started) {
-        s->depth++;
         s->cbs.lost(s->cbs.ctx, end, why);
-        leave(s);
     }
 }
 
@@ -75,9 +66,7 @@ static void bytes_cb(void *ctx, const uint8_t *data, size_t len)
 {
     struct stream *s = ctx;
     s->heard_ms = fli_clock_ms();
-    s->depth++;
     feed(s, data, len);
-    leave(s);
 }
 
 static void drained_cb(void *ctx)
@@ -103,7 +92,7 @@ int stream_create(struct channel *c, const struct stream_limits *limits, struct 
         return FL_ENOMEM;
     }
     struct channel_callbacks cbs = {
-        .ctx = s, .bytes = bytes_cb, .drained = drained_cb, .lost = lost_cb};
+        .ctx = s, .bytes = bytes_cb, .drained = drained_cb, .lost = lost_cb, .freed = freed_cb};
     s->channel = c;
     s->limits = *limits;
     s->heard_ms = fli_clock_ms();
@@ -121,10 +110,11 @@ bool stream_start(struct stream *s, const struct stream_callbacks *cbs)
     FLI_ASSERT(!s->started && !s->closed && cbs->frame != NULL && cbs->lost != NULL);
     s->cbs = *cbs;
     s->started = true;
-    s->depth++;
-    if (s->lost) {
+    if (s->lost) { /* the channel may be released already, and go with the stream */
         s->cbs.lost(s->cbs.ctx, CHANNEL_REPLACED, "it was replaced before it was used");
-    } else if (s->leftover.len > 0) {
+        return false;
+    }
+    if (s->leftover.len > 0) {
         struct fli_buf leftover = s->leftover;
         fli_buf_init(&s->leftover, 0);
         feed(s, leftover.data, leftover.len);
@@ -133,9 +123,7 @@ bool stream_start(struct stream *s, const struct stream_callbacks *cbs)
     if (!s->lost && !s->closed && channel_read_start(s->channel) != 0) {
         channel_lose(s->channel, CHANNEL_FAILED, "it cannot be read");
     }
-    bool fine = !s->lost && !s->closed;
-    leave(s);
-    return fine;
+    return !s->lost && !s->closed;
 }
 
 /* ---- writing ---- */
@@ -216,14 +204,12 @@ void stream_flush(struct stream *s)
     }
     size_t len = s->gather.len;
     s->handed = s->appended;
-    s->depth++;
     if (channel_write(s->channel, &s->gather) && !s->lost && !s->closed) {
         s->writing = channel_busy(s->channel) ? len : 0;
         if (s->gather.cap > OUT_KEEP) {
             fli_buf_shrink(&s->gather);
         }
     }
-    leave(s);
 }
 
 uint64_t stream_appended(const struct stream *s)
@@ -234,11 +220,6 @@ uint64_t stream_appended(const struct stream *s)
 uint64_t stream_handed(const struct stream *s)
 {
     return s->handed;
-}
-
-size_t stream_memory(const struct stream *s)
-{
-    return sizeof *s + s->gather.cap + s->in.in.cap + s->leftover.cap + channel_memory(s->channel);
 }
 
 bool stream_idle(const struct stream *s)
@@ -267,7 +248,4 @@ void stream_close(struct stream *s)
         fli_list_remove(&s->accepted);
     }
     channel_close(s->channel);
-    if (s->depth == 0) {
-        stream_free(s);
-    }
 }

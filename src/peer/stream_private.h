@@ -15,7 +15,6 @@ struct stream {
     struct transport *transport;
     enum stream_kind kind;
     uint64_t peer_id;
-    unsigned depth; /* depth of calls into the owner */
     bool started, lost, closed;
     struct fli_buf leftover; /* bytes read behind the handshake */
     struct frame_reader in;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "../../lib/ports.h"
+#include "peer/channel_private.h"
 #include "peer/transport_private.h"
 
 const struct handshake_formats RIG_FORMATS = {.low = 3, .high = 5};
@@ -286,6 +287,15 @@ void rig_dial(struct rig *r, uint64_t id, enum stream_kind kind)
     assert_int_equal(transport_dial(r->a.t, id, kind, dialed_cb, r), 0);
     assert_int_equal(r->dialed, before);
     RUN_UNTIL(r, r->dialed == before + 1);
+}
+
+size_t rig_memory(const struct stream *s)
+{
+    const struct channel *c = s->channel;
+    const struct channel_secure *sec = c->secure;
+    size_t size = sizeof *s + s->gather.cap + s->in.in.cap + s->leftover.cap;
+    size += sizeof *c + c->out.cap;
+    return size + (sec == NULL ? 0 : sizeof *sec + sec->waiting.cap + sec->cipher.cap);
 }
 
 void rig_pair(struct rig *r, enum stream_kind kind)

@@ -71,6 +71,7 @@ void side_config(struct rig *r, struct side *s, struct transport_config *ret);
 void side_start(struct rig *r, struct side *s, const struct transport_config *config);
 void side_stop(struct side *s);
 void rig_dial(struct rig *r, uint64_t id, enum stream_kind kind); /* by a; waits for the answer */
+size_t rig_memory(const struct stream *s);           /* bytes that it uses, with its connection */
 void rig_pair(struct rig *r, enum stream_kind kind); /* r->mine and r->b.streams[0], started */
 void held_start(struct held_stream *h);
 void held_close(struct held_stream *h);

@@ -134,7 +134,7 @@ static void gives_memory_back(struct rig *r)
     for (unsigned i = 0; i < 300; i++) {
         stream_flush(r->mine.s); /* quiet turns */
     }
-    assert_true(stream_memory(r->mine.s) < 8192);
+    assert_true(rig_memory(r->mine.s) < 8192);
 }
 
 /* The test runs with each way of proving who one is. */

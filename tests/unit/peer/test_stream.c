@@ -121,7 +121,7 @@ TEST_WITH(test_memory, set_up, tear_down)
     rig_pair(r, STREAM_RELAY);
     struct stream *s = r->mine.s;
     theirs(r)->answer = true;
-    assert_true(stream_memory(s) < 2048);
+    assert_true(rig_memory(s) < 2048);
     for (unsigned i = 0; i < 20; i++) {
         assert_int_equal(stream_send(s, 1, &small, 1), 0);
     }
@@ -132,9 +132,9 @@ TEST_WITH(test_memory, set_up, tear_down)
         stream_flush(s);
         stream_flush(theirs(r)->s);
     }
-    printf("an idle stream: %zu and %zu bytes\n", stream_memory(s), stream_memory(theirs(r)->s));
-    assert_true(stream_memory(s) < 8192);
-    assert_true(stream_memory(theirs(r)->s) < 8192);
+    printf("an idle stream: %zu and %zu bytes\n", rig_memory(s), rig_memory(theirs(r)->s));
+    assert_true(rig_memory(s) < 8192);
+    assert_true(rig_memory(theirs(r)->s) < 8192);
     test_free(body);
 }
 
