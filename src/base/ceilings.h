@@ -124,7 +124,7 @@
  *   net/connection_commands.h: NET_HELLO_FIELDS_MAX NET_USER_NAME_MAX
  *   net/net.h: NET_CONN_ADDRESS_MAX
  *   net/secure.c: OUT_MAX
- *   peer/channel.h: CHANNEL_RESUMED_MAX CHANNEL_RESHAKEN_MAX CHANNEL_PARTS_MAX
+ *   peer/channel.h: CHANNEL_RESUMED_MAX CHANNEL_RESHAKEN_MAX
  *   peer/frame.h: FRAME_MAX
  *   peer/handshake.h: HANDSHAKE_REASON_MAX
  *   peer/members.c: MEMBER_ID_MAX

@@ -371,20 +371,6 @@ bool channel_busy(const struct channel *c)
     return c->writing || secure_waits(c);
 }
 
-size_t channel_try_write(struct channel *c, const struct fli_slice *parts, unsigned n)
-{
-    uv_buf_t bufs[CHANNEL_PARTS_MAX];
-    FLI_ASSERT(n <= CHANNEL_PARTS_MAX);
-    if (c->closing || c->writing || c->secure != NULL) {
-        return 0;
-    }
-    for (unsigned i = 0; i < n; i++) {
-        bufs[i] = uv_buf_init((char *)(uintptr_t)parts[i].data, (unsigned)parts[i].len);
-    }
-    int sent = uv_try_write((uv_stream_t *)&c->tcp, bufs, n);
-    return sent < 0 ? 0 : (size_t)sent;
-}
-
 static void write_cb(uv_write_t *write, int status)
 {
     struct channel *c = write->data;

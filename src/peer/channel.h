@@ -12,14 +12,13 @@
  * those that others began have a share of their own, CHANNEL_SHAKE_TURN_MS, and wait in the same
  * line. Handshakes that this node began are few and never wait.
  *
- * Writing: channel_try_write() offers bytes to the kernel at once. channel_write() takes a whole
- * buffer. While the kernel has not taken all of it, the channel is busy; `drained` tells when it is
- * free again.
+ * Writing: channel_write() takes a whole buffer. While the kernel has not taken all of it, the
+ * channel is busy; `drained` tells when it is free again.
  *
  * Ownership: channel_create() allocates. channel_close() closes the descriptor at once, and frees
- * the channel when the loop has released the handle: never within a callback of this channel, unless
- * that is `lost` and comes from the loop. Then `freed` and `gone` are called; no other callback comes
- * after channel_close(). One thread, the loop's. */
+ * the channel when the loop has released the handle: never within a callback of this channel, but
+ * for a `lost` that comes from the loop. Then `freed` and `gone` are called; no other callback
+ * comes after channel_close(). One thread, the loop's. */
 #ifndef PEER_CHANNEL_H
 #define PEER_CHANNEL_H
 
@@ -35,7 +34,6 @@
 #define CHANNEL_RESUMED_MAX 8u   /* channels that waited and are read in a turn, in any case */
 #define CHANNEL_RESHAKEN_MAX 4u  /* of these, handshakes that other nodes began */
 #define CHANNEL_SHAKE_TURN_MS 5u /* time in a turn for handshakes that other nodes began */
-#define CHANNEL_PARTS_MAX 66u    /* of one call of channel_try_write() */
 
 /* How a connection ends. */
 enum channel_end {
@@ -112,11 +110,6 @@ void channel_own(struct channel *c, const struct channel_callbacks *cbs);
 
 int channel_read_start(struct channel *c) FLI_MUST_USE; /* 0, FL_ESYSTEM */
 void channel_read_stop(struct channel *c);
-
-/* Returns how many bytes of the parts the kernel took at once. It is 0 when the channel is busy,
- * the kernel has no room, with TLS, and when the connection has ended, which the next
- * channel_write() or read finds. Never calls back. */
-size_t channel_try_write(struct channel *c, const struct fli_slice *parts, unsigned n);
 
 /* Takes all of `from`, which is left empty, with memory or without. Not while the channel is busy.
  * False: the connection is lost, and `lost` was called. */

@@ -12,8 +12,6 @@
 #define OUT_KEEP ((size_t)256 << 10)
 #define OUT_KEEP_TURNS 256u
 
-_Static_assert(STREAM_PARTS_MAX < CHANNEL_PARTS_MAX, "a header fits in front of the parts");
-
 /* Its memory is kept for as long as that of its channel, so each callback may close the stream. */
 static void freed_cb(void *ctx)
 {
@@ -133,21 +131,9 @@ size_t stream_unsent(const struct stream *s)
     return s->gather.len + s->writing;
 }
 
-/* Appends the parts without their first `skip` bytes. There is room for them. */
-static void append_from(struct stream *s, const struct fli_slice *parts, unsigned n, size_t skip)
-{
-    for (unsigned i = 0; i < n; i++) {
-        size_t past = skip < parts[i].len ? skip : parts[i].len;
-        skip -= past;
-        int rv = fli_buf_append(&s->gather, parts[i].data + past, parts[i].len - past);
-        FLI_ASSERT(rv == 0);
-    }
-}
-
 int stream_send(struct stream *s, uint8_t type, const struct fli_slice *parts, unsigned n)
 {
     uint8_t header[FRAME_HEADER_SIZE];
-    struct fli_slice all[STREAM_PARTS_MAX + 1];
     size_t length = 0;
     FLI_ASSERT(!s->closed && n <= STREAM_PARTS_MAX);
     for (unsigned i = 0; i < n; i++) {
@@ -155,7 +141,6 @@ int stream_send(struct stream *s, uint8_t type, const struct fli_slice *parts, u
             return FL_EINVAL;
         }
         length += parts[i].len;
-        all[i + 1] = parts[i];
     }
     size_t size = FRAME_HEADER_SIZE + length;
     if (s->lost) {
@@ -164,25 +149,17 @@ int stream_send(struct stream *s, uint8_t type, const struct fli_slice *parts, u
     if (size > s->limits.out_max - stream_unsent(s)) {
         return FL_ELIMIT;
     }
-    frame_header_encode(type, parts, n, header);
-    all[0] = (struct fli_slice){header, sizeof header};
-    /* Before a part leaves: then there must be room for the rest. */
     int rv = fli_buf_reserve(&s->gather, size);
     if (rv != 0) {
         return rv;
     }
-    size_t left = 0;
-    if (size >= STREAM_DIRECT && stream_unsent(s) == 0) {
-        left = channel_try_write(s->channel, all, n + 1);
+    frame_header_encode(type, parts, n, header);
+    rv = fli_buf_append(&s->gather, header, sizeof header);
+    for (unsigned i = 0; i < n && rv == 0; i++) {
+        rv = fli_buf_append(&s->gather, parts[i].data, parts[i].len);
     }
-    append_from(s, all, n + 1, left);
+    FLI_ASSERT(rv == 0); /* there is room */
     s->appended += size;
-    if (left > 0) {
-        s->handed = s->appended;
-    }
-    if (left == size && s->gather.cap > OUT_KEEP) {
-        fli_buf_shrink(&s->gather);
-    }
     return 0;
 }
 

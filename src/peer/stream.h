@@ -4,9 +4,8 @@
  * for the log. They never end the node.
  *
  * Sending appends to a buffer; stream_flush() hands the buffer to the kernel, so that one turn of
- * the loop costs one write. A frame of STREAM_DIRECT bytes or more, with nothing unsent before it,
- * is offered to the kernel at once, without a copy. Bytes that were appended and not handed over
- * have surely not left the node: compare stream_appended() with stream_handed().
+ * the loop costs one write. Bytes that were appended and not handed over have surely not left the
+ * node: compare stream_appended() with stream_handed().
  *
  * Memory: a stream that was idle for a while frees its buffers; stream_flush(), called each turn,
  * does that.
@@ -26,7 +25,6 @@
 
 #define STREAM_PARTS_MAX 64u /* parts of a frame */
 #define STREAM_OUT_MAX ((size_t)1 << 30)
-#define STREAM_DIRECT ((size_t)64 << 10)
 
 struct stream;
 
