@@ -4,6 +4,8 @@
  *     ^---------------failure--------------------'                  |
  *     ^-------------------------------------------------------------'
  *
+ * After a failure it is FAILED until the worker is done, and IDLE then.
+ *
  * The worker has one piece of work at a time. While it does, it owns the fields of the work. A
  * stream that ends meanwhile is noticed when the work comes back. The worker also makes the file,
  * and in IDLE it drops what is left of the last one: a half-written file, or a machine. To remove a
@@ -27,7 +29,7 @@
 #define WAITING_MAX ((size_t)SNAPSHOT_WINDOW + SNAPSHOT_FRAME_MAX)
 #define ALIVE_MS 500u /* between messages that tell the sender that this node is alive */
 
-enum state { STATE_IDLE, STATE_RECEIVING, STATE_DECODING, STATE_READY };
+enum state { STATE_IDLE, STATE_RECEIVING, STATE_DECODING, STATE_READY, STATE_FAILED };
 
 /* A piece of work for the worker, and its result. */
 struct work {
@@ -47,7 +49,7 @@ struct work {
 struct snapshot_install {
     struct snapshot_install_config config;
     enum state state;
-    bool working, stopping, failed;
+    bool working, stopping;
     uint64_t from;
     struct stream *stream;
     uint64_t index, term, size;
@@ -181,7 +183,7 @@ static void fail(struct snapshot_install *s, int error, const char *why)
              why);
     send_done(s, error, why);
     fli_buf_fini(&s->waiting);
-    s->failed = true;
+    s->state = STATE_FAILED;
     continue_install(s);
 }
 
@@ -193,7 +195,7 @@ static void worked_cb(uv_work_t *req, int status)
     if (w->part.file != NULL && w->error.code == 0) {
         s->taken = w->part.len;
     }
-    if (w->error.code != 0 && !s->failed) {
+    if (w->error.code != 0 && s->state != STATE_FAILED) {
         int error = w->error.code;
         char why[sizeof w->error.text];
         memcpy(why, w->error.text, sizeof why);
@@ -202,7 +204,7 @@ static void worked_cb(uv_work_t *req, int status)
     }
     if (s->state == STATE_DECODING && w->fresh != NULL) {
         s->state = STATE_READY;
-    } else if (s->state == STATE_RECEIVING && !s->failed) {
+    } else if (s->state == STATE_RECEIVING) {
         send_taken(s);
     }
     continue_install(s);
@@ -235,7 +237,6 @@ static void reset(struct snapshot_install *s)
         w->fresh = NULL;
     }
     s->state = STATE_IDLE;
-    s->failed = false;
 }
 
 static bool has_to_drop(const struct snapshot_install *s)
@@ -255,7 +256,7 @@ static void continue_install(struct snapshot_install *s)
     if (s->working) {
         return;
     }
-    if (s->failed || s->stopping) {
+    if (s->state == STATE_FAILED || s->stopping) {
         fli_buf_fini(&s->waiting);
         reset(s);
     }
@@ -295,7 +296,7 @@ static void on_begin(struct snapshot_install *s, struct fli_slice body)
 
 static void on_data(struct snapshot_install *s, struct fli_slice body)
 {
-    if (s->state != STATE_RECEIVING || s->failed) {
+    if (s->state != STATE_RECEIVING) {
         return; /* it belongs to a snapshot that was given up */
     }
     bool fits = body.len > 8 && fli_get_u64(body.data) == s->received &&
@@ -324,7 +325,7 @@ static void lost_cb(void *ctx, enum channel_end how, const char *why)
 {
     struct snapshot_install *s = ctx;
     hang_up(s);
-    if (s->state == STATE_RECEIVING && !s->failed) {
+    if (s->state == STATE_RECEIVING) {
         fail(s, FL_ENOCONN, why);
     }
 }
@@ -341,7 +342,7 @@ void snapshot_install_accept(struct snapshot_install *s, uint64_t from, struct s
     if (s->stream != NULL) {
         hang_up(s);
     }
-    if (s->state == STATE_RECEIVING && !s->failed) {
+    if (s->state == STATE_RECEIVING) {
         fail(s, FL_EBUSY, "its sender has begun again");
     }
     s->from = from;
@@ -393,7 +394,7 @@ static void give_up_in_vain(struct snapshot_install *s)
 
 void snapshot_install_tick(struct snapshot_install *s)
 {
-    if (s->state == STATE_RECEIVING && !s->failed) {
+    if (s->state == STATE_RECEIVING) {
         give_up_in_vain(s);
     }
     if (s->stream != NULL && s->state != STATE_IDLE && must_report(s) &&
@@ -412,7 +413,7 @@ bool snapshot_install_busy(const struct snapshot_install *s)
 
 uint64_t snapshot_install_receives(const struct snapshot_install *s)
 {
-    if (s->state != STATE_RECEIVING) {
+    if (s->state != STATE_RECEIVING && s->state != STATE_FAILED) {
         return 0;
     }
     /* The worker may still remove the file of the one before, which was given up. */
