@@ -94,7 +94,7 @@ void channel_lose(struct channel *c, enum channel_end end, const char *why)
     c->cbs.lost(c->cbs.ctx, end, why);
 }
 
-void channel_lose_by(struct channel *c, int error)
+static void lose_by(struct channel *c, int error)
 {
     channel_lose(c, end_of(error), error == UV_EOF ? "the peer closed it" : uv_strerror(error));
 }
@@ -181,7 +181,7 @@ static void connect_cb(uv_connect_t *connect, int status)
         return;
     }
     if (status != 0) {
-        channel_lose_by(c, status);
+        lose_by(c, status);
         return;
     }
     tune(c);
@@ -295,7 +295,7 @@ static void read_cb(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
     if (nread == UV_ENOBUFS) {
         pause_reading(c);
     } else if (nread < 0) {
-        channel_lose_by(c, (int)nread);
+        lose_by(c, (int)nread);
     } else if (nread > 0) {
         take(c, (const uint8_t *)buf->base, (size_t)nread);
     }
@@ -328,7 +328,7 @@ static void turn_cb(uv_idle_t *turn)
     for (unsigned i = 0; i < CHANNEL_RESUMED_MAX && !fli_list_empty(&shared->paused); i++) {
         struct channel *c = FLI_CONTAINER_OF(shared->paused.next, struct channel, paused);
         if (is_shaken(c) && has_gone(c)) {
-            channel_lose_by(c, UV_EOF);
+            lose_by(c, UV_EOF);
             continue;
         }
         shaken += is_shaken(c);
@@ -381,7 +381,7 @@ static void write_cb(uv_write_t *write, int status)
         return;
     }
     if (status != 0) {
-        channel_lose_by(c, status);
+        lose_by(c, status);
         return;
     }
     if (c->secure != NULL && !secure_go_on(c)) {
@@ -405,7 +405,7 @@ bool channel_put(struct channel *c, struct fli_buf *from)
         return true;
     }
     if (sent < 0 && sent != UV_EAGAIN) {
-        channel_lose_by(c, sent);
+        lose_by(c, sent);
         return false;
     }
     size_t done = sent < 0 ? 0 : (size_t)sent;
@@ -416,7 +416,7 @@ bool channel_put(struct channel *c, struct fli_buf *from)
     if (rv != 0) {
         c->writing = false;
         fli_buf_clear(&c->out);
-        channel_lose_by(c, rv);
+        lose_by(c, rv);
         return false;
     }
     return true;

@@ -43,7 +43,6 @@ static inline void channel_swap(struct fli_buf *a, struct fli_buf *b)
 }
 
 /* channel.c */
-void channel_lose_by(struct channel *c, int error); /* error: a code of libuv */
 /* As channel_write(), but for bytes as they go on the wire. */
 bool channel_put(struct channel *c, struct fli_buf *from);
 
