@@ -157,11 +157,21 @@ static void hear_of_self(struct membership *m, const struct starts_known *sent)
     }
 }
 
+/* Whether another incarnation has called which names a later configuration than this node has. Its
+ * start was noted then, and whoever tells of the one before is behind, as this node is. */
+static bool is_overtaken(const struct membership *m, const struct starts_known *sent)
+{
+    const struct peer *p = peers_find(m->config.peers, sent->id);
+    return p != NULL && p->told_index > replica_configuration_index(m->replica) &&
+           starts_find(m->config.starts, sent->id, sent->incarnation) == NULL;
+}
+
 /* Streams of a start that is over are closed: the next call is refused with the reason. */
 static void hear_of_other(struct membership *m, const struct starts_known *sent)
 {
     const struct peer *p = peers_find(m->config.peers, sent->id);
-    if (configuration_server(replica_configuration(m->replica), sent->incarnation) == NULL) {
+    if (configuration_server(replica_configuration(m->replica), sent->incarnation) == NULL ||
+        is_overtaken(m, sent)) {
         return;
     }
     note_start(m, sent->id, sent->incarnation, sent->start);

@@ -436,6 +436,15 @@ static bool is_newest_kept(void *ctx)
     return membership_start_of(call->n->membership, call->id) == UINT32_MAX + UINT64_C(300);
 }
 
+/* The node hears all that another has written. */
+static void hear(struct node *n, uint64_t from, const struct record *r)
+{
+    uint8_t bytes[STARTS_MESSAGE_MAX];
+    size_t len = starts_message_encode(&r->starts, from, r->identity.incarnation, 1, 1, bytes);
+    assert_int_equal(membership_receive_starts(n->membership, from, (struct fli_slice){bytes, len}),
+                     0);
+}
+
 /* Hearsay of hundreds of starts, in one turn, is one write. */
 TEST_WITH(starts_that_come_together_are_one_write, cluster_set_up, cluster_tear_down)
 {
@@ -447,19 +456,34 @@ TEST_WITH(starts_that_come_together_are_one_write, cluster_set_up, cluster_tear_
     cluster_stop(c, third, 0);
     uint64_t sequence = n->record.own.now.sequence;
     for (unsigned i = 1; i <= 300; i++) {
-        uint8_t bytes[STARTS_MESSAGE_MAX];
         struct record r = c->nodes[from].node->record.own.kept;
         uint64_t incarnation = known_of(n, third + 1);
         (void)starts_record(&r.starts, third + 1, incarnation,
                             (struct start){UINT32_MAX + UINT64_C(1) * i, 1});
-        size_t len =
-            starts_message_encode(&r.starts, from + 1, r.identity.incarnation, 1, 1, bytes);
-        assert_int_equal(
-            membership_receive_starts(n->membership, from + 1, (struct fli_slice){bytes, len}), 0);
+        hear(n, from + 1, &r);
     }
     struct call call = {n, third + 1, 0, "", HANDSHAKE_UNDECIDED};
     cluster_until(c, is_newest_kept, &call, "the newest one is on disk");
     assert_true(n->record.own.now.sequence - sequence <= 4);
+}
+
+/* A node that is behind hears of the one that another has replaced, after that one has called. */
+TEST_WITH(hearsay_of_who_was_replaced_takes_nothing_away, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    unsigned behind = cluster_other_than(c, leader);
+    unsigned wiped = 3 - leader - behind;
+    struct node *n = c->nodes[behind].node;
+    const struct starts *known = &n->record.own.now.starts;
+    uint64_t index = replica_configuration_index(n->replica);
+    uint64_t before = known_of(n, wiped + 1);
+    cluster_stop(c, wiped, 0);
+    (void)call_as(n, wiped + 1, 77, index + 1, c->members.list[wiped].address, false);
+    assert_non_null(starts_find(known, wiped + 1, 77));
+    hear(n, leader + 1, &c->nodes[leader].node->record.own.kept);
+    assert_non_null(starts_find(known, wiped + 1, 77));
+    assert_null(starts_find(known, wiped + 1, before));
 }
 
 static pthread_mutex_t threads_stand = PTHREAD_MUTEX_INITIALIZER;
