@@ -74,14 +74,13 @@ class RunningStore(Case):
             self.assertEqual([k for k in keys if k.startswith(w.lock + '-')], ['%s-%06d' % (w.lock, n) for n in range(1, mark + 1)])
 
     def test_each_is_one_commit_while_writers_go_on(self):
-        for i in range(10):
-            path, least = self.lab.path('backup-%d' % i), [w.acked for w in self.writers]
+        began, i = [w.acked for w in self.writers], 0
+        while i < 10 or any(w.acked <= n and w.error is None for w, n in zip(self.writers, began)): # until each of them has gone on
+            path, least, i = self.lab.path('backup-%d' % i), [w.acked for w in self.writers], i + 1
             code, out, err = self.backup(path)
             self.assertEqual((code, err), (0, ''), out)
             self.check_one_commit(path, least)
-        went_on = [w.acked for w in self.writers]
         self.stop_writers()
-        self.assertTrue(all(w.acked > 20 for w in self.writers), went_on)
 
     def test_killed_in_the_middle(self):
         r, whole = random.Random(seed()), 0
