@@ -646,7 +646,7 @@ class FailingCalls(Nemesis):
         if failed:
             run.count('calls that failed, %s' % self.call, failed)
             server.failed += failed
-        if server.running():
+        if server.running() or getattr(server, 'switched_off', False): # by the fault `members`, which has replaced its machine
             return False
         code, said = server.process.returncode(), server.process.last_output(3)
         run.count('ends of a server whose call failed')
