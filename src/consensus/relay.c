@@ -54,6 +54,7 @@ struct relay {
     uint64_t leader_id; /* the leader that this node follows; 0: none */
     uint64_t sent;
     uint64_t streams; /* of followers, ever */
+    unsigned open;    /* streams to leaders, and of followers */
     struct metrics_histogram times;
     bool closed;
 };
@@ -155,6 +156,7 @@ static void give_up(struct relay_stream *o, const char *why)
                  leader->id, o->count, why);
     }
     leader->relay = NULL;
+    r->open--;
     leader->redial_ms = fli_clock_ms() + REDIAL_MS;
     stream_close(o->stream);
     for (uint64_t s = o->first; s < o->next; s++) {
@@ -265,6 +267,7 @@ static void open_stream(struct relay *r, struct peer *leader, struct stream *str
     o->next = o->first;
     o->pinged_ms = fli_clock_ms();
     leader->relay = o;
+    r->open++;
     if (stream_start(stream, &cbs)) {
         r->config.host.wake(r->config.host.ctx);
     }
@@ -345,6 +348,7 @@ static void close_follower(struct relay_follower *f, const char *why)
              "the stream from node %" PRIu64 " is closed: %s", f->peer->id, why);
     stream_close(f->stream);
     f->peer->follower = NULL;
+    f->relay->open--;
     free(f);
 }
 
@@ -459,6 +463,7 @@ void relay_accept(struct relay *r, const struct peer_identity *peer, struct stre
     struct stream_callbacks cbs = {.ctx = f, .frame = command_cb, .lost = follower_lost_cb};
     *f = (struct relay_follower){.relay = r, .peer = p, .stream = stream, .number = ++r->streams};
     p->follower = f;
+    r->open++;
     (void)stream_start(stream, &cbs);
 }
 
@@ -515,12 +520,15 @@ void relay_tick(struct relay *r)
 
 void relay_flush(struct relay *r)
 {
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+    unsigned left = r->open; /* this is done twice in each turn of the loop */
+    for (unsigned i = 0; left > 0 && i < KNOWN_MEMBERS_MAX; i++) {
         const struct peer *p = &r->config.peers->list[i];
         if (p->relay != NULL) {
+            left--;
             stream_flush(p->relay->stream);
         }
         if (p->follower != NULL) {
+            left--;
             stream_flush(p->follower->stream);
         }
     }
