@@ -30,13 +30,14 @@ bool batch_has_room(const struct batch *b, size_t len, bool reads)
            len <= b->max - b->len - b->expired.len;
 }
 
-void batch_add(struct batch *b, struct command *c, bool reads)
+void batch_add(struct batch *b, struct command *c)
 {
-    FLI_ASSERT(c->out && batch_has_room(b, c->len, reads));
+    FLI_ASSERT(c->out && batch_has_room(b, c->len, c->reads));
+    b->began_ns = fli_list_empty(&b->commands) ? c->came_ns : b->began_ns;
     c->position = b->count;
-    c->reads = reads;
-    *(reads ? &b->reads : &b->count) += 1;
-    *(reads ? &b->read_bytes : &b->len) += c->len;
+    *(c->reads ? &b->reads : &b->count) += 1;
+    *(c->reads ? &b->read_bytes : &b->len) += c->len;
+    b->cost += c->cost;
     fli_list_push(&b->commands, &c->at_batch);
 }
 

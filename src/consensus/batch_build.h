@@ -34,7 +34,7 @@ void batch_fini(struct batch *b); /* no command may be left */
 bool batch_has_room(const struct batch *b, size_t len, bool reads);
 
 /* Appends a command that was taken out of the queue. */
-void batch_add(struct batch *b, struct command *c, bool reads);
+void batch_add(struct batch *b, struct command *c);
 /* Appends an EXPIRE. 0 or FL_ENOMEM. */
 int batch_expire(struct batch *b, const struct machine_command *c) FLI_MUST_USE;
 

@@ -5,7 +5,8 @@
  * while another node does, nobody during an election. One that was taken out and surely not done is
  * put back, and has the place of before: it never left the lists. A source has commands out at one
  * taker at a time: while a former leader may still give some back, the later ones of that source
- * wait, or they would overtake them.
+ * wait, or they would overtake them. Only a read that was put back may see what a later
+ * command of its source has done, if that was taken out too.
  *
  * Commands of one source keep their order, and sources take turns. A source is a client's
  * connection. A client that sends a thousand commands at once waits for its own thousand. One that
@@ -75,10 +76,11 @@ struct command {
     uint64_t start;    /* on a relay stream: the offset where its frame begins */
     uint64_t sent_ns;  /* likewise: when it was sent */
     uint32_t position; /* in a batch: the number of commands of the entry in front of it */
+    uint32_t cost;     /* in a batch: as the machine says */
     uint32_t len;
     uint8_t class;
     bool out;         /* somebody has taken it out */
-    bool reads;       /* in a batch: it needs no entry */
+    bool reads;       /* in a batch: it needs no entry: a query, or a renewal (machine_renew()) */
     bool needs_entry; /* a renewal that was not answered without one */
     uint8_t data[];
 };

@@ -225,21 +225,14 @@ static bool propose(struct proposer *p, uint64_t now_ms)
  * be applied any earlier, and later commands would wait for it. */
 #define IN_FLIGHT_COST_MAX MACHINE_BATCH_COST_MAX
 
-/* A command on its way into a batch. */
-struct item {
-    struct command *c;
-    uint32_t cost;
-    bool reads; /* needs no entry: a query, or a renewal (machine_renew()) */
-};
-
 /* Whether a command still fits. A batch is full by its bytes, or by the cost of applying it. An
  * empty one takes any command. */
-static bool fits(const struct batch *b, const struct item *i)
+static bool fits(const struct batch *b, const struct command *c)
 {
     bool empty = b->count + b->reads == 0;
-    size_t kept = i->reads || empty ? 0 : EXPIRE_BYTES;
-    return batch_has_room(b, i->c->len + kept, i->reads) &&
-           (empty || b->cost + i->cost <= MACHINE_BATCH_COST_MAX);
+    size_t kept = c->reads || empty ? 0 : EXPIRE_BYTES;
+    return batch_has_room(b, c->len + kept, c->reads) &&
+           (empty || b->cost + c->cost <= MACHINE_BATCH_COST_MAX);
 }
 
 /* A renewal that changes nothing but the end of a lease is answered like a query. The lease does
@@ -254,7 +247,7 @@ static bool needs_no_entry(const struct proposer *p, const struct command *c,
 
 /* Reads one whole command, and fills in what only the leader knows. One malformed command would
  * stop every replica, and it may have come from another node. */
-static int read_item(struct proposer *p, struct command *c, struct item *ret)
+static int read_command(struct proposer *p, struct command *c)
 {
     struct machine_command decoded;
     size_t size;
@@ -273,20 +266,9 @@ static int read_item(struct proposer *p, struct command *c, struct item *ret)
         FLI_ASSERT(p->filled.len == c->len);
         memcpy(c->data, p->filled.data, c->len);
     }
-    *ret = (struct item){.c = c,
-                         .cost = machine_command_cost_now(fsm_machine(p->config.fsm), &decoded),
-                         .reads = needs_no_entry(p, c, &decoded)};
+    c->cost = machine_command_cost_now(fsm_machine(p->config.fsm), &decoded);
+    c->reads = needs_no_entry(p, c, &decoded);
     return 0;
-}
-
-/* Takes a command out of the queue into the open batch. */
-static void put(struct proposer *p, const struct item *i)
-{
-    struct batch *b = p->open;
-    b->began_ns = fli_list_empty(&b->commands) ? i->c->came_ns : b->began_ns;
-    commands_take(p->config.queue, i->c);
-    batch_add(b, i->c, i->reads);
-    b->cost += i->cost;
 }
 
 /* Takes as many commands out of the queue as the open batch has room for. When there is none for
@@ -294,17 +276,17 @@ static void put(struct proposer *p, const struct item *i)
 static bool fill(struct proposer *p)
 {
     struct command *c;
-    struct item i;
     unsigned classes = p->classes;
     p->open = p->open != NULL ? p->open : batch_create(p);
     while (p->open != NULL && (c = commands_first(p->config.queue, classes)) != NULL) {
-        int rv = read_item(p, c, &i);
+        int rv = read_command(p, c);
         if (rv == FL_EINVAL || rv == FL_ELIMIT) {
             commands_fail(p->config.queue, c, rv);
-        } else if (rv == 0 && !fits(p->open, &i)) {
+        } else if (rv == 0 && !fits(p->open, c)) {
             classes &= ~COMMANDS_OF(c->class);
         } else if (rv == 0) {
-            put(p, &i);
+            commands_take(p->config.queue, c);
+            batch_add(p->open, c);
         } else {
             return false;
         }

@@ -157,7 +157,7 @@ TEST(a_batch_has_a_ceiling)
         c[i]->len = EACH;
         c[i]->out = true;
         fli_list_init(&c[i]->at_batch);
-        batch_add(&b, c[i], false);
+        batch_add(&b, c[i]);
     }
     assert_int_equal(b.len, max);
     assert_false(batch_has_room(&b, 1, false));
