@@ -53,7 +53,7 @@ static void add_option_number(struct words *w, const char *word, uint64_t v)
     }
 }
 
-static void add_fence(struct words *w, const struct fli_call_request *request)
+static void add_fence(struct words *w, const struct fli_call_request *request, uint64_t wait_ms)
 {
     if (request->token != FL_TOKEN_NONE) {
         add_text(w, "FENCE");
@@ -82,7 +82,15 @@ static void add_acquire(struct words *w, const struct fli_call_request *request,
     }
 }
 
-static void add_words(struct words *w, const struct fli_call_request *request)
+static void add_piece(struct words *w, const struct fli_call_request *request, uint64_t wait_ms)
+{
+    if (request->count != 0) {
+        add_number(w, request->count);
+        add_number(w, request->token);
+    }
+}
+
+static void add_words(struct words *w, const struct fli_call_request *request, uint64_t wait_ms)
 {
     add(w, request->name);
     for (size_t i = 0; i < request->also_len; i++) {
@@ -90,26 +98,33 @@ static void add_words(struct words *w, const struct fli_call_request *request)
     }
 }
 
-/* What follows the words of a command. */
-enum part {
-    END,
-    NAME,
-    LOCK,
-    OWNER,
-    TOKEN,
-    VALUE,
-    TTL,
-    REPORT,
-    MATCH,
-    CURSOR,
-    COUNT,
-    LOCKDELAY,
-    LABEL,
-    FENCE,
-    PIECE, /* of a backup */
-    WORDS, /* the name and `also` */
-    TAKE   /* all of an ACQUIRE */
+/* What follows the words of a command: a field of the request, or something of its own. */
+struct part {
+    enum { END, BYTES, NUMBER, OPTION, OPTION_NUMBER, OWN } how;
+    const char *word; /* of an option, which is left out when it is empty or 0 */
+    size_t offset;
+    void (*add)(struct words *w, const struct fli_call_request *request, uint64_t wait_ms);
 };
+
+#define FIELD(field) offsetof(struct fli_call_request, field), NULL
+#define NOTHING END, NULL, 0, NULL
+#define NAME BYTES, NULL, FIELD(name)
+#define LOCK BYTES, NULL, FIELD(lock)
+#define OWNER BYTES, NULL, FIELD(owner)
+#define VALUE BYTES, NULL, FIELD(value)
+#define TOKEN NUMBER, NULL, FIELD(token)
+#define TTL OPTION_NUMBER, "TTL", FIELD(ttl_ms)
+#define JEOPARDIES OPTION_NUMBER, "JEOPARDY", FIELD(jeopardies)
+#define LOST OPTION_NUMBER, "LOST", FIELD(lost)
+#define MATCH OPTION, "MATCH", FIELD(name)
+#define CURSOR OPTION, "CURSOR", FIELD(cursor)
+#define COUNT OPTION_NUMBER, "COUNT", FIELD(count)
+#define LOCKDELAY OPTION_NUMBER, "LOCKDELAY", FIELD(lockdelay_ms)
+#define LABEL OPTION, "LABEL", FIELD(value)
+#define TAKE OWN, NULL, 0, add_acquire
+#define FENCE OWN, NULL, 0, add_fence
+#define PIECE OWN, NULL, 0, add_piece
+#define WORDS OWN, NULL, 0, add_words
 
 /* What is no error and yet an answer. */
 enum answer {
@@ -125,129 +140,72 @@ enum answer {
     ANSWER_PIECE   /* the number of a backup; or a string or nil */
 };
 
+#define READ FLI_REPEAT_READ
+#define WRITE FLI_REPEAT_WRITE
+#define NEVER FLI_REPEAT_NEVER
+
+/* What is true of some commands. */
+#define LEASES 1u /* a yes begins a lease */
+#define UNSURE 2u /* a "no" may be the effect of an earlier attempt whose outcome is unknown */
+
 static const struct shape {
     const char *words[3];
-    enum part parts[4];
+    struct part parts[5];
     enum answer answer;
     enum fli_call_repeat repeat;
-    bool begins_lease;
-    bool no_is_uncertain;
+    unsigned flags;
 } shapes[] = {
-    [FLI_CALL_ACQUIRE] =
-        {{"ACQUIRE"}, {TAKE}, ANSWER_GRANT, .repeat = FLI_REPEAT_WRITE, .begins_lease = true},
-    [FLI_CALL_RENEW] = {{"RENEW"},
-                        {NAME, TOKEN, TTL, REPORT},
-                        ANSWER_FLAG,
-                        .repeat = FLI_REPEAT_WRITE,
-                        .begins_lease = true},
-    [FLI_CALL_RELEASE] = {{"RELEASE"},
-                          {NAME, TOKEN, REPORT},
-                          ANSWER_FLAG,
-                          .repeat = FLI_REPEAT_WRITE,
-                          .no_is_uncertain = true},
-    [FLI_CALL_CHECK] = {{"CHECK"}, {NAME, TOKEN}, ANSWER_FLAG, .repeat = FLI_REPEAT_READ},
-    [FLI_CALL_TOKEN] = {{"TOKEN"}, {NAME}, ANSWER_TOKEN, .repeat = FLI_REPEAT_WRITE},
-    [FLI_CALL_BREAK] = {{"BREAK"}, {NAME}, ANSWER_BURNT, .repeat = FLI_REPEAT_NEVER},
-    [FLI_CALL_SHOW] = {{"SHOW"}, {NAME}, ANSWER_ARRAY, .repeat = FLI_REPEAT_READ},
-    [FLI_CALL_LOCKS] = {{"LOCKS"}, {MATCH, CURSOR, COUNT}, ANSWER_ARRAY, .repeat = FLI_REPEAT_READ},
-    [FLI_CALL_BUSIEST] = {{"LOCKS", "BY", "WAIT"},
-                          {COUNT},
-                          ANSWER_ARRAY,
-                          .repeat = FLI_REPEAT_READ},
-    [FLI_CALL_SESSION_OPEN] = {{"SESSION", "OPEN"},
-                               {OWNER, TTL, LOCKDELAY, LABEL},
-                               ANSWER_OK,
-                               .repeat = FLI_REPEAT_WRITE,
-                               .begins_lease = true},
-    [FLI_CALL_SESSION_RENEW] = {{"SESSION", "RENEW"},
-                                {OWNER, REPORT},
-                                ANSWER_FLAG,
-                                .repeat = FLI_REPEAT_WRITE,
-                                .begins_lease = true},
-    [FLI_CALL_SESSION_CLOSE] = {{"SESSION", "CLOSE"},
-                                {OWNER},
-                                ANSWER_FLAG,
-                                .repeat = FLI_REPEAT_WRITE,
-                                .no_is_uncertain = true},
-    [FLI_CALL_SESSION_SHOW] = {{"SESSION", "SHOW"},
-                               {OWNER},
-                               ANSWER_ARRAY,
-                               .repeat = FLI_REPEAT_READ},
-    [FLI_CALL_SESSIONS] = {{"SESSION", "LIST"},
-                           {CURSOR, COUNT},
-                           ANSWER_ARRAY,
-                           .repeat = FLI_REPEAT_READ},
-    [FLI_CALL_LEADER] = {{"LEADER"}, {END}, ANSWER_ARRAY, .repeat = FLI_REPEAT_READ},
-    [FLI_CALL_INFO] = {{"INFO"}, {END}, ANSWER_STRING, .repeat = FLI_REPEAT_READ},
-    [FLI_CALL_CLAIM] = {{"CLAIM"}, {LOCK, TOKEN}, ANSWER_OK, .repeat = FLI_REPEAT_WRITE},
-    [FLI_CALL_GET] = {{"GET"}, {NAME, FENCE}, ANSWER_STRING, .repeat = FLI_REPEAT_READ},
-    [FLI_CALL_SET] = {{"SET"}, {NAME, VALUE, FENCE}, ANSWER_OK, .repeat = FLI_REPEAT_NEVER},
-    [FLI_CALL_DEL] = {{"DEL"}, {NAME, FENCE}, ANSWER_FLAG, .repeat = FLI_REPEAT_NEVER},
-    [FLI_CALL_MARK] = {{"MARK"}, {LOCK}, ANSWER_MARK, .repeat = FLI_REPEAT_READ},
-    [FLI_CALL_CHANGE] = {{NULL}, {WORDS}, ANSWER_ANY, .repeat = FLI_REPEAT_WRITE},
-    [FLI_CALL_READ] = {{NULL}, {WORDS}, ANSWER_ANY, .repeat = FLI_REPEAT_READ},
-    [FLI_CALL_BACKUP] = {{"CLUSTER", "BACKUP"}, {PIECE}, ANSWER_PIECE, .repeat = FLI_REPEAT_NEVER},
+    [FLI_CALL_ACQUIRE] = {{"ACQUIRE"}, {{TAKE}}, ANSWER_GRANT, WRITE, LEASES},
+    [FLI_CALL_RENEW] =
+        {{"RENEW"}, {{NAME}, {TOKEN}, {TTL}, {JEOPARDIES}, {LOST}}, ANSWER_FLAG, WRITE, LEASES},
+    [FLI_CALL_RELEASE] =
+        {{"RELEASE"}, {{NAME}, {TOKEN}, {JEOPARDIES}, {LOST}}, ANSWER_FLAG, WRITE, UNSURE},
+    [FLI_CALL_CHECK] = {{"CHECK"}, {{NAME}, {TOKEN}}, ANSWER_FLAG, READ, 0},
+    [FLI_CALL_TOKEN] = {{"TOKEN"}, {{NAME}}, ANSWER_TOKEN, WRITE, 0},
+    [FLI_CALL_BREAK] = {{"BREAK"}, {{NAME}}, ANSWER_BURNT, NEVER, 0},
+    [FLI_CALL_SHOW] = {{"SHOW"}, {{NAME}}, ANSWER_ARRAY, READ, 0},
+    [FLI_CALL_LOCKS] = {{"LOCKS"}, {{MATCH}, {CURSOR}, {COUNT}}, ANSWER_ARRAY, READ, 0},
+    [FLI_CALL_BUSIEST] = {{"LOCKS", "BY", "WAIT"}, {{COUNT}}, ANSWER_ARRAY, READ, 0},
+    [FLI_CALL_SESSION_OPEN] =
+        {{"SESSION", "OPEN"}, {{OWNER}, {TTL}, {LOCKDELAY}, {LABEL}}, ANSWER_OK, WRITE, LEASES},
+    [FLI_CALL_SESSION_RENEW] =
+        {{"SESSION", "RENEW"}, {{OWNER}, {JEOPARDIES}, {LOST}}, ANSWER_FLAG, WRITE, LEASES},
+    [FLI_CALL_SESSION_CLOSE] = {{"SESSION", "CLOSE"}, {{OWNER}}, ANSWER_FLAG, WRITE, UNSURE},
+    [FLI_CALL_SESSION_SHOW] = {{"SESSION", "SHOW"}, {{OWNER}}, ANSWER_ARRAY, READ, 0},
+    [FLI_CALL_SESSIONS] = {{"SESSION", "LIST"}, {{CURSOR}, {COUNT}}, ANSWER_ARRAY, READ, 0},
+    [FLI_CALL_LEADER] = {{"LEADER"}, {{NOTHING}}, ANSWER_ARRAY, READ, 0},
+    [FLI_CALL_INFO] = {{"INFO"}, {{NOTHING}}, ANSWER_STRING, READ, 0},
+    [FLI_CALL_CLAIM] = {{"CLAIM"}, {{LOCK}, {TOKEN}}, ANSWER_OK, WRITE, 0},
+    [FLI_CALL_GET] = {{"GET"}, {{NAME}, {FENCE}}, ANSWER_STRING, READ, 0},
+    [FLI_CALL_SET] = {{"SET"}, {{NAME}, {VALUE}, {FENCE}}, ANSWER_OK, NEVER, 0},
+    [FLI_CALL_DEL] = {{"DEL"}, {{NAME}, {FENCE}}, ANSWER_FLAG, NEVER, 0},
+    [FLI_CALL_MARK] = {{"MARK"}, {{LOCK}}, ANSWER_MARK, READ, 0},
+    [FLI_CALL_CHANGE] = {{NULL}, {{WORDS}}, ANSWER_ANY, WRITE, 0},
+    [FLI_CALL_READ] = {{NULL}, {{WORDS}}, ANSWER_ANY, READ, 0},
+    [FLI_CALL_BACKUP] = {{"CLUSTER", "BACKUP"}, {{PIECE}}, ANSWER_PIECE, NEVER, 0},
 };
 
-static void add_part(struct words *w, enum part part, const struct fli_call_request *q,
+static void add_part(struct words *w, const struct part *p, const struct fli_call_request *q,
                      uint64_t wait_ms)
 {
-    switch (part) {
+    const void *field = (const char *)q + p->offset;
+    switch (p->how) {
     case END:
         break;
-    case NAME:
-        add(w, q->name);
+    case BYTES:
+        add(w, *(const struct fl_bytes *)field);
         break;
-    case LOCK:
-        add(w, q->lock);
+    case NUMBER:
+        add_number(w, *(const uint64_t *)field);
         break;
-    case OWNER:
-        FLI_ASSERT(q->owner.len >= FL_OWNER_MIN);
-        add(w, q->owner);
+    case OPTION:
+        add_option(w, p->word, *(const struct fl_bytes *)field);
         break;
-    case TOKEN:
-        add_number(w, q->token);
+    case OPTION_NUMBER:
+        add_option_number(w, p->word, *(const uint64_t *)field);
         break;
-    case VALUE:
-        add(w, q->value);
-        break;
-    case TTL:
-        FLI_ASSERT(q->command == FLI_CALL_RENEW || q->ttl_ms != 0);
-        add_option_number(w, "TTL", q->ttl_ms);
-        break;
-    case REPORT:
-        add_option_number(w, "JEOPARDY", q->jeopardies);
-        add_option_number(w, "LOST", q->lost);
-        break;
-    case MATCH:
-        add_option(w, "MATCH", q->name);
-        break;
-    case CURSOR:
-        add_option(w, "CURSOR", q->cursor);
-        break;
-    case COUNT:
-        add_option_number(w, "COUNT", q->count);
-        break;
-    case LOCKDELAY:
-        add_option_number(w, "LOCKDELAY", q->lockdelay_ms);
-        break;
-    case LABEL:
-        add_option(w, "LABEL", q->value);
-        break;
-    case FENCE:
-        add_fence(w, q);
-        break;
-    case PIECE:
-        if (q->count != 0) {
-            add_number(w, q->count);
-            add_number(w, q->token);
-        }
-        break;
-    case WORDS:
-        add_words(w, q);
-        break;
-    case TAKE:
-        add_acquire(w, q, wait_ms);
+    case OWN:
+        p->add(w, q, wait_ms);
         break;
     }
 }
@@ -259,8 +217,8 @@ int fli_call_encode(const struct fli_call_request *request, uint64_t wait_ms, st
     for (size_t i = 0; i < 3 && shape->words[i] != NULL; i++) {
         add_text(&w, shape->words[i]);
     }
-    for (size_t i = 0; i < 4; i++) {
-        add_part(&w, shape->parts[i], request, wait_ms);
+    for (size_t i = 0; i < sizeof shape->parts / sizeof shape->parts[0]; i++) {
+        add_part(&w, &shape->parts[i], request, wait_ms);
     }
     int rc = fli_resp_array(out, w.argc);
     for (unsigned i = 0; rc == 0 && i < w.argc; i++) {
@@ -322,12 +280,12 @@ enum fli_call_repeat fli_call_may_repeat(enum fli_call_command command)
 
 bool fli_call_no_is_uncertain(enum fli_call_command command)
 {
-    return shapes[command].no_is_uncertain;
+    return (shapes[command].flags & UNSURE) != 0;
 }
 
 uint64_t fli_call_lease_ms(const struct fli_call_request *request)
 {
-    return shapes[request->command].begins_lease ? request->ttl_ms : 0;
+    return (shapes[request->command].flags & LEASES) != 0 ? request->ttl_ms : 0;
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */

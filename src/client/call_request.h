@@ -58,8 +58,8 @@ struct fli_call_request {
     uint64_t attempt;         /* ACQUIRE: the number of this attempt; 0 counts as 1 */
     uint64_t min_validity_ms; /* ACQUIRE of a Redlock; 0: 1 */
     /* RENEW, SESSION_RENEW: leases that came into jeopardy since the last report */
-    uint32_t jeopardies;
-    uint32_t lost; /* likewise, leases that were lost */
+    uint64_t jeopardies;
+    uint64_t lost; /* likewise, leases that were lost */
     bool shared;
     bool under_session;
 };

@@ -9,32 +9,103 @@
 
 /* A list, its elements, and the reply that holds all their bytes: freed together. */
 struct owned {
-    redisReply *reply;
-    void *elements, *queue, *held_by; /* of array_make() */
-    union {                           /* the caller has a pointer to it */
+    union { /* its user has a pointer to it */
         struct fl_lock_list locks;
         struct fl_session_list sessions;
         struct fl_member_list members;
     } list;
+    redisReply *reply;
+    void **elements;
+    void **parts[2]; /* of fl_show(): the queue, and the holders */
 };
 
-/* n elements, and n pointers to them in front: who has the pointers needs not know how large an
- * element is. NULL: out of memory. */
-static void *array_make(size_t n, size_t size)
+static bool is_text(struct fl_bytes b, const char *text)
 {
-    size_t front = (n + n % 2) * sizeof(void *); /* so that elements are aligned as in an array */
-    char *memory = calloc(1, front + n * size);
-    void **at = (void **)(void *)memory;
-    for (size_t i = 0; memory != NULL && i < n; i++) {
-        at[i] = memory + front + i * size;
-    }
-    return memory;
+    return b.len == strlen(text) && memcmp(b.data, text, b.len) == 0;
 }
 
-static void *element(void *array, size_t i)
-{
-    return ((void **)array)[i];
-}
+/* ---- what a map says ------------------------------------------------------------------------- */
+
+enum kind { TEXT, BYTES, NUMBER, FLAG, SESSION, STATE, MODE };
+
+struct field {
+    const char *name;
+    enum kind kind;
+    size_t offset;
+};
+
+/* Of elements of one kind. */
+struct shape {
+    const struct field *fields;
+    size_t n;
+    size_t size;
+    bool is_text_owner; /* a text in place of a map is its owner, the first field */
+    bool skips;         /* what has no number in its first field is left out */
+};
+
+#define FIELD(kind, field)                                                                         \
+    {                                                                                              \
+#field, kind, offsetof(struct OF, field)                                                   \
+    }
+#define SHAPE(fields, type, ...)                                                                   \
+    {                                                                                              \
+        fields, sizeof fields / sizeof fields[0], sizeof(struct type), __VA_ARGS__                 \
+    }
+
+#define OF fl_lock_info
+static const struct field lock_fields[] = {
+    FIELD(BYTES, name),         FIELD(STATE, state),
+    FIELD(BYTES, owner),        FIELD(BYTES, label),
+    FIELD(BYTES, value),        FIELD(SESSION, session),
+    FIELD(NUMBER, token),       FIELD(NUMBER, age_ms),
+    FIELD(NUMBER, ttl_left_ms), FIELD(NUMBER, waiters),
+    FIELD(MODE, mode),          FIELD(NUMBER, permits),
+    FIELD(NUMBER, holders),     FIELD(NUMBER, together),
+    FIELD(NUMBER, waited_ms),   FIELD(NUMBER, waited_over_ms),
+    FIELD(NUMBER, waits),       FIELD(NUMBER, longest_ms),
+    FIELD(NUMBER, refused),     FIELD(BYTES, user),
+    FIELD(BYTES, address),      FIELD(NUMBER, renewals),
+};
+static const struct shape lock_shape = SHAPE(lock_fields, fl_lock_info, false, false);
+#undef OF
+
+#define OF fl_holder
+static const struct field holder_fields[] = {
+    FIELD(BYTES, owner),        FIELD(BYTES, label),  FIELD(BYTES, value),
+    FIELD(SESSION, session),    FIELD(NUMBER, token), FIELD(NUMBER, age_ms),
+    FIELD(NUMBER, ttl_left_ms), FIELD(BYTES, user),   FIELD(BYTES, address),
+    FIELD(NUMBER, renewals),
+};
+static const struct shape holder_shape = SHAPE(holder_fields, fl_holder, false, false);
+#undef OF
+
+#define OF fl_waiter
+static const struct field waiter_fields[] = {
+    FIELD(BYTES, owner),
+    FIELD(BYTES, label),
+    FIELD(SESSION, session),
+    FIELD(NUMBER, wait_left_ms),
+};
+static const struct shape waiter_shape = SHAPE(waiter_fields, fl_waiter, true, false);
+#undef OF
+
+#define OF fl_session_info
+static const struct field session_fields[] = {
+    FIELD(BYTES, owner),        FIELD(BYTES, label),         FIELD(NUMBER, ttl_ms),
+    FIELD(NUMBER, ttl_left_ms), FIELD(NUMBER, lockdelay_ms), FIELD(NUMBER, locks),
+    FIELD(NUMBER, waits),
+};
+static const struct shape session_shape = SHAPE(session_fields, fl_session_info, false, false);
+#undef OF
+
+#define OF fl_member
+static const struct field member_fields[] = {
+    FIELD(NUMBER, id),         FIELD(TEXT, role),           FIELD(TEXT, state),
+    FIELD(TEXT, peer_address), FIELD(TEXT, client_address), FIELD(TEXT, incarnation),
+    FIELD(NUMBER, version),    FIELD(NUMBER, starts),       FIELD(FLAG, connected),
+};
+static const struct shape member_shape = SHAPE(member_fields, fl_member, false, true);
+#undef OF
 
 /* The value of a field in a flat array of names and values; NULL: no such field. */
 static const redisReply *field(const redisReply *map, const char *name)
@@ -42,33 +113,11 @@ static const redisReply *field(const redisReply *map, const char *name)
     for (size_t i = 0; i + 1 < map->elements; i += 2) {
         const redisReply *key = map->element[i];
         bool text = key->type == REDIS_REPLY_STRING || key->type == REDIS_REPLY_STATUS;
-        if (text && key->len == strlen(name) && memcmp(key->str, name, key->len) == 0) {
+        if (text && is_text((struct fl_bytes){key->str, key->len}, name)) {
             return map->element[i + 1];
         }
     }
     return NULL;
-}
-
-static struct fl_bytes bytes_field(const redisReply *map, const char *name)
-{
-    const redisReply *v = field(map, name);
-    struct fl_bytes none = {"", 0};
-    if (v == NULL || (v->type != REDIS_REPLY_STRING && v->type != REDIS_REPLY_STATUS)) {
-        return none;
-    }
-    struct fl_bytes found = {v->str, v->len};
-    return found;
-}
-
-static uint64_t number_field(const redisReply *map, const char *name)
-{
-    const redisReply *v = field(map, name);
-    return v != NULL && v->type == REDIS_REPLY_INTEGER && v->integer > 0 ? (uint64_t)v->integer : 0;
-}
-
-static bool is_text(struct fl_bytes b, const char *text)
-{
-    return b.len == strlen(text) && memcmp(b.data, text, b.len) == 0;
 }
 
 static enum fl_lock_state state_of(struct fl_bytes word)
@@ -82,12 +131,6 @@ static enum fl_lock_state state_of(struct fl_bytes word)
     return is_text(word, "queued") ? FL_LOCK_QUEUED : FL_LOCK_OTHER;
 }
 
-static bool is_session(const redisReply *map)
-{
-    struct fl_bytes kind = bytes_field(map, "session");
-    return is_text(kind, "explicit") || number_field(map, "session") != 0;
-}
-
 static enum fl_mode mode_of(struct fl_bytes word)
 {
     if (is_text(word, "shared")) {
@@ -96,237 +139,181 @@ static enum fl_mode mode_of(struct fl_bytes word)
     return is_text(word, "permits") ? FL_MODE_PERMITS : FL_MODE_EXCLUSIVE;
 }
 
-static int read_lock(const redisReply *map, struct fl_lock_info *ret)
+/* v: NULL, or not of this kind: the field is empty. */
+static void take(const redisReply *v, enum kind kind, void *to)
 {
-    if (map->type != REDIS_REPLY_ARRAY || map->elements % 2 != 0) {
-        return FL_EPROTO;
+    bool text = v != NULL && (v->type == REDIS_REPLY_STRING || v->type == REDIS_REPLY_STATUS);
+    const struct fl_bytes bytes = text ? (struct fl_bytes){v->str, v->len} : fl_str("");
+    bool positive = v != NULL && v->type == REDIS_REPLY_INTEGER && v->integer > 0;
+    uint64_t number = positive ? (uint64_t)v->integer : 0;
+    switch (kind) {
+    case TEXT:
+        *(const char **)to = bytes.data;
+        break;
+    case BYTES:
+        *(struct fl_bytes *)to = bytes;
+        break;
+    case NUMBER:
+        *(uint64_t *)to = number;
+        break;
+    case FLAG:
+        *(bool *)to = number == 1;
+        break;
+    case SESSION:
+        *(bool *)to = number != 0 || is_text(bytes, "explicit");
+        break;
+    case STATE:
+        *(enum fl_lock_state *)to = state_of(bytes);
+        break;
+    case MODE:
+        *(enum fl_mode *)to = mode_of(bytes);
+        break;
     }
-    const redisReply *queue = field(map, "queue");
-    uint64_t waiters = number_field(map, "waiters");
-    if (waiters == 0 && queue != NULL && queue->type == REDIS_REPLY_ARRAY) {
-        waiters = queue->elements;
-    }
-    *ret = (struct fl_lock_info){
-        .name = bytes_field(map, "name"),
-        .state = state_of(bytes_field(map, "state")),
-        .owner = bytes_field(map, "owner"),
-        .label = bytes_field(map, "label"),
-        .value = bytes_field(map, "value"),
-        .session = is_session(map),
-        .token = number_field(map, "token"),
-        .age_ms = number_field(map, "age_ms"),
-        .ttl_left_ms = number_field(map, "ttl_left_ms"),
-        .waiters = waiters,
-        .mode = mode_of(bytes_field(map, "mode")),
-        .permits = number_field(map, "permits"),
-        .holders = number_field(map, "holders"),
-        .together = number_field(map, "together"),
-        .waited_ms = number_field(map, "waited_ms"),
-        .waited_over_ms = number_field(map, "waited_over_ms"),
-        .waits = number_field(map, "waits"),
-        .longest_ms = number_field(map, "longest_ms"),
-        .refused = number_field(map, "refused"),
-        .user = bytes_field(map, "user"),
-        .address = bytes_field(map, "address"),
-        .renewals = number_field(map, "renewals"),
-    };
-    return 0;
 }
 
-static void owned_free(struct owned *o)
+/* 0, FL_EPROTO. */
+static int read_map(const redisReply *map, const struct shape *shape, void *to)
 {
-    freeReplyObject(o->reply);
-    free(o->elements);
-    free(o->queue);
-    free(o->held_by);
-    free(o);
+    bool good = map->type == REDIS_REPLY_ARRAY && map->elements % 2 == 0;
+    if (map->type == REDIS_REPLY_STRING && shape->is_text_owner) {
+        take(map, BYTES, to);
+        return 0;
+    }
+    for (size_t i = 0; good && i < shape->n; i++) {
+        const struct field *f = &shape->fields[i];
+        take(field(map, f->name), f->kind, (char *)to + f->offset);
+    }
+    return good ? 0 : FL_EPROTO;
 }
 
-/* Owns the reply from now on. NULL: out of memory. */
-static struct owned *make_list(size_t n, size_t size, redisReply *reply)
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+static void owned_free(void *list)
 {
-    struct owned *o = calloc(1, sizeof *o);
-    void *elements = n > 0 ? array_make(n, size) : NULL;
-    if (o == NULL || (n > 0 && elements == NULL)) {
+    struct owned *o = list; /* the list is its first member */
+    if (o != NULL) {
+        freeReplyObject(o->reply);
+        free(o->elements);
+        free(o->parts[0]);
+        free(o->parts[1]);
         free(o);
-        free(elements);
-        freeReplyObject(reply);
-        return NULL;
     }
-    o->reply = reply;
-    o->elements = elements;
-    return o;
 }
 
 void fl_lock_list_free(struct fl_lock_list *list)
 {
-    if (list != NULL) {
-        owned_free(FLI_CONTAINER_OF(list, struct owned, list.locks));
-    }
+    owned_free(list);
 }
 
 void fl_session_list_free(struct fl_session_list *list)
 {
-    if (list != NULL) {
-        owned_free(FLI_CONTAINER_OF(list, struct owned, list.sessions));
-    }
+    owned_free(list);
 }
 
 void fl_member_list_free(struct fl_member_list *list)
 {
-    if (list != NULL) {
-        owned_free(FLI_CONTAINER_OF(list, struct owned, list.members));
-    }
+    owned_free(list);
 }
 
-static struct fl_lock_info *first_of(struct owned *o)
+/* n elements, and n pointers to them in front: who has the pointers needs not know how large an
+ * element is. *ret_len: how many were not left out. 0, FL_EPROTO, FL_ENOMEM. */
+static int read_array(redisReply *const *from, size_t n, const struct shape *shape, void ***ret,
+                      size_t *ret_len)
 {
-    return element(o->elements, 0);
-}
-
-static int read_holders(struct owned *o)
-{
-    const redisReply *held_by = field(o->reply, "held_by");
-    if (held_by == NULL || held_by->type != REDIS_REPLY_ARRAY || held_by->elements == 0) {
-        return 0;
-    }
-    o->held_by = array_make(held_by->elements, sizeof(struct fl_holder));
-    if (o->held_by == NULL) {
-        return FL_ENOMEM;
-    }
-    for (size_t i = 0; i < held_by->elements; i++) {
-        const redisReply *h = held_by->element[i];
-        if (h->type != REDIS_REPLY_ARRAY || h->elements % 2 != 0) {
-            return FL_EPROTO;
+    size_t front = (n + n % 2) * sizeof(void *); /* so that elements are aligned as in an array */
+    char *memory = n > 0 ? calloc(1, front + n * shape->size) : NULL;
+    void **at = (void **)(void *)memory;
+    size_t len = 0;
+    *ret = at; /* its owner frees it */
+    for (size_t i = 0; memory != NULL && i < n; i++) {
+        void *element = at[len] = memory + front + len * shape->size;
+        int rc = read_map(from[i], shape, element);
+        if (rc != 0 && !shape->skips) {
+            return rc;
         }
-        *(struct fl_holder *)element(o->held_by, i) =
-            (struct fl_holder){.owner = bytes_field(h, "owner"),
-                               .label = bytes_field(h, "label"),
-                               .value = bytes_field(h, "value"),
-                               .session = is_session(h),
-                               .token = number_field(h, "token"),
-                               .age_ms = number_field(h, "age_ms"),
-                               .ttl_left_ms = number_field(h, "ttl_left_ms"),
-                               .user = bytes_field(h, "user"),
-                               .address = bytes_field(h, "address"),
-                               .renewals = number_field(h, "renewals")};
+        len += !shape->skips || (rc == 0 && *(const uint64_t *)element != 0);
     }
-    first_of(o)->held_by = o->held_by;
-    first_of(o)->held_by_len = held_by->elements;
-    return 0;
+    *ret_len = len;
+    return n > 0 && memory == NULL ? FL_ENOMEM : 0;
 }
 
-static int read_queue(struct owned *o)
+/* Owns the reply from now on. 0, FL_EPROTO, FL_ENOMEM. */
+static int read_list(redisReply *reply, redisReply *const *from, size_t n,
+                     const struct shape *shape, struct owned **ret, size_t *ret_len)
 {
-    const redisReply *queue = field(o->reply, "queue");
-    if (queue == NULL || queue->type != REDIS_REPLY_ARRAY || queue->elements == 0) {
-        return 0;
-    }
-    o->queue = array_make(queue->elements, sizeof(struct fl_waiter));
-    if (o->queue == NULL) {
-        return FL_ENOMEM;
-    }
-    for (size_t i = 0; i < queue->elements; i++) {
-        const redisReply *w = queue->element[i];
-        struct fl_waiter *to = element(o->queue, i);
-        if (w->type == REDIS_REPLY_STRING) {
-            to->owner = (struct fl_bytes){w->str, w->len};
-        } else if (w->type == REDIS_REPLY_ARRAY) {
-            *to = (struct fl_waiter){.owner = bytes_field(w, "owner"),
-                                     .label = bytes_field(w, "label"),
-                                     .session = is_session(w),
-                                     .wait_left_ms = number_field(w, "wait_left_ms")};
-        } else {
-            return FL_EPROTO;
-        }
-    }
-    first_of(o)->queue = o->queue;
-    first_of(o)->queue_len = queue->elements;
-    return 0;
-}
-
-int fli_list_of_one(redisReply *show, struct fl_lock_list **ret)
-{
-    struct owned *o = make_list(1, sizeof(struct fl_lock_info), show);
+    struct owned *o = calloc(1, sizeof *o);
     if (o == NULL) {
+        freeReplyObject(reply);
         return FL_ENOMEM;
     }
-    int rc = read_lock(show, first_of(o));
-    rc = rc == 0 ? read_queue(o) : rc;
-    rc = rc == 0 ? read_holders(o) : rc;
+    o->reply = reply;
+    int rc = read_array(from, n, shape, &o->elements, ret_len);
     if (rc != 0) {
         owned_free(o);
         return rc;
     }
-    o->list.locks = (struct fl_lock_list){.locks = o->elements, .len = 1, .cursor = {"", 0}};
+    *ret = o;
+    return 0;
+}
+
+/* The waiting requests of a lock, or its holders, of a field that is an array. */
+static int read_part(struct owned *o, unsigned part, const char *name, const struct shape *shape,
+                     size_t *ret_len)
+{
+    const redisReply *array = field(o->reply, name);
+    bool is_array = array != NULL && array->type == REDIS_REPLY_ARRAY;
+    return is_array ? read_array(array->element, array->elements, shape, &o->parts[part], ret_len)
+                    : 0;
+}
+
+int fli_list_of_one(redisReply *show, struct fl_lock_list **ret)
+{
+    struct owned *o;
+    size_t len;
+    int rc = read_list(show, &show, 1, &lock_shape, &o, &len);
+    if (rc != 0) {
+        return rc;
+    }
+    struct fl_lock_info *lock = o->elements[0];
+    rc = read_part(o, 0, "queue", &waiter_shape, &lock->queue_len);
+    rc = rc == 0 ? read_part(o, 1, "held_by", &holder_shape, &lock->held_by_len) : rc;
+    if (rc != 0) {
+        owned_free(o);
+        return rc;
+    }
+    lock->queue = (void *)o->parts[0];
+    lock->held_by = (void *)o->parts[1];
+    lock->waiters = lock->waiters != 0 ? lock->waiters : lock->queue_len;
+    o->list.locks =
+        (struct fl_lock_list){.locks = (void *)o->elements, .len = 1, .cursor = fl_str("")};
     *ret = &o->list.locks;
     return 0;
 }
 
-static bool is_page(const redisReply *r)
-{
-    return r->type == REDIS_REPLY_ARRAY && r->elements == 2 &&
-           (r->element[0]->type == REDIS_REPLY_STRING || r->element[0]->type == REDIS_REPLY_NIL) &&
-           r->element[1]->type == REDIS_REPLY_ARRAY;
-}
-
-static int read_one_lock(const redisReply *map, void *to)
-{
-    return read_lock(map, to);
-}
-
-static int read_session(const redisReply *map, void *to)
-{
-    if (map->type != REDIS_REPLY_ARRAY || map->elements % 2 != 0) {
-        return FL_EPROTO;
-    }
-    *(struct fl_session_info *)to = (struct fl_session_info){
-        .owner = bytes_field(map, "owner"),
-        .label = bytes_field(map, "label"),
-        .ttl_ms = number_field(map, "ttl_ms"),
-        .ttl_left_ms = number_field(map, "ttl_left_ms"),
-        .lockdelay_ms = number_field(map, "lockdelay_ms"),
-        .locks = number_field(map, "locks"),
-        .waits = number_field(map, "waits"),
-    };
-    return 0;
-}
-
 /* Reads a cursor and the elements behind it. */
-static int read_page(redisReply *r, size_t size, int (*read)(const redisReply *map, void *to),
-                     struct fl_bytes *ret_cursor, struct owned **ret)
+static int read_page(redisReply *r, const struct shape *shape, struct owned **ret, size_t *ret_len,
+                     struct fl_bytes *ret_cursor)
 {
-    if (!is_page(r)) {
+    bool good =
+        r->type == REDIS_REPLY_ARRAY && r->elements == 2 &&
+        (r->element[0]->type == REDIS_REPLY_STRING || r->element[0]->type == REDIS_REPLY_NIL) &&
+        r->element[1]->type == REDIS_REPLY_ARRAY;
+    if (!good) {
         freeReplyObject(r);
         return FL_EPROTO;
     }
-    const redisReply *cursor = r->element[0];
-    const redisReply *page = r->element[1];
-    struct owned *o = make_list(page->elements, size, r);
-    if (o == NULL) {
-        return FL_ENOMEM;
-    }
-    for (size_t i = 0; i < page->elements; i++) {
-        int rc = read(page->element[i], element(o->elements, i));
-        if (rc != 0) {
-            owned_free(o);
-            return rc;
-        }
-    }
-    bool more = cursor->type == REDIS_REPLY_STRING;
-    *ret_cursor = (struct fl_bytes){more ? cursor->str : "", more ? cursor->len : 0};
-    *ret = o;
-    return 0;
+    take(r->element[0], BYTES, ret_cursor);
+    return read_list(r, r->element[1]->element, r->element[1]->elements, shape, ret, ret_len);
 }
 
 int fli_list_of_page(redisReply *locks, struct fl_lock_list **ret)
 {
     struct fl_bytes cursor;
     struct owned *o;
-    int rc = read_page(locks, sizeof(struct fl_lock_info), read_one_lock, &cursor, &o);
+    size_t len;
+    int rc = read_page(locks, &lock_shape, &o, &len, &cursor);
     if (rc == 0) {
-        o->list.locks = (struct fl_lock_list){
-            .locks = o->elements, .len = o->reply->element[1]->elements, .cursor = cursor};
+        o->list.locks = (struct fl_lock_list){(void *)o->elements, len, cursor};
         *ret = &o->list.locks;
     }
     return rc;
@@ -336,98 +323,76 @@ int fli_list_of_sessions(redisReply *sessions, struct fl_session_list **ret)
 {
     struct fl_bytes cursor;
     struct owned *o;
-    int rc = read_page(sessions, sizeof(struct fl_session_info), read_session, &cursor, &o);
+    size_t len;
+    int rc = read_page(sessions, &session_shape, &o, &len, &cursor);
     if (rc == 0) {
-        o->list.sessions = (struct fl_session_list){
-            .sessions = o->elements, .len = o->reply->element[1]->elements, .cursor = cursor};
+        o->list.sessions = (struct fl_session_list){(void *)o->elements, len, cursor};
         *ret = &o->list.sessions;
     }
     return rc;
 }
 
-/* ---- members --------------------------------------------------------------------------------- */
-
-static const char *text_field(const redisReply *map, const char *name)
-{
-    const redisReply *r = field(map, name);
-    return r != NULL && r->type == REDIS_REPLY_STRING ? r->str : "";
-}
-
 int fli_list_of_members(redisReply *members, struct fl_member_list **ret)
 {
+    struct owned *o;
+    size_t len;
     if (members->type != REDIS_REPLY_ARRAY) {
         freeReplyObject(members);
         return FL_EPROTO;
     }
-    struct owned *o = make_list(members->elements, sizeof(struct fl_member), members);
-    if (o == NULL) {
-        return FL_ENOMEM;
+    int rc = read_list(members, members->element, members->elements, &member_shape, &o, &len);
+    if (rc == 0) {
+        o->list.members = (struct fl_member_list){(void *)o->elements, len};
+        *ret = &o->list.members;
     }
-    o->list.members = (struct fl_member_list){.members = o->elements};
-    for (size_t i = 0; i < members->elements; i++) {
-        const redisReply *map = members->element[i];
-        struct fl_member *m = element(o->elements, o->list.members.len);
-        *m = (struct fl_member){.id = number_field(map, "id"),
-                                .role = text_field(map, "role"),
-                                .state = text_field(map, "state"),
-                                .peer_address = text_field(map, "peer_address"),
-                                .client_address = text_field(map, "client_address"),
-                                .incarnation = text_field(map, "incarnation"),
-                                .version = number_field(map, "version"),
-                                .starts = number_field(map, "starts"),
-                                .connected = number_field(map, "connected") == 1};
-        o->list.members.len += m->id != 0; /* else it is no member */
-    }
-    *ret = &o->list.members;
-    return 0;
+    return rc;
 }
 
 /* ---- INFO ------------------------------------------------------------------------------------ */
 
-enum kind { KIND_TEXT, KIND_NUMBER, KIND_SECONDS /* sent in seconds, kept in ms */ };
-
+/* Sent in seconds, and kept in ms, if `times` is 1000; of a text: the size with its zero byte. */
 static const struct {
     const char *name;
-    enum kind kind;
     size_t offset;
-    size_t size; /* of a text: with its zero byte */
+    size_t size;
+    uint64_t times;
 } info_fields[] = {
-#define TEXT(name, field)                                                                          \
+#define INFO_TEXT(name, field)                                                                     \
     {                                                                                              \
-        name, KIND_TEXT, offsetof(struct fl_node_status, field),                                   \
-            sizeof(((struct fl_node_status *)0)->field)                                            \
+        name, offsetof(struct fl_node_status, field), sizeof(((struct fl_node_status *)0)->field), \
+            0                                                                                      \
     }
-#define NUMBER(name, field)                                                                        \
+#define INFO_NUMBER(name, field, times)                                                            \
     {                                                                                              \
-        name, KIND_NUMBER, offsetof(struct fl_node_status, field), 0                               \
+        name, offsetof(struct fl_node_status, field), 0, times                                     \
     }
-    TEXT("node_role", role),
-    TEXT("version", version),
-    TEXT("leader_address", leader),
-    TEXT("cluster_state", cluster_state),
-    NUMBER("node_id", node_id),
-    NUMBER("leader_id", leader_id),
-    NUMBER("cluster_nodes", cluster_nodes),
-    NUMBER("cluster_nodes_connected", cluster_nodes_connected),
-    NUMBER("term", term),
-    NUMBER("commit_index", commit_index),
-    NUMBER("applied_index", applied_index),
-    NUMBER("connected_clients", clients),
-    {"uptime_in_seconds", KIND_SECONDS, offsetof(struct fl_node_status, uptime_ms), 0},
-    NUMBER("uptime_ms", uptime_ms),
-    NUMBER("locks_held", locks_held),
-    NUMBER("waits", waits),
-    NUMBER("last_token", last_token),
-    NUMBER("min_live_token", min_live_token),
-    NUMBER("grants", grants),
-    NUMBER("expiries", expiries),
-    NUMBER("breaks", breaks),
-    NUMBER("leader_changes", leader_changes),
-    NUMBER("log_bytes", log_bytes),
-    NUMBER("log_write_avg_us", log_write_avg_us),
-    NUMBER("log_waits_for_segment", log_waits),
-#undef TEXT
-#undef NUMBER
+    INFO_TEXT("node_role", role),
+    INFO_TEXT("version", version),
+    INFO_TEXT("leader_address", leader),
+    INFO_TEXT("cluster_state", cluster_state),
+    INFO_NUMBER("node_id", node_id, 1),
+    INFO_NUMBER("leader_id", leader_id, 1),
+    INFO_NUMBER("cluster_nodes", cluster_nodes, 1),
+    INFO_NUMBER("cluster_nodes_connected", cluster_nodes_connected, 1),
+    INFO_NUMBER("term", term, 1),
+    INFO_NUMBER("commit_index", commit_index, 1),
+    INFO_NUMBER("applied_index", applied_index, 1),
+    INFO_NUMBER("connected_clients", clients, 1),
+    INFO_NUMBER("uptime_in_seconds", uptime_ms, 1000),
+    INFO_NUMBER("uptime_ms", uptime_ms, 1),
+    INFO_NUMBER("locks_held", locks_held, 1),
+    INFO_NUMBER("waits", waits, 1),
+    INFO_NUMBER("last_token", last_token, 1),
+    INFO_NUMBER("min_live_token", min_live_token, 1),
+    INFO_NUMBER("grants", grants, 1),
+    INFO_NUMBER("expiries", expiries, 1),
+    INFO_NUMBER("breaks", breaks, 1),
+    INFO_NUMBER("leader_changes", leader_changes, 1),
+    INFO_NUMBER("log_bytes", log_bytes, 1),
+    INFO_NUMBER("log_write_avg_us", log_write_avg_us, 1),
+    INFO_NUMBER("log_waits_for_segment", log_waits, 1),
+#undef INFO_TEXT
+#undef INFO_NUMBER
 };
 
 bool fli_info_next(struct fl_bytes *rest, struct fl_bytes *ret_key, struct fl_bytes *ret_value)
@@ -457,11 +422,11 @@ static void take_info(struct fl_node_status *s, struct fl_bytes key, struct fl_b
         }
         char *at = (char *)s + info_fields[i].offset;
         uint64_t v;
-        if (info_fields[i].kind == KIND_TEXT) {
+        if (info_fields[i].size > 0) {
             snprintf(at, info_fields[i].size, "%.*s", (int)(value.len < 1024 ? value.len : 1024),
                      (const char *)value.data);
         } else if (fli_parse_u64(value.data, value.len, UINT64_MAX / 1000, &v)) {
-            v *= info_fields[i].kind == KIND_SECONDS ? 1000 : 1;
+            v *= info_fields[i].times;
             memcpy(at, &v, sizeof v);
         }
         return;
