@@ -606,7 +606,7 @@ FL_API void fl_watch_close(fl_watch *watch);
  * They return at once. 0: done() is called exactly once, unless the call is cancelled or the client
  * is closed; see "Callbacks" above. After another result it is not called. ret_call may be NULL. */
 
-typedef struct fl_call fl_call; /* a call in progress; invalid once its callback has returned */
+typedef uint64_t fl_call; /* the number of a call, above 0; no other call of its client has it */
 
 /* How a call ended; valid in the callback only. What is not said is 0 or NULL. */
 struct fl_result {
@@ -622,36 +622,36 @@ struct fl_result {
 typedef void (*fl_done)(void *arg, const struct fl_result *result);
 
 FL_API int fl_lock_take_start(fl_client *c, const char *name, const struct fl_take *options,
-                              fl_done done, void *arg, fl_call **ret_call) FL_MUST_USE;
+                              fl_done done, void *arg, fl_call *ret_call) FL_MUST_USE;
 FL_API int fl_session_open_start(fl_client *c, const struct fl_session_options *options,
-                                 fl_done done, void *arg, fl_call **ret_call) FL_MUST_USE;
+                                 fl_done done, void *arg, fl_call *ret_call) FL_MUST_USE;
 /* The lock is ended and freed at once, whatever the result; done may be NULL. */
 FL_API int fl_lock_release_start(fl_lock *lock, uint64_t timeout_ms, fl_done done,
                                  void *arg) FL_MUST_USE;
 /* As the calls of these names that block; the callback finds the deadline, and the burnt token. */
 FL_API int fl_renew_start(fl_client *c, struct fl_bytes name, fl_token token, uint64_t ttl_ms,
                           uint64_t timeout_ms, fl_done done, void *arg,
-                          fl_call **ret_call) FL_MUST_USE;
+                          fl_call *ret_call) FL_MUST_USE;
 FL_API int fl_release_start(fl_client *c, struct fl_bytes name, fl_token token, uint64_t timeout_ms,
-                            fl_done done, void *arg, fl_call **ret_call) FL_MUST_USE;
+                            fl_done done, void *arg, fl_call *ret_call) FL_MUST_USE;
 FL_API int fl_break_start(fl_client *c, struct fl_bytes name, uint64_t timeout_ms, fl_done done,
-                          void *arg, fl_call **ret_call) FL_MUST_USE;
+                          void *arg, fl_call *ret_call) FL_MUST_USE;
 FL_API int fl_check_start(fl_client *c, struct fl_bytes name, fl_token token, uint64_t timeout_ms,
-                          fl_done done, void *arg, fl_call **ret_call) FL_MUST_USE;
+                          fl_done done, void *arg, fl_call *ret_call) FL_MUST_USE;
 FL_API int fl_issue_token_start(fl_client *c, struct fl_bytes name, uint64_t timeout_ms,
-                                fl_done done, void *arg, fl_call **ret_call) FL_MUST_USE;
+                                fl_done done, void *arg, fl_call *ret_call) FL_MUST_USE;
 FL_API int fl_show_start(fl_client *c, struct fl_bytes name, uint64_t timeout_ms, fl_done done,
-                         void *arg, fl_call **ret_call) FL_MUST_USE;
+                         void *arg, fl_call *ret_call) FL_MUST_USE;
 FL_API int fl_locks_start(fl_client *c, struct fl_bytes match, struct fl_bytes cursor,
                           uint64_t count, uint64_t timeout_ms, fl_done done, void *arg,
-                          fl_call **ret_call) FL_MUST_USE;
+                          fl_call *ret_call) FL_MUST_USE;
 FL_API int fl_sessions_start(fl_client *c, struct fl_bytes cursor, uint64_t count,
                              uint64_t timeout_ms, fl_done done, void *arg,
-                             fl_call **ret_call) FL_MUST_USE;
+                             fl_call *ret_call) FL_MUST_USE;
 
-/* Ends a call without its callback; not from inside that. A wait is given up; a lock that was just
- * granted is released; another request that was sent may have been done. */
-FL_API void fl_call_cancel(fl_call *call);
+/* Ends a call without its callback; it may have ended already. A wait is given up; a lock that was
+ * just granted is released; another request that was sent may have been done. */
+FL_API void fl_call_cancel(fl_client *c, fl_call call);
 
 #ifdef __cplusplus
 }

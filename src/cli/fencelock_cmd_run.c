@@ -37,7 +37,7 @@ struct runner {
     struct cli_child child;
     char note[NOTE_SIZE]; /* who it is, for `show` */
     /* waiting */
-    fl_call *acquiring;
+    fl_call acquiring; /* 0: none */
     struct queue_watch queue;
     uint64_t shown_ms; /* when a place was printed, and which */
     uint64_t place, waiters;
@@ -59,7 +59,7 @@ static void warn(struct runner *r, const char *text)
 
 static bool is_place_new(struct runner *r, uint64_t *ret_place, uint64_t *ret_waiters)
 {
-    return r->acquiring != NULL && queue_watch_place(&r->queue, ret_place, ret_waiters) &&
+    return r->acquiring != 0 && queue_watch_place(&r->queue, ret_place, ret_waiters) &&
            (*ret_place != r->place || *ret_waiters != r->waiters);
 }
 
@@ -111,7 +111,7 @@ static void on_silence(void *ctx, int status, const char *error)
 {
     struct runner *r = ctx;
     r->unanswered = error == NULL ? 0 : r->unanswered + 1;
-    if (r->acquiring != NULL && r->unanswered == SILENT_ASKS) {
+    if (r->acquiring != 0 && r->unanswered == SILENT_ASKS) {
         warn_with_remedy(r, status, "waiting, but the nodes do not say for what: ", error);
     }
 }
@@ -138,7 +138,7 @@ static void check_servers(struct runner *r)
     char text[400] = "waiting, but too few servers are of use: ";
     size_t len = strlen(text);
     uint32_t good = 0;
-    bool ended = fli_redlock_progress(r->acquiring, &found);
+    bool ended = fli_redlock_progress(r->client, r->acquiring, &found);
     r->check_ms = ended ? CLI_NEVER_MS : fl_now_ms() + CHECK_EVERY_MS;
     for (uint32_t i = 0; i < found.servers; i++) {
         const struct fl_redlock_server_report *s = &found.server[i];
@@ -232,7 +232,7 @@ static int redlock_not_acquired(struct runner *r, int status,
 static void on_acquired(void *arg, const struct fl_result *result)
 {
     struct runner *r = arg;
-    r->acquiring = NULL;
+    r->acquiring = 0;
     r->lock = result->lock;
     if (result->report != NULL) {
         cli_redlock_warn_of_nodes(r->client, result->report);
@@ -270,17 +270,17 @@ static void turn(struct runner *r)
     uint64_t place;
     uint64_t waiters;
     uint64_t next_ms = queue_watch_next_ms(&r->queue);
-    if (r->acquiring != NULL && r->check_ms < next_ms) {
+    if (r->acquiring != 0 && r->check_ms < next_ms) {
         next_ms = r->check_ms;
     }
     if (is_place_new(r, &place, &waiters) && r->shown_ms + SHOW_EVERY_MS < next_ms) {
         next_ms = r->shown_ms + SHOW_EVERY_MS;
     }
     cli_child_turn(&r->child, r->client, next_ms);
-    if (r->acquiring != NULL && fl_now_ms() >= r->check_ms) {
+    if (r->acquiring != 0 && fl_now_ms() >= r->check_ms) {
         check_servers(r);
     }
-    if (r->acquiring != NULL) {
+    if (r->acquiring != 0) {
         queue_watch_process(&r->queue);
         show_place(r);
     }
@@ -302,20 +302,20 @@ static void release(struct runner *r)
 
 static void wait_run_and_release(struct runner *r)
 {
-    while (r->acquiring != NULL && r->child.died_of == 0) {
+    while (r->acquiring != 0 && r->child.died_of == 0) {
         turn(r);
     }
     queue_watch_end(&r->queue);
     while (r->child.pid != 0) {
         turn(r);
     }
-    if (r->acquiring != NULL) {
-        fl_call_cancel(r->acquiring);
+    if (r->acquiring != 0) {
+        fl_call_cancel(r->client, r->acquiring);
     }
-    if (r->acquiring != NULL && !r->is_redlock) {
+    if (r->acquiring != 0 && !r->is_redlock) {
         cli_settle(r->args, &r->child.signals, &r->options, fli_client_last_attempt(r->client));
     }
-    r->acquiring = NULL;
+    r->acquiring = 0;
     release(r);
     if (r->child.place_line) {
         fputc('\n', stderr);

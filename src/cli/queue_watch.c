@@ -73,7 +73,7 @@ static void on_shown(void *arg, const struct fl_result *r)
 {
     struct queue_watch *w = arg;
     bool answered = r->status == 0 || r->status == FL_ENOTFOUND;
-    w->showing = NULL;
+    w->showing = 0;
     w->on_silence(w->ctx, r->status, answered ? NULL : r->error);
     if (!answered) {
         again_later(w);
@@ -95,9 +95,9 @@ static void ask_who_waits(struct queue_watch *w)
 {
     w->known = false;
     w->next_ms = 0;
-    if (w->showing == NULL &&
+    if (w->showing == 0 &&
         fl_show_start(w->client, w->lock, SHOW_TIMEOUT_MS, on_shown, w, &w->showing) != 0) {
-        w->showing = NULL;
+        w->showing = 0;
         again_later(w);
     }
 }
@@ -163,7 +163,7 @@ void queue_watch_process(struct queue_watch *w)
             ask_who_waits(w);
         }
     }
-    while (w->events != NULL && w->showing == NULL && (e = fl_watch_poll(w->events)) != NULL) {
+    while (w->events != NULL && w->showing == 0 && (e = fl_watch_poll(w->events)) != NULL) {
         take(w, e);
     }
 }
@@ -182,8 +182,8 @@ void queue_watch_begin(struct queue_watch *w)
 
 void queue_watch_end(struct queue_watch *w)
 {
-    if (w->showing != NULL) {
-        fl_call_cancel(w->showing);
+    if (w->showing != 0) {
+        fl_call_cancel(w->client, w->showing);
     }
     fl_watch_close(w->events);
     fli_buf_fini(&w->list);

@@ -28,7 +28,7 @@ struct queue_watch {
     uint64_t pause_ms;
     fl_watch *events;
     bool listens;
-    fl_call *showing;    /* who is in the queue */
+    fl_call showing;     /* who is in the queue */
     bool known;          /* that was answered, and nothing was missed since */
     struct fli_buf list; /* of struct queue_owner, from the first on */
     uint64_t beyond;     /* waiters behind those of the list */

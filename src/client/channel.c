@@ -19,9 +19,9 @@ static struct fli_engine_node *node_of(struct fli_channel *ch)
     return &ch->engine->nodes[ch->node];
 }
 
-static struct fli_call *call_in(struct fli_list *at)
+static struct fl_call *call_in(struct fli_list *at)
 {
-    return FLI_CONTAINER_OF(at, struct fli_call, in_channel);
+    return FLI_CONTAINER_OF(at, struct fl_call, in_channel);
 }
 
 static bool is_open(const struct fli_channel *ch)
@@ -137,7 +137,7 @@ static void tell_askers(struct fli_engine_node *n, enum fli_call_event to_probe,
     fli_list_init(&all);
     fli_list_splice(&all, &n->askers);
     while ((at = fli_list_pop(&all)) != NULL) {
-        struct fli_call *c = FLI_CONTAINER_OF(at, struct fli_call, in_askers);
+        struct fl_call *c = FLI_CONTAINER_OF(at, struct fl_call, in_askers);
         bool probes = c->call_state.order.want == FLI_WANT_PROBE;
         enum fli_call_event event = probes ? to_probe : to_other;
         if (probes && c->arrived != NULL) {
@@ -155,7 +155,7 @@ static void tell_askers(struct fli_engine_node *n, enum fli_call_event to_probe,
     }
 }
 
-static void tell_call(struct fli_call *c, enum fli_call_event event, int code, const char *text)
+static void tell_call(struct fl_call *c, enum fli_call_event event, int code, const char *text)
 {
     c->channel = NULL;
     fli_call_trouble(c, text);
@@ -415,7 +415,7 @@ static bool is_idle(struct fli_channel *ch)
     return !has_calls(ch) && !has_askers(ch);
 }
 
-void fli_channel_leave(struct fli_call *c, bool silent)
+void fli_channel_leave(struct fl_call *c, bool silent)
 {
     struct fli_channel *ch = c->channel;
     if (ch == NULL) {
@@ -590,7 +590,7 @@ static bool is_asked_whether_it_serves(const struct fli_engine_node *n)
 {
     FLI_LIST_FOREACH(at, &n->askers)
     {
-        const struct fli_call *c = FLI_CONTAINER_OF(at, struct fli_call, in_askers);
+        const struct fl_call *c = FLI_CONTAINER_OF(at, struct fl_call, in_askers);
         if (c->call_state.order.want == FLI_WANT_ASK_OTHER) {
             return true;
         }
@@ -705,7 +705,7 @@ void fli_channel_answered(struct fli_channel *ch, redisReply *reply)
         freeReplyObject(reply); /* the call was given up */
         return;
     }
-    struct fli_call *c = call_in(at);
+    struct fl_call *c = call_in(at);
     fli_list_remove(at);
     if (c->call_state.order.want == FLI_WANT_SEND) {
         fli_call_feed(c, FLI_EVENT_SENT, 0);

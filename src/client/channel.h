@@ -56,7 +56,7 @@ bool fli_channel_ask(struct fli_engine *e, uint32_t node, uint64_t until_ms, boo
 void fli_channel_ask_over(struct fli_engine *e, uint32_t node);
 
 /* The call leaves its channel. silent: since it got no answer. */
-void fli_channel_leave(struct fli_call *c, bool silent);
+void fli_channel_leave(struct fl_call *c, bool silent);
 
 /* Its bytes are not taken. Its calls hear of it. */
 void fli_channel_break(struct fli_channel *ch, int rc);

@@ -15,42 +15,36 @@
 /* The engine learns from the answer, too. Without a leader any node is as good. */
 static void find_leader(fl_client *c, uint64_t timeout_ms)
 {
-    const struct fli_call_plan q = {
-        .request = {.command = FLI_CALL_LEADER}, .timeout_ms = timeout_ms, .no = ""};
-    (void)!fli_run(c, &q, NULL, NULL);
+    struct fli_call_plan q = {.request = {.command = FLI_CALL_LEADER}, .timeout_ms = timeout_ms};
+    struct fli_outcome o;
+    (void)!fli_run(c, &q, &o);
+    freeReplyObject(o.reply);
 }
 
 int fli_client_words(fl_client *c, const char *const *words, size_t n, bool changes, bool at_leader,
                      uint64_t timeout_ms, struct redisReply **ret, bool *ret_unknown)
 {
     struct fl_bytes also[FLI_CALL_ALSO_MAX];
-    struct fli_ended ended;
+    struct fli_outcome o = {.reply = NULL};
     struct fli_call_plan q = {.request = {.command = changes ? FLI_CALL_CHANGE : FLI_CALL_READ,
                                           .name = fl_str(words[0]),
                                           .also = also,
                                           .also_len = n - 1},
-                              .timeout_ms = timeout_ms,
-                              .no = ""};
+                              .timeout_ms = timeout_ms};
     FLI_ASSERT(n >= 1 && n - 1 <= FLI_CALL_ALSO_MAX);
     for (size_t i = 1; i < n; i++) {
         also[i - 1] = fl_str(words[i]);
     }
-    *ret = NULL;
-    *ret_unknown = false;
-    int rc = c != NULL ? fli_client_check_timeout(c, timeout_ms) : 0;
-    if (rc != 0) {
-        return rc;
-    }
-    if (at_leader && c != NULL) {
+    if (at_leader && c != NULL && timeout_ms <= FL_TIMEOUT_MAX_MS) {
         timeout_ms = timeout_ms != 0 ? timeout_ms : c->engine.timeout_ms;
         uint64_t until_ms = fli_clock_ms() + timeout_ms;
         find_leader(c, timeout_ms < 4 * LEADER_MS ? timeout_ms / 4 + 1 : LEADER_MS);
         uint64_t now_ms = fli_clock_ms();
         q.timeout_ms = until_ms > now_ms ? until_ms - now_ms : 1;
     }
-    rc = fli_run_to_end(c, &q, &ended);
-    *ret = ended.reply;
-    *ret_unknown = ended.unknown;
+    int rc = fli_run(c, &q, &o);
+    *ret = o.reply;
+    *ret_unknown = o.unknown;
     return rc;
 }
 

@@ -154,7 +154,7 @@ static void hint(struct fli_list *calls, uint32_t leader)
 {
     FLI_LIST_FOREACH(at, calls)
     {
-        struct fli_call *c = FLI_CONTAINER_OF(at, struct fli_call, in_channel);
+        struct fl_call *c = FLI_CONTAINER_OF(at, struct fl_call, in_channel);
         fli_call_state_hint(&c->call_state, leader);
     }
 }
@@ -190,7 +190,7 @@ static void note_silent(struct fli_engine *e, uint32_t node)
 
 /* ---- obeying orders -------------------------------------------------------------------------- */
 
-void fli_call_trouble(struct fli_call *c, const char *text)
+void fli_call_trouble(struct fl_call *c, const char *text)
 {
     const struct fli_engine *e = c->engine;
     snprintf(c->trouble, sizeof c->trouble, "%s: %.300s", e->nodes[c->node].place.node.text, text);
@@ -202,7 +202,7 @@ void fli_call_trouble(struct fli_call *c, const char *text)
     }
 }
 
-static bool may_be_held_back(const struct fli_call *c)
+static bool may_be_held_back(const struct fl_call *c)
 {
     return c->call_state.config.wait_ms != 0 && c->call_state.order.request == FLI_REQUEST_MAIN;
 }
@@ -210,7 +210,7 @@ static bool may_be_held_back(const struct fli_call *c)
 /* Each of the functions below begins one kind of order. It returns true when that has ended
  * already. */
 
-static bool begin_connect(struct fli_call *c, enum fli_call_event *ret, int *ret_code)
+static bool begin_connect(struct fl_call *c, enum fli_call_event *ret, int *ret_code)
 {
     struct fli_engine *e = c->engine;
     const struct fli_call_order *order = &c->call_state.order;
@@ -232,7 +232,7 @@ static bool begin_connect(struct fli_call *c, enum fli_call_event *ret, int *ret
     return false;
 }
 
-static int put(struct fli_call *c)
+static int put(struct fl_call *c)
 {
     if (c->call_state.order.request == FLI_REQUEST_CONFIRM) {
         const struct fli_call_request confirm = {.command = FLI_CALL_RENEW,
@@ -249,7 +249,7 @@ static int put(struct fli_call *c)
                            fli_call_state_wait_left(&c->call_state, now_ms));
 }
 
-static bool begin_send(struct fli_call *c, enum fli_call_event *ret)
+static bool begin_send(struct fl_call *c, enum fli_call_event *ret)
 {
     struct fli_engine *e = c->engine;
     struct fli_channel *ch = c->channel;
@@ -268,7 +268,7 @@ static bool begin_send(struct fli_call *c, enum fli_call_event *ret)
     return false;
 }
 
-static enum fli_call_event classify(struct fli_call *c, redisReply *reply, int *ret_code)
+static enum fli_call_event classify(struct fl_call *c, redisReply *reply, int *ret_code)
 {
     bool confirming = c->call_state.order.request == FLI_REQUEST_CONFIRM;
     enum fli_call_event event =
@@ -295,7 +295,7 @@ static enum fli_call_event classify(struct fli_call *c, redisReply *reply, int *
     return event;
 }
 
-void fli_call_answer(struct fli_call *c, redisReply *reply)
+void fli_call_answer(struct fl_call *c, redisReply *reply)
 {
     int code = 0;
     if (c->call_state.order.want == FLI_WANT_PROBE) {
@@ -313,7 +313,7 @@ void fli_call_answer(struct fli_call *c, redisReply *reply)
     fli_channel_break(ch, FL_EPROTO);
 }
 
-static bool begin_answer(struct fli_call *c, enum fli_call_event *ret, int *ret_code)
+static bool begin_answer(struct fl_call *c, enum fli_call_event *ret, int *ret_code)
 {
     redisReply *arrived = c->arrived;
     c->arrived = NULL;
@@ -329,7 +329,7 @@ static bool begin_answer(struct fli_call *c, enum fli_call_event *ret, int *ret_
 }
 
 /* Asks a node whether it lives, and another one also whether it serves. */
-static bool begin_probe(struct fli_call *c, uint32_t node, enum fli_call_event *ret)
+static bool begin_probe(struct fl_call *c, uint32_t node, enum fli_call_event *ret)
 {
     struct fli_engine *e = c->engine;
     bool serves = c->call_state.order.want == FLI_WANT_ASK_OTHER;
@@ -351,7 +351,7 @@ static bool begin_probe(struct fli_call *c, uint32_t node, enum fli_call_event *
     return false;
 }
 
-static bool begin(struct fli_call *c, enum fli_call_event *ret, int *ret_code)
+static bool begin(struct fl_call *c, enum fli_call_event *ret, int *ret_code)
 {
     const struct fli_call_order *order = &c->call_state.order;
     *ret_code = 0;
@@ -373,7 +373,7 @@ static bool begin(struct fli_call *c, enum fli_call_event *ret, int *ret_code)
 }
 
 /* Leaves the channel for which the next order has no use. */
-static void leave_behind(struct fli_call *c, enum fli_call_event event)
+static void leave_behind(struct fl_call *c, enum fli_call_event event)
 {
     enum fli_call_want want = c->call_state.order.want;
     if (want == FLI_WANT_PROBE || want == FLI_WANT_ANSWER || want == FLI_WANT_ASK_OTHER ||
@@ -392,7 +392,7 @@ static void leave_behind(struct fli_call *c, enum fli_call_event event)
     fli_channel_leave(c, silent || event == FLI_EVENT_DEAD || event == FLI_EVENT_UNREACHABLE);
 }
 
-static void call_ended(struct fli_call *c)
+static void call_ended(struct fl_call *c)
 {
     struct fli_engine *e = c->engine;
     fli_due_set(&e->dues, &c->due, FLI_DUE_NEVER);
@@ -401,11 +401,11 @@ static void call_ended(struct fli_call *c)
     if (c->reply != NULL && !c->call_state.config.once) { /* which says nothing of the others */
         fli_channels_tidy(e, c->node);
     }
-    fli_list_remove(&c->in);
-    fli_list_push(&e->ended, &c->in);
+    fli_list_remove(&c->queue);
+    fli_list_push(&e->ended, &c->queue);
 }
 
-void fli_call_end(struct fli_call *c, int status, uint64_t lease_until_ms)
+void fli_call_end(struct fl_call *c, int status, uint64_t lease_until_ms)
 {
     c->call_state.status = status;
     c->call_state.lease_until_ms = lease_until_ms;
@@ -413,7 +413,7 @@ void fli_call_end(struct fli_call *c, int status, uint64_t lease_until_ms)
 }
 
 /* False: the call has ended. */
-static bool take(struct fli_call *c, enum fli_call_event event, int code)
+static bool take(struct fl_call *c, enum fli_call_event event, int code)
 {
     const struct fli_engine_watcher *watcher = c->watcher;
     enum fli_call_want asked = c->call_state.order.want;
@@ -431,7 +431,7 @@ static bool take(struct fli_call *c, enum fli_call_event event, int code)
 }
 
 /* Begins orders until one has to wait, or the call has ended. */
-static void go_on(struct fli_call *c)
+static void go_on(struct fl_call *c)
 {
     enum fli_call_event event;
     int code;
@@ -443,7 +443,7 @@ static void go_on(struct fli_call *c)
     fli_due_set(&c->engine->dues, &c->due, c->call_state.order.until_ms);
 }
 
-void fli_call_feed(struct fli_call *c, enum fli_call_event event, int code)
+void fli_call_feed(struct fl_call *c, enum fli_call_event event, int code)
 {
     if (take(c, event, code)) {
         go_on(c);
@@ -452,7 +452,7 @@ void fli_call_feed(struct fli_call *c, enum fli_call_event event, int code)
 
 static void time_is_over(struct fli_due *d, uint64_t now_ms)
 {
-    struct fli_call *c = FLI_CONTAINER_OF(d, struct fli_call, due);
+    struct fl_call *c = FLI_CONTAINER_OF(d, struct fl_call, due);
     const struct fli_call_order order = c->call_state.order;
     struct fli_engine *e = c->engine;
     switch (order.want) {
@@ -503,7 +503,7 @@ static uint32_t first_node(struct fli_engine *e, uint64_t seed)
     return is_silent(e, node) ? (node + 1) % e->n_nodes : node;
 }
 
-static void init_state(struct fli_call *c, const struct fli_call_times *times)
+static void init_state(struct fl_call *c, const struct fli_call_times *times)
 {
     struct fli_engine *e = c->engine;
     uint64_t seed = fli_splitmix(&e->seed);
@@ -533,90 +533,127 @@ static void init_state(struct fli_call *c, const struct fli_call_times *times)
     c->alive = FLI_CALL_NOBODY;
 }
 
-int fli_engine_start(struct fli_engine *e, const struct fli_call_request *request,
-                     const struct fli_call_times *times, fli_ended_cb done, void *arg,
-                     struct fli_call **ret)
+struct fl_call *fli_call_make(struct fli_engine *e, const struct fli_call_request *request,
+                              void *arg)
 {
-    if (e->backend != NULL && e->backend->refuses(e, request) != NULL) {
-        return FL_EINVAL;
-    }
-    struct fli_call *call = calloc(1, sizeof *call + fli_call_request_size(request));
-    if (call == NULL) {
-        return FL_ENOMEM;
+    struct fl_call *call = calloc(1, sizeof *call + fli_call_request_size(request));
+    if (call == NULL || fli_due_add(&e->dues, &call->due, time_is_over) != 0) {
+        free(call);
+        return NULL;
     }
     call->engine = e;
+    call->arg = arg;
     fli_call_request_copy(&call->request, request, call->also, call->bytes);
-    fli_list_init(&call->in);
+    fli_list_init(&call->queue);
     fli_list_init(&call->in_channel);
     fli_list_init(&call->in_askers);
-    if (fli_due_add(&e->dues, &call->due, time_is_over) != 0) {
-        free(call);
-        return FL_ENOMEM;
+    fli_list_init(&call->note.in);
+    fli_list_push(&e->calls, &call->in);
+    return call;
+}
+
+/* Its request is not awaited any more. */
+static void quit(struct fl_call *c)
+{
+    if (!c->active) {
+        return;
     }
-    call->done = done;
-    call->arg = arg;
-    call->watcher = times->watcher;
-    init_state(call, times);
-    fli_list_push(&e->fresh, &call->in);
-    fli_engine_wake(e);
-    *ret = call;
-    return 0;
-}
-
-static void call_free(struct fli_call *c)
-{
-    fli_due_remove(&c->engine->dues, &c->due);
-    fli_list_remove(&c->in_askers);
-    fli_list_remove(&c->in);
-    freeReplyObject(c->arrived);
-    freeReplyObject(c->reply);
-    free(c->report);
-    free(c);
-}
-
-bool fli_engine_is_out(const struct fli_call *c)
-{
-    return fli_call_state_is_out(&c->call_state);
-}
-
-void fli_engine_cancel(struct fli_call *c)
-{
     if (c->op != NULL) {
         c->engine->backend->cancel(c);
     }
     fli_attempts_cancel(&c->engine->attempts, &c->call_state, c->request.attempt, fli_clock_ms());
     fli_channel_leave(c, false);
-    call_free(c);
+    c->active = false;
 }
 
-static void call_done(struct fli_call *c)
+static void forget_answers(struct fl_call *c)
 {
-    char error[sizeof c->trouble + 128] = "";
+    fli_list_remove(&c->in_askers);
+    fli_list_remove(&c->queue);
+    freeReplyObject(c->arrived);
+    freeReplyObject(c->reply);
+    free(c->report);
+    c->arrived = c->reply = NULL;
+    c->report = NULL;
+    c->trouble[0] = '\0';
+}
+
+void fli_call_begin(struct fl_call *call, const struct fli_call_times *times,
+                    void (*ended)(struct fl_call *call))
+{
+    quit(call);
+    forget_answers(call);
+    call->active = true;
+    call->ended = ended;
+    call->watcher = times->watcher;
+    call->due.fire = time_is_over;
+    call->request.attempt = 0;
+    init_state(call, times);
+    fli_list_push(&call->engine->fresh, &call->queue);
+    fli_engine_wake(call->engine);
+}
+
+struct fl_call *fli_engine_start(struct fli_engine *e, const struct fli_call_request *request,
+                                 const struct fli_call_times *times,
+                                 void (*ended)(struct fl_call *call), void *arg)
+{
+    struct fl_call *call = fli_call_make(e, request, arg);
+    if (call != NULL) {
+        fli_call_begin(call, times, ended);
+    }
+    return call;
+}
+
+bool fli_engine_is_out(const struct fl_call *c)
+{
+    return fli_call_state_is_out(&c->call_state);
+}
+
+static void call_free(struct fl_call *c)
+{
+    forget_answers(c);
+    fli_due_remove(&c->engine->dues, &c->due);
+    fli_list_remove(&c->in);
+    fli_call_forget(c);
+    free(c);
+}
+
+void fli_call_let_go(struct fl_call *c)
+{
+    if (!c->active && !fli_list_linked(&c->note.in) && !c->note.under_way) {
+        call_free(c);
+    }
+}
+
+void fli_engine_cancel(struct fl_call *c)
+{
+    if (c != NULL) {
+        quit(c);
+        call_free(c);
+    }
+}
+
+static void call_done(struct fl_call *c)
+{
+    int status = c->call_state.status;
+    const char *trouble = status == FL_ENOTHELD ? "" : c->trouble;
     bool is_number = c->reply != NULL && c->reply->type == REDIS_REPLY_INTEGER;
-    struct fli_ended ended = {.status = c->call_state.status,
-                              .error = error,
-                              .reply = c->reply,
-                              .report = c->report,
-                              .token = is_number ? (fl_token)c->reply->integer : c->token,
-                              .lease_until_ms = c->call_state.lease_until_ms,
-                              .unknown = c->call_state.unknown};
-    if (ended.status != 0) {
-        const char *trouble = ended.status == FL_ENOTHELD ? "" : c->trouble;
-        snprintf(error, sizeof error, "%s%s%s", fl_strerror(ended.status),
+    c->active = false;
+    c->token = is_number ? (fl_token)c->reply->integer : c->token;
+    c->error[0] = '\0';
+    if (status != 0) {
+        snprintf(c->error, sizeof c->error, "%s%s%s", fl_strerror(status),
                  trouble[0] == '\0' ? "" : ": ", trouble);
     }
-    c->done(c->arg, &ended);
-    c->reply = ended.reply;
-    c->report = ended.report;
-    call_free(c);
+    c->ended(c);
+    fli_call_let_go(c);
 }
 
 static void begin_fresh(struct fli_engine *e)
 {
     struct fli_list *at;
     while ((at = fli_list_pop(&e->fresh)) != NULL) {
-        struct fli_call *c = FLI_CONTAINER_OF(at, struct fli_call, in);
-        fli_list_push(&e->calls, at);
+        struct fl_call *c = FLI_CONTAINER_OF(at, struct fl_call, queue);
         if (e->backend != NULL) {
             e->backend->begin(c);
         } else if (c->call_state.order.want == FLI_WANT_NOTHING) { /* its time was over at once */
@@ -640,27 +677,20 @@ void fli_engine_process(struct fli_engine *e)
     set_timer(e, fli_dues_next(&e->dues));
     struct fli_list *at;
     while ((at = fli_list_pop(&e->ended)) != NULL) {
-        call_done(FLI_CONTAINER_OF(at, struct fli_call, in));
-    }
-}
-
-static void free_all(struct fli_list *calls)
-{
-    struct fli_list *at;
-    while ((at = fli_list_pop(calls)) != NULL) {
-        call_free(FLI_CONTAINER_OF(at, struct fli_call, in));
+        call_done(FLI_CONTAINER_OF(at, struct fl_call, queue));
     }
 }
 
 void fli_engine_drop(struct fli_engine *e)
 {
+    struct fli_list *at;
     if (e->backend != NULL) {
         e->backend->drop(e);
     }
     fli_channels_close_all(e);
-    free_all(&e->fresh);
-    free_all(&e->calls);
-    free_all(&e->ended);
+    while ((at = fli_list_first(&e->calls)) != NULL) {
+        call_free(FLI_CONTAINER_OF(at, struct fl_call, in));
+    }
 }
 
 void fli_engine_abandon(struct fli_engine *e)

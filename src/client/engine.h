@@ -48,23 +48,23 @@ void fli_engine_abandon(struct fli_engine *e);
 void fli_engine_drop(struct fli_engine *e);
 bool fli_engine_watch_timer(const struct fli_engine *e);
 
-struct fli_call_times {
-    uint64_t deadline_ms; /* of the whole call */
-    uint64_t wait_ms;     /* ACQUIRE */
-    uint64_t attempt_ms;  /* 0: the engine's */
-    bool once;            /* at the node with this number and no other, and not repeated */
-    uint32_t node;
-    bool insists; /* asked again when a node refuses it: something has to be given back */
-    const struct fli_engine_watcher *watcher; /* stays as long as the call; NULL: none */
-};
-
-/* Copies the texts of the request. 0; FL_ENOMEM. */
-int fli_engine_start(struct fli_engine *e, const struct fli_call_request *request,
-                     const struct fli_call_times *times, fli_ended_cb done, void *arg,
-                     struct fli_call **ret) FLI_MUST_USE;
-void fli_engine_cancel(struct fli_call *call);
+/* Copies the texts of the request. The call does not begin yet. NULL: out of memory. */
+struct fl_call *fli_call_make(struct fli_engine *e, const struct fli_call_request *request,
+                              void *arg) FLI_MUST_USE;
+/* Begins it, or begins it anew with the request that it has now. ended() is called once, from
+ * fli_engine_process(); the call is freed then, unless that has begun it anew or noted a callback
+ * to its user. */
+void fli_call_begin(struct fl_call *call, const struct fli_call_times *times,
+                    void (*ended)(struct fl_call *call));
+/* Both. NULL: out of memory. */
+struct fl_call *fli_engine_start(struct fli_engine *e, const struct fli_call_request *request,
+                                 const struct fli_call_times *times,
+                                 void (*ended)(struct fl_call *call), void *arg) FLI_MUST_USE;
+void fli_engine_cancel(struct fl_call *call); /* frees it; NULL is fine */
+/* Frees a call that is over, and of whose end its user has heard. */
+void fli_call_let_go(struct fl_call *call);
 /* Whether its request may have been done, or may still be on its way. */
-bool fli_engine_is_out(const struct fli_call *call);
+bool fli_engine_is_out(const struct fl_call *call);
 
 void fli_engine_process(struct fli_engine *e);
 

@@ -2,6 +2,8 @@
 #ifndef FLI_CLIENT_ENGINE_STATE_H
 #define FLI_CLIENT_ENGINE_STATE_H
 
+#include <pthread.h>
+
 #include "base/due.h"
 #include "base/list.h"
 #include "client/call_request.h"
@@ -20,16 +22,17 @@ struct fli_engine_watcher {
     void *arg;
 };
 
-struct fli_call;
+struct fl_call;
 struct fli_engine;
+struct fli_wait;
 
 /* Carries out calls in place of the engine's own way through the nodes of a cluster: src/redlock.
  * All of it is called as the engine's functions are. */
 struct fli_backend {
     /* Why it cannot make this call, in a sentence; NULL: it can. */
     const char *(*refuses)(const struct fli_engine *e, const struct fli_call_request *request);
-    void (*begin)(struct fli_call *call); /* which ends by fli_call_end() */
-    void (*cancel)(struct fli_call *call);
+    void (*begin)(struct fl_call *call); /* which ends by fli_call_end() */
+    void (*cancel)(struct fl_call *call);
     /* The engine is about to close its connections and to free its calls. */
     void (*drop)(struct fli_engine *e);
     void (*abandon)(struct fli_engine *e);       /* as fli_engine_abandon() */
@@ -64,6 +67,7 @@ struct fli_engine {
     uint64_t seed;        /* of all jitter; random after init */
     /* private; nodes[n_nodes] is the leader when its address is not in the list */
     uint64_t process; /* whose it is */
+    fl_call last_name;
     int timer_fd;
     uint64_t timer_ms; /* what it is set to */
     uint32_t leader;   /* FLI_CALL_NOBODY: unknown */
@@ -75,26 +79,13 @@ struct fli_engine {
     struct fli_link_security tls;
     struct fli_pace pace;
     struct fli_attempts attempts;
-    struct fli_list fresh; /* calls that have not begun */
-    struct fli_list calls;
-    struct fli_list ended; /* calls that have ended, and whose callbacks were not called yet */
+    struct fli_list calls; /* all that there are */
+    struct fli_list fresh; /* those that have not begun */
+    struct fli_list ended; /* those that have ended, and whose users have not heard of it yet */
     struct fli_list dirty; /* channels with something to send */
     struct fli_list closed;
     struct fli_engine_node nodes[FL_NODES_MAX + 1];
 };
-
-/* How a call ended. reply and report belong to the call; a callback that keeps one sets it to
- * NULL. */
-struct fli_ended {
-    int status; /* that of the call state machine */
-    const char *error;
-    redisReply *reply;
-    struct fl_redlock_report *report; /* of a backend */
-    fl_token token;                   /* that the reply is, or a backend's */
-    uint64_t lease_until_ms;
-    bool unknown; /* some attempt may have been done without an answer */
-};
-typedef void (*fli_ended_cb)(void *arg, struct fli_ended *ended);
 
 struct fli_channel;
 
@@ -120,7 +111,7 @@ struct fli_channel {
     unsigned tried;                /* of the addresses of the node */
     uint64_t address_until_ms;     /* when the next address is tried; UINT64_MAX: not */
     uint64_t until_ms;             /* for all addresses */
-    struct fli_call *waiter;       /* whose request waits for a lock: it is alone here */
+    struct fl_call *waiter;        /* whose request waits for a lock: it is alone here */
     struct fli_listener *listener; /* likewise; NULL: none */
     bool held;                     /* it has not heard yet what was read */
     bool left;                     /* no other call begins here */
@@ -138,12 +129,36 @@ struct fli_channel {
     struct fli_list awaiting;
 };
 
-struct fli_call {
-    struct fli_list in; /* a list of the engine's */
+struct fli_call_times {
+    uint64_t deadline_ms; /* of the whole call */
+    uint64_t wait_ms;     /* ACQUIRE */
+    uint64_t attempt_ms;  /* 0: the engine's */
+    bool once;            /* at the node with this number and no other, and not repeated */
+    uint32_t node;
+    bool insists; /* asked again when a node refuses it: something has to be given back */
+    const struct fli_engine_watcher *watcher; /* stays as long as the call; NULL: none */
+};
+
+/* A callback that is to be made: handle.h. */
+struct fli_callback {
+    struct fli_list in;
+    /* Under the mutex, which it gives back while it calls its user. */
+    void (*deliver)(struct fl_client *c, struct fli_callback *n);
+    bool under_way;
+    pthread_t thread; /* on which it is */
+};
+
+/* A call: a request, its attempts at one node after the other, and how it ended. A lock that is
+ * taken or released, a renewal and a question are each one call. When it has ended it may be used
+ * again for what follows. */
+struct fl_call {
+    struct fli_list in;    /* all calls of the engine */
+    struct fli_list queue; /* the fresh ones, or those that have ended */
     struct fli_engine *engine;
     struct fli_call_request request;
-    struct fli_call_state call_state;
+    struct fli_call_state call_state; /* with its status, and the end of the lease */
     struct fli_due due;
+    bool active;                              /* it has begun, and nobody has heard of its end */
     const struct fli_engine_watcher *watcher; /* of this call; NULL: none */
     uint32_t node;                            /* where it is, or was last */
     struct fli_channel *channel;              /* NULL: nowhere */
@@ -151,26 +166,47 @@ struct fli_call {
     uint64_t number; /* of its request on the channel */
     uint64_t end;    /* of its bytes */
     struct fli_list in_askers;
-    uint32_t alive;      /* it has been told that this node lives */
-    redisReply *arrived; /* an answer that came while the node was asked whether it lives */
-    redisReply *reply;
+    uint32_t alive;            /* it has been told that this node lives */
+    redisReply *arrived;       /* an answer that came while the node was asked whether it lives */
     struct fli_redlock_op *op; /* of a backend; NULL: it has not begun, or has ended */
-    struct fl_redlock_report *report;
-    fl_token token;
-    fli_ended_cb done;
+    void (*ended)(struct fl_call *call);
     void *arg;
-    char trouble[512];
+    /* How it ended; whoever keeps one sets it to NULL. */
+    redisReply *reply;
+    struct fl_redlock_report *report; /* of a backend */
+    fl_token token;                   /* that the reply is, or a backend's */
+    char trouble[512];                /* the last one */
+    char error[640];
+    /* Of calls that a user of a handle has begun: calls.c. */
+    struct fl_client *client; /* NULL: it is another one */
+    fl_call name;             /* for its user, who cancels it by that */
+    struct fli_callback note;
+    struct fl_lock *lock;    /* that a yes makes held */
+    struct fl_lock *session; /* under which; NULL also when that was freed */
+    bool is_private; /* nobody else knows its owner, so what it may have got is given back */
+    bool gives_back; /* it does that, or is a release */
+    struct fli_call_times times;
+    uint64_t began_ms;
+    uint64_t held_until_ms; /* what it may have got, without a session */
+    fl_done done;
+    struct fli_wait *wait; /* of a thread that blocks; NULL: it calls back */
+    struct fl_result result;
     struct fl_bytes also[FLI_CALL_ALSO_MAX];
     char bytes[]; /* the texts of the request */
 };
 
+/* ---- calls.c --------------------------------------------------------------------------------- */
+
+/* The call of a user is about to be freed, or its user is not to hear of it any more. */
+void fli_call_forget(struct fl_call *call);
+
 /* ---- engine.c: what channels tell of --------------------------------------------------------- */
 
-void fli_call_feed(struct fli_call *c, enum fli_call_event event, int code);
+void fli_call_feed(struct fl_call *c, enum fli_call_event event, int code);
 /* By a backend. */
-void fli_call_end(struct fli_call *c, int status, uint64_t lease_until_ms);
-void fli_call_answer(struct fli_call *c, redisReply *reply);
-void fli_call_trouble(struct fli_call *c, const char *text);
+void fli_call_end(struct fl_call *c, int status, uint64_t lease_until_ms);
+void fli_call_answer(struct fl_call *c, redisReply *reply);
+void fli_call_trouble(struct fl_call *c, const char *text);
 void fli_engine_leader_is(struct fli_channel *ch, const redisReply *reply);
 void fli_engine_forget_leader(struct fli_engine *e, uint32_t node);
 uint64_t fli_engine_random(struct fli_engine *e, uint64_t below);

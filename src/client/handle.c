@@ -34,6 +34,12 @@ int fli_fail(const fl_client *c, int code, const char *fmt, ...)
     return code;
 }
 
+int fli_failed(const fl_client *c, int code)
+{
+    const char *text = errors[is_of_store(c)];
+    return text[0] != '\0' ? code : fli_fail(c, code, "%s", fl_strerror(code));
+}
+
 const char *fli_error(bool is_store)
 {
     return errors[is_store];
@@ -66,7 +72,6 @@ static void init_mutex(fl_client *c)
 static void init_lists(fl_client *c)
 {
     fli_list_init(&c->locks);
-    fli_list_init(&c->calls);
     fli_list_init(&c->watches);
     fli_list_init(&c->sessions);
     fli_list_init(&c->notes);
@@ -257,7 +262,7 @@ void fl_close(fl_client *c)
         (void)pthread_cond_broadcast(&c->turned);
         (void)pthread_cond_wait(&c->turned, &c->mutex);
     }
-    fli_calls_end(c);
+    fli_calls_forget(c);
     fli_locks_end(c);
     fli_watches_end(c);
     drop_lines(c);
@@ -470,41 +475,51 @@ static void append_troubles(const struct fli_wait *w)
     }
 }
 
-void fli_wait_explain(struct fli_wait *w, int status, const char *no, uint64_t timeout_ms)
+static void explain(const fl_client *c, int status, unsigned long long ms)
 {
-    unsigned long long ms = timeout_ms != 0 ? timeout_ms : w->c->engine.timeout_ms;
-    if (w->report != NULL) {
-        last_report = *w->report;
-        free(w->report);
-        fli_fail(w->c, 0, "%s", last_report.text);
-        return;
-    }
     switch (status) {
-    case 0:
-        return;
-    case FL_ENOTHELD:
-        fli_fail(w->c, 0, "%s", no);
-        return;
     case FL_ENOLEADER:
-        fli_fail(w->c, 0, "no leader within %llu ms", ms);
+        fli_fail(c, 0, "no leader within %llu ms", ms);
         break;
     case FL_EBUSY:
-        fli_fail(w->c, 0, "the servers were too busy for %llu ms", ms);
+        fli_fail(c, 0, "the servers were too busy for %llu ms", ms);
         break;
     case FL_ENOCONN:
-        fli_fail(w->c, 0, "no node could be reached within %llu ms", ms);
+        fli_fail(c, 0, "no node could be reached within %llu ms", ms);
         break;
     case FL_ETIMEOUT:
-        fli_fail(w->c, 0, "no answer within %llu ms", ms);
+        fli_fail(c, 0, "no answer within %llu ms", ms);
         break;
     case FL_EUNCERTAIN:
-        fli_fail(w->c, 0, "the outcome is unknown: it may have been done, or may still be");
+        fli_fail(c, 0, "the outcome is unknown: it may have been done, or may still be");
         break;
     default: /* what the server said explains it best */
-        fli_fail(w->c, 0, "%s", fl_strerror(status));
+        fli_fail(c, 0, "%s", fl_strerror(status));
         break;
     }
-    append_troubles(w);
+}
+
+void fli_wait_explain(struct fli_wait *w, const struct fli_call_plan *q)
+{
+    const fl_client *c = w->c;
+    struct fl_redlock_report *report = w->outcome->result.report;
+    int status = w->outcome->result.status;
+    unsigned long long ms = q->timeout_ms != 0 ? q->timeout_ms : c->engine.timeout_ms;
+    if (report != NULL) {
+        last_report = *report;
+        free(report);
+        w->outcome->result.report = NULL;
+        fli_fail(c, 0, "%s", last_report.text);
+    } else if (status != 0 && w->outcome->is_no) {
+        fli_fail(c, 0, "%s", q->no != NULL ? q->no : "");
+    } else if (status != 0 && q->once) {
+        const char *text = w->trouble[q->node];
+        fli_fail(c, 0, "%s: %s", c->engine.nodes[q->node].place.node.text,
+                 text[0] != '\0' ? text : fl_strerror(status));
+    } else if (status != 0) {
+        explain(c, status, ms);
+        append_troubles(w);
+    }
 }
 
 static bool is_trouble(enum fli_call_event event)
@@ -610,76 +625,6 @@ struct fli_call_times fli_times_of(const fl_client *c, const struct fli_call_pla
                                    .once = q->once,
                                    .node = q->node,
                                    .watcher = q->watcher};
-}
-
-/* A call, and who waits for it. */
-struct outcome {
-    struct fli_wait wait;
-    struct fli_ended ended;
-};
-
-static void on_ended(void *arg, struct fli_ended *ended)
-{
-    struct outcome *o = arg;
-    o->wait.over = true;
-    o->wait.report = ended->report;
-    o->ended = *ended;
-    ended->reply = NULL;
-    ended->report = NULL;
-}
-
-static int run_locked(fl_client *c, const struct fli_call_plan *q, struct outcome *o)
-{
-    struct fli_call *call;
-    struct fli_call_times times = fli_times_of(c, q);
-    fli_wait_init(&o->wait, c);
-    o->wait.tells = q->wait_ms == 0 && !q->once;
-    times.watcher = &o->wait.watcher;
-    int rc = fli_engine_start(&c->engine, &q->request, &times, on_ended, o, &call);
-    if (rc != 0) {
-        return fli_fail(c, rc, "%s", fl_strerror(rc));
-    }
-    if (!fli_wait(c, &o->wait)) {
-        fli_engine_cancel(call);
-        return FL_EUNCERTAIN;
-    }
-    rc = o->ended.status;
-    if (rc != 0 && q->once) {
-        const char *text = o->wait.trouble[q->node];
-        fli_fail(c, 0, "%s: %s", c->engine.nodes[q->node].place.node.text,
-                 text[0] != '\0' ? text : fl_strerror(rc));
-    } else {
-        fli_wait_explain(&o->wait, rc, q->no, q->timeout_ms);
-    }
-    return rc;
-}
-
-int fli_run_to_end(fl_client *c, const struct fli_call_plan *q, struct fli_ended *ret)
-{
-    struct outcome o = {.ended.reply = NULL};
-    int rc = fli_client_enter(c);
-    if (rc == 0) {
-        rc = run_locked(c, q, &o);
-        fli_client_leave(c);
-    }
-    *ret = o.ended;
-    return rc;
-}
-
-int fli_run(fl_client *c, const struct fli_call_plan *q, redisReply **ret_reply,
-            uint64_t *ret_lease_ms)
-{
-    struct fli_ended ended;
-    int rc = fli_run_to_end(c, q, &ended);
-    if (ret_reply != NULL) {
-        *ret_reply = ended.reply;
-    } else {
-        freeReplyObject(ended.reply);
-    }
-    if (ret_lease_ms != NULL) {
-        *ret_lease_ms = ended.lease_until_ms;
-    }
-    return rc;
 }
 
 /* ---- for programs of our own ----------------------------------------------------------------- */

@@ -22,15 +22,6 @@
 #define FLI_TROUBLE_SIZE 512u /* the reason stands behind a path */
 #define FLI_LOG_LINE_MAX 400u
 
-/* A callback that is to be made. */
-struct fli_callback {
-    struct fli_list in;
-    /* Under the mutex, which it gives back while it calls its user. */
-    void (*deliver)(struct fl_client *c, struct fli_callback *n);
-    bool under_way;
-    pthread_t thread; /* on which it is */
-};
-
 struct fl_client {
     pthread_mutex_t mutex;
     pthread_cond_t turned; /* a turn of the engine, or a callback, has ended */
@@ -45,7 +36,6 @@ struct fl_client {
     uint64_t process; /* whose it is */
     struct fli_engine engine;
     struct fli_list locks;
-    struct fli_list calls;
     struct fli_list watches;
     struct fli_list notes;
     struct fli_list sessions; /* that locks share: one for each TTL */
@@ -87,6 +77,7 @@ void fli_log(fl_client *c, const char *what, const char *how);
 /* The text of a failure on this thread; of a storage's, if is_store. Returns code. */
 int fli_fail(const fl_client *c, int code, const char *fmt, ...) FLI_PRINTF(3, 4);
 const char *fli_error(bool is_store);
+int fli_failed(const fl_client *c, int code); /* its text, unless there is one. Returns code */
 
 /* What a thread waits for. */
 struct fli_wait {
@@ -96,32 +87,47 @@ struct fli_wait {
     bool without; /* no usable node, since without_ms */
     fl_client *c;
     char trouble[FL_NODES_MAX + 1][FLI_TROUBLE_SIZE]; /* of each node */
-    struct fl_redlock_report *report; /* how a call of Redlock ended; freed by fli_wait_explain() */
+    struct fli_outcome *outcome; /* of the call that it waits for; NULL: it is for another thing */
     struct fli_engine_watcher watcher;
 };
 
 void fli_wait_init(struct fli_wait *w, fl_client *c);
 /* Waits, under the mutex, until w->over. False: it was interrupted, or the handle is closed. */
 bool fli_wait(fl_client *c, struct fli_wait *w);
-/* The text of its failure, if it has failed. timeout_ms: 0: the handle's. */
-void fli_wait_explain(struct fli_wait *w, int status, const char *no, uint64_t timeout_ms);
+/* What there is to know of a call that has ended. */
+struct fli_outcome {
+    struct fl_result result; /* but for its error */
+    bool is_no;              /* the plain "no" of its command */
+    bool unknown;            /* some attempt may have been done without an answer */
+    redisReply *reply;       /* its user's; NULL when the result has what it says */
+};
 
-/* One call, from begin to end. */
+/* A call of a user, before it begins. */
 struct fli_call_plan {
     struct fli_call_request request;
+    /* Makes the call, and begins it. NULL: the request is checked and sent. */
+    int (*begin)(fl_client *c, struct fli_call_plan *q, struct fl_call **ret);
     uint64_t wait_ms;
     uint64_t timeout_ms; /* 0: the handle's */
-    const char *no;      /* the text of a "no" */
+    const char *no;      /* the text of a "no"; NULL: none */
     bool once;           /* at this node and no other */
     uint32_t node;
+    fl_done done; /* NULL: nobody hears of its end, or a thread waits for it */
+    void *arg;
     const struct fli_engine_watcher *watcher; /* NULL: none */
+    /* of what is taken or released */
+    struct fl_take options; /* of a session, what it has of them */
+    struct fli_owner owner; /* room for one */
+    struct fl_lock *lock;
 };
 struct fli_call_times fli_times_of(const fl_client *c, const struct fli_call_plan *q);
-/* 0; FL_ENOTHELD for a "no"; or a code. ret_reply and ret_lease_ms may be NULL. */
-int fli_run(fl_client *c, const struct fli_call_plan *q, redisReply **ret_reply,
-            uint64_t *ret_lease_ms) FLI_MUST_USE;
-/* The same; ret: all that is known of its end, whose reply is the caller's. */
-int fli_run_to_end(fl_client *c, const struct fli_call_plan *q, struct fli_ended *ret) FLI_MUST_USE;
+struct fli_call_plan fli_at_node(enum fli_call_command command, size_t node, uint64_t timeout_ms);
+/* The text of its failure, if it has failed. */
+void fli_wait_explain(struct fli_wait *w, const struct fli_call_plan *q);
+/* Waits for the end of the call. 0 or a code, with its text. */
+int fli_run(fl_client *c, struct fli_call_plan *q, struct fli_outcome *ret) FLI_MUST_USE;
+/* Begins it. ret_name may be NULL. Its callback may come before this returns, on another thread. */
+int fli_start(fl_client *c, struct fli_call_plan *q, fl_call *ret_name) FLI_MUST_USE;
 
 /* ---- lock.c ---------------------------------------------------------------------------------- */
 
@@ -151,15 +157,14 @@ struct fl_lock {
     struct fli_list members;   /* of a session: its locks */
     unsigned takers;           /* of a session: calls that take locks under it */
     uint64_t opening_until_ms; /* of a shared session that is not held yet */
-    struct fli_call *renewal;
-    struct fli_call *inspection;     /* of a session: how many locks the service has for it */
-    struct fli_call_request request; /* that takes it; its texts are in bytes */
+    struct fl_call *renewal;
+    struct fl_call *inspection;      /* of a session: how many locks the service has for it */
+    struct fli_call_request request; /* its name and owner, whose texts are in bytes */
     uint32_t jeopardies, lost;       /* reported by the renewal that is under way */
-    struct fl_bytes also[FL_NAMES_MAX - 1];
     char bytes[];
 };
 
-/* Copies the texts of the request. NULL: out of memory. */
+/* Copies its name and owner from the request. NULL: out of memory. */
 struct fl_lock *fli_lock_make(fl_client *c, const struct fli_call_request *request) FLI_MUST_USE;
 void fli_lock_discard(struct fl_lock *lock); /* one that is not held; NULL is fine */
 /* From now on it is held, and believed in until lease_until_ms. */
@@ -174,56 +179,40 @@ void fli_locks_end(fl_client *c);
 
 /* ---- calls.c --------------------------------------------------------------------------------- */
 
-/* A call that calls back, or that takes or releases a lock. */
-struct fl_call {
-    struct fli_list in;
-    struct fli_callback note;
-    fl_client *client;
-    struct fli_call
-        *engine_call;        /* NULL: it waits for its session, has ended, or is the parent's */
-    struct fl_lock *lock;    /* that a yes makes held, or that is given back */
-    struct fl_lock *session; /* under which; NULL also when that was freed */
-    struct fli_call_request request;
-    struct fli_call_times times;
-    uint64_t began_ms;
-    uint64_t settle_until_ms; /* until when what it may have got is held without a session */
-    bool cancelled;           /* during its callback: who cancels it deletes it */
-    fl_done done;
-    void *arg;
-    struct fli_wait *wait; /* of a thread that blocks; NULL: it calls back */
-    struct fl_result *ret; /* of that thread */
-    struct fl_result result;
-    char error[640];
+enum fli_limit {
+    FLI_LIMIT_NAME,
+    FLI_LIMIT_WORD,
+    FLI_LIMIT_MATCH,
+    FLI_LIMIT_OWNER,
+    FLI_LIMIT_VALUE,
+    FLI_LIMIT_LABEL,
+    FLI_LIMIT_TOKEN,
+    FLI_LIMIT_TTL,
+    FLI_LIMIT_TIMEOUT,
+    FLI_LIMIT_WAIT,
+    FLI_LIMIT_LOCKDELAY,
 };
 
 /* Before anything is sent: 0; FL_EINVAL with a sentence. */
-int fli_client_check_timeout(const fl_client *c, uint64_t timeout_ms) FLI_MUST_USE;
-int fli_client_check_name(const fl_client *c, struct fl_bytes name) FLI_MUST_USE;
-int fli_client_check_token(const fl_client *c, fl_token token) FLI_MUST_USE;
-int fli_client_check_ttl(const fl_client *c, uint64_t ttl_ms) FLI_MUST_USE;
-int fli_client_check_node(const fl_client *c, size_t node, uint64_t timeout_ms) FLI_MUST_USE;
+int fli_check(const fl_client *c, enum fli_limit limit, uint64_t value) FLI_MUST_USE;
 /* What a newer header names is not passed over. */
 int fli_check_reserved(const fl_client *c, const uint64_t *reserved, size_t n) FLI_MUST_USE;
 
-extern const char fli_not_held[];
-int fli_not_ours(const fl_client *c, int code);             /* its sentence; returns code */
-int fli_code_of(enum fli_call_command command, int status); /* of a "no" to this command */
+int fli_not_ours(const fl_client *c, int code); /* its sentence; returns code */
 
-/* Under the mutex. */
-struct fl_call *fli_call_make(fl_client *c, const struct fli_call_plan *q, fl_done done,
-                              void *arg) FLI_MUST_USE;
-void fli_call_ended(void *arg, struct fli_ended *how); /* as fli_ended_cb; arg: the call */
+/* Under the mutex. NULL: out of memory. */
+struct fl_call *fli_call_plan(fl_client *c, const struct fli_call_plan *q) FLI_MUST_USE;
+/* Its user hears of its end, with what is in its result. */
 void fli_call_complete(struct fl_call *call, int status, const char *error);
-void fli_call_cancel(struct fl_call *call);
-/* Ends it without its callback, and waits for nobody. False: that is being called. */
-bool fli_call_forsake(struct fl_call *call) FLI_MUST_USE;
-void fli_call_delete(struct fl_call *call);
+void fli_call_ended(struct fl_call *call);  /* as the engine tells it */
+void fli_call_cancel(struct fl_call *call); /* without its callback; it may settle yet */
+struct fl_call *fli_call_find(fl_client *c, fl_call name); /* NULL: it is over */
+/* Ends it without its callback, and waits for nobody. False: that is being called, or was. */
+bool fli_call_forsake(fl_client *c, fl_call name) FLI_MUST_USE;
 /* This session is about to be freed; its calls go on without it. */
 void fli_calls_leave(fl_client *c, const struct fl_lock *session);
-void fli_calls_end(fl_client *c);            /* without callbacks */
+void fli_calls_forget(fl_client *c);         /* none calls back */
 bool fli_calls_are_left(const fl_client *c); /* calls without users, which give back */
-/* In a child: what the parent had begun never ends here. */
-void fli_calls_forget(fl_client *c);
 
 /* ---- watch.c --------------------------------------------------------------------------------- */
 
@@ -233,7 +222,8 @@ void fli_watches_end(fl_client *c);
 /* ---- take.c ---------------------------------------------------------------------------------- */
 
 void fli_lock_abandon(struct fl_lock *lock); /* one that nobody has heard of: it is released */
-/* One more attempt of a call that takes a lock and has lost its user; gives back what it gets. */
-void fli_call_settle(struct fl_call *call);
+/* The call of a private owner has lost its user: gives back what it may get or have. False: it is
+ * over. */
+bool fli_call_settle(struct fl_call *call) FLI_MUST_USE;
 
 #endif

@@ -9,34 +9,28 @@
 #include "client/handle.h"
 #include "fencelock/store_client.h"
 
+static const char *text_of(const char *const *texts, size_t n, unsigned i)
+{
+    return texts[i < n ? i : n - 1];
+}
+
 const char *fl_hold_state_name(enum fl_hold_state state)
 {
-    switch (state) {
-    case FL_HOLD_SAFE:
-        return "safe";
-    case FL_HOLD_JEOPARDY:
-        return "jeopardy";
-    default:
-        return "lost";
-    }
+    static const char *const names[] = {"safe", "jeopardy", "lost"};
+    return text_of(names, sizeof names / sizeof names[0], (unsigned)state);
 }
 
 const char *fl_lost_reason_text(enum fl_lost_reason reason)
 {
-    switch (reason) {
-    case FL_LOST_NOT:
-        return "it is not lost";
-    case FL_LOST_DEADLINE:
-        return "no renewal came through in time";
-    case FL_LOST_TAKEN:
-        return "the service says that it is not held any more";
-    case FL_LOST_MAX_HOLD:
-        return "it was held for as long as was allowed";
-    case FL_LOST_INHERITED:
-        return "it is held by the process that forked this one";
-    default:
-        return "it was given back";
-    }
+    static const char *const texts[] = {
+        [FL_LOST_NOT] = "it is not lost",
+        [FL_LOST_DEADLINE] = "no renewal came through in time",
+        [FL_LOST_TAKEN] = "the service says that it is not held any more",
+        [FL_LOST_MAX_HOLD] = "it was held for as long as was allowed",
+        [FL_LOST_RELEASED] = "it was given back",
+        [FL_LOST_INHERITED] = "it is held by the process that forked this one",
+    };
+    return text_of(texts, sizeof texts / sizeof texts[0], (unsigned)reason);
 }
 
 /* ---- reports --------------------------------------------------------------------------------- */
@@ -157,12 +151,13 @@ static void on_due(struct fli_due *due, uint64_t now_ms);
 
 struct fl_lock *fli_lock_make(fl_client *c, const struct fli_call_request *request)
 {
-    struct fl_lock *lock = calloc(1, sizeof *lock + fli_call_request_size(request));
+    const struct fli_call_request kept = {.name = request->name, .owner = request->owner};
+    struct fl_lock *lock = calloc(1, sizeof *lock + fli_call_request_size(&kept));
     if (lock == NULL || fli_due_add(&c->engine.dues, &lock->due, on_due) != 0) {
         free(lock);
         return NULL;
     }
-    fli_call_request_copy(&lock->request, request, lock->also, lock->bytes);
+    fli_call_request_copy(&lock->request, &kept, NULL, lock->bytes);
     fli_list_init(&lock->in);
     fli_list_init(&lock->in_session);
     fli_list_init(&lock->in_shared);
@@ -229,24 +224,24 @@ static void renewal_ended(struct fl_lock *lock, int status, uint64_t lease_until
 
 /* ---- locks that are not held any more while their session is --------------------------------- */
 
-static void checked(void *arg, struct fli_ended *ended)
+static void checked(struct fl_call *call)
 {
-    struct fl_lock *member = arg;
+    struct fl_lock *member = call->arg;
     member->renewal = NULL;
-    if (ended->status == FL_ENOTHELD && member->lease.state != FL_HOLD_LOST) {
+    if (call->call_state.status == FL_ENOTHELD && member->lease.state != FL_HOLD_LOST) {
         leave_session(member);
         renewal_ended(member, FL_ENOTHELD, 0);
     }
 }
 
+/* Without memory the next renewal looks again. */
 static void check_member(struct fl_lock *member, const struct fli_call_times *times)
 {
     const struct fli_call_request request = {
         .command = FLI_CALL_CHECK, .name = member->request.name, .token = member->token};
-    if (member->lease.state != FL_HOLD_LOST && member->renewal == NULL &&
-        fli_engine_start(&member->client->engine, &request, times, checked, member,
-                         &member->renewal) != 0) {
-        member->renewal = NULL; /* the next renewal looks again */
+    if (member->lease.state != FL_HOLD_LOST && member->renewal == NULL) {
+        member->renewal =
+            fli_engine_start(&member->client->engine, &request, times, checked, member);
     }
 }
 
@@ -258,12 +253,13 @@ static struct fli_call_times times_of_renewal(const struct fl_lock *lock)
                                    .attempt_ms = attempt_ms(lock)};
 }
 
-static void inspected(void *arg, struct fli_ended *ended)
+static void inspected(struct fl_call *call)
 {
-    struct fl_lock *session = arg;
+    struct fl_lock *session = call->arg;
+    int status = call->call_state.status;
     session->inspection = NULL;
-    session->client->inspection_refused = ended->status == FL_EDENIED;
-    if (ended->status != 0) {
+    session->client->inspection_refused = status == FL_EDENIED;
+    if (status != 0) {
         return;
     }
     uint64_t held = 0;
@@ -271,7 +267,7 @@ static void inspected(void *arg, struct fli_ended *ended)
     {
         held += FLI_CONTAINER_OF(at, struct fl_lock, in_session)->lease.state != FL_HOLD_LOST;
     }
-    if (fli_call_session_locks(ended->reply) >= held) {
+    if (fli_call_session_locks(call->reply) >= held) {
         return;
     }
     const struct fli_call_times times = times_of_renewal(session);
@@ -291,28 +287,29 @@ static void seek_broken(struct fl_lock *session)
     const struct fli_call_request request = {.command = FLI_CALL_SESSION_SHOW,
                                              .owner = session->request.owner};
     const struct fli_call_times times = times_of_renewal(session);
-    if (fli_engine_start(&c->engine, &request, &times, inspected, session, &session->inspection) !=
-        0) {
-        session->inspection = NULL;
-    }
+    session->inspection = fli_engine_start(&c->engine, &request, &times, inspected, session);
 }
 
-static void renewed(void *arg, struct fli_ended *ended)
+static void note_renewal(struct fl_lock *lock, int status, uint64_t lease_until_ms)
 {
-    struct fl_lock *lock = arg;
     lock->renewal = NULL;
-    report_ended(lock, ended->status);
-    renewal_ended(lock, ended->status, ended->lease_until_ms);
+    report_ended(lock, status);
+    renewal_ended(lock, status, lease_until_ms);
     FLI_LIST_FOREACH(at, &lock->members)
     {
         struct fl_lock *member = FLI_CONTAINER_OF(at, struct fl_lock, in_session);
         if (member->lease.renewing) { /* else it is lost */
-            renewal_ended(member, ended->status, ended->lease_until_ms);
+            renewal_ended(member, status, lease_until_ms);
         }
     }
-    if (ended->status == 0) {
+    if (status == 0) {
         seek_broken(lock);
     }
+}
+
+static void renewed(struct fl_call *call)
+{
+    note_renewal(call->arg, call->call_state.status, call->call_state.lease_until_ms);
 }
 
 static struct fli_call_request renewal_of(const struct fl_lock *lock)
@@ -322,7 +319,8 @@ static struct fli_call_request renewal_of(const struct fl_lock *lock)
                                      .name = lock->request.name,
                                      .owner = lock->request.owner,
                                      .token = lock->token,
-                                     .ttl_ms = lock->ttl_ms};
+                                     .ttl_ms = lock->ttl_ms,
+                                     .under_session = lock->request.under_session};
 }
 
 /* A renewal without an answer must leave time for the other nodes, and for a second round. */
@@ -339,11 +337,9 @@ static void renew(struct fl_lock *lock)
     const struct fli_call_times times = times_of_renewal(lock);
     fli_lease_renewal_began(&lock->lease);
     take_report(lock, &request);
-    int rc =
-        fli_engine_start(&lock->client->engine, &request, &times, renewed, lock, &lock->renewal);
-    if (rc != 0) {
-        const struct fli_ended ended = {.status = rc};
-        renewed(lock, (struct fli_ended *)(uintptr_t)&ended);
+    lock->renewal = fli_engine_start(&lock->client->engine, &request, &times, renewed, lock);
+    if (lock->renewal == NULL) {
+        note_renewal(lock, FL_ENOMEM, 0);
     }
 }
 
@@ -373,15 +369,12 @@ void fli_lock_renew_soon(struct fl_lock *session)
 
 static void stop_renewal(struct fl_lock *lock)
 {
+    fli_engine_cancel(lock->inspection);
+    fli_engine_cancel(lock->renewal);
     if (lock->renewal != NULL) {
-        fli_engine_cancel(lock->renewal);
-        lock->renewal = NULL;
         report_ended(lock, FL_EUNCERTAIN);
     }
-    if (lock->inspection != NULL) {
-        fli_engine_cancel(lock->inspection);
-        lock->inspection = NULL;
-    }
+    lock->renewal = lock->inspection = NULL;
 }
 
 static void end(struct fl_lock *lock)

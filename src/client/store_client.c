@@ -57,40 +57,23 @@ const char *fl_store_error(const fl_store *s)
     return fli_error(true);
 }
 
-static int check(fl_store *s, const struct fli_call_request *request)
-{
-    bool fenced = request->token != FL_TOKEN_NONE;
-    if (request->token > FL_TOKEN_MAX || (request->command == FLI_CALL_CLAIM && !fenced)) {
-        return fli_fail(client_of(s), FL_EINVAL, "a token is a number from 1 to %llu",
-                        (unsigned long long)FL_TOKEN_MAX);
-    }
-    bool names_lock = fenced || request->command == FLI_CALL_MARK;
-    if (names_lock && (request->lock.len < 1 || request->lock.len > FL_NAME_MAX)) {
-        return fli_fail(client_of(s), FL_EINVAL, "a lock's name has 1 to %u bytes, not %zu",
-                        FL_NAME_MAX, request->lock.len);
-    }
-    return 0;
-}
-
 /* Makes the call; on FL_ESTALE *ret_mark gets the mark. ret_reply may be NULL. */
 static int run(fl_store *s, const struct fli_call_request *request, uint64_t timeout_ms,
                fl_token *ret_mark, redisReply **ret_reply)
 {
-    const struct fli_call_plan q = {
+    struct fli_call_plan q = {
         .request = *request, .timeout_ms = timeout_ms, .no = "there is no such key"};
-    redisReply *reply = NULL;
-    int rc = fli_client_check_timeout(client_of(s), timeout_ms);
-    rc = rc == 0 ? check(s, request) : rc;
-    rc = rc == 0 ? fli_run(client_of(s), &q, &reply, NULL) : rc;
-    if (rc == FL_ESTALE && ret_mark != NULL && reply != NULL) {
-        *ret_mark = fli_call_stale_mark(reply->str, reply->len);
+    struct fli_outcome o;
+    int rc = fli_run(client_of(s), &q, &o);
+    if (rc == FL_ESTALE && ret_mark != NULL && o.reply != NULL) {
+        *ret_mark = fli_call_stale_mark(o.reply->str, o.reply->len);
     }
     if (rc == 0 && ret_reply != NULL) {
-        *ret_reply = reply;
+        *ret_reply = o.reply;
     } else {
-        freeReplyObject(reply);
+        freeReplyObject(o.reply);
     }
-    return rc == FL_ENOTHELD ? FL_ENOTFOUND : rc;
+    return rc;
 }
 
 /* A request about a key. */
@@ -125,7 +108,7 @@ int fl_store_get(fl_store *s, struct fl_bytes key, struct fl_fencing fencing, ui
     }
     freeReplyObject(reply);
     if (copy == NULL) {
-        return fli_fail(client_of(s), FL_ENOMEM, "out of memory");
+        return fli_failed(client_of(s), FL_ENOMEM);
     }
     *ret = copy;
     if (ret_len != NULL) {

@@ -43,11 +43,11 @@ struct fl_watch {
     struct fli_buf request;
     unsigned n_requests;
     enum step step;
-    struct fli_due due;      /* of the step */
-    unsigned answers;        /* to LEADER and to the request */
-    bool pinged;             /* and nothing was heard since */
-    struct fli_call *leader; /* the question who leads */
-    unsigned leaderless;     /* answers in a row that it knows no leader */
+    struct fli_due due;     /* of the step */
+    unsigned answers;       /* to LEADER and to the request */
+    bool pinged;            /* and nothing was heard since */
+    struct fl_call *leader; /* the question who leads */
+    unsigned leaderless;    /* answers in a row that it knows no leader */
     uint32_t node;
     uint32_t tried;
     uint64_t quiet_ms;
@@ -106,10 +106,8 @@ static void leave(struct fl_watch *w)
         fli_channel_unlisten(w->channel);
         w->channel = NULL;
     }
-    if (w->leader != NULL) {
-        fli_engine_cancel(w->leader);
-        w->leader = NULL;
-    }
+    fli_engine_cancel(w->leader);
+    w->leader = NULL;
 }
 
 static void fail(struct fl_watch *w, int status, const char *why)
@@ -281,14 +279,14 @@ static const struct fl_event *next_event(struct fl_watch *w)
 
 /* ---- is it still there? ---------------------------------------------------------------------- */
 
-static void leader_asked(void *arg, struct fli_ended *how)
+static void leader_asked(struct fl_call *call)
 {
-    struct fl_watch *w = arg;
+    struct fl_watch *w = call->arg;
     w->leader = NULL;
     if (w->node != engine_of(w)->leader) {
         fli_channels_drop(engine_of(w), w->node); /* it was made for this question */
     }
-    w->leaderless = how->status == FL_ENOTHELD ? w->leaderless + 1 : 0;
+    w->leaderless = call->call_state.status == FL_ENOTHELD ? w->leaderless + 1 : 0;
     if (w->leaderless >= LEADERLESS_MAX) {
         fail(w, FL_ENOLEADER, "it knows no leader");
     }
@@ -299,9 +297,8 @@ static void ask_who_leads(struct fl_watch *w)
     const struct fli_call_request request = {.command = FLI_CALL_LEADER};
     const struct fli_call_times times = {
         .deadline_ms = fli_clock_ms() + ASK_MS, .once = true, .node = w->node};
-    if (w->leader == NULL &&
-        fli_engine_start(engine_of(w), &request, &times, leader_asked, w, &w->leader) != 0) {
-        w->leader = NULL; /* is asked the next time */
+    if (w->leader == NULL) { /* without memory it is asked the next time */
+        w->leader = fli_engine_start(engine_of(w), &request, &times, leader_asked, w);
     }
 }
 
@@ -430,7 +427,7 @@ int fl_watch_next(fl_watch *watch, uint64_t timeout_ms, const struct fl_event **
     if (rc != 0) {
         return rc;
     }
-    rc = fli_client_check_timeout(watch->client, timeout_ms);
+    rc = fli_check(watch->client, FLI_LIMIT_TIMEOUT, timeout_ms);
     rc = rc == 0 ? next(watch, timeout_ms, ret) : rc;
     fli_client_leave(watch->client);
     return rc;
@@ -451,15 +448,14 @@ const struct fl_event *fl_watch_poll(fl_watch *watch)
 
 static int check_words(const fl_client *c, const struct fl_bytes *words, size_t n, size_t most)
 {
-    for (size_t i = 0; i < n; i++) {
-        if (words[i].len < 1 || words[i].len > FL_NAME_MAX) {
-            return fli_fail(c, FL_EINVAL, "a name or pattern has 1 to %u bytes, not %zu",
-                            FL_NAME_MAX, words[i].len);
-        }
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        rc = fli_check(c, FLI_LIMIT_WORD, words[i].len);
     }
-    return n <= most ? 0
-                     : fli_fail(c, FL_EINVAL, "one watch has at most %u names and %u patterns",
-                                FL_WATCH_NAMES_MAX, FL_WATCH_PATTERNS_MAX);
+    return rc != 0 || n <= most
+               ? rc
+               : fli_fail(c, FL_EINVAL, "one watch has at most %u names and %u patterns",
+                          FL_WATCH_NAMES_MAX, FL_WATCH_PATTERNS_MAX);
 }
 
 static int check(const fl_client *c, const char *pattern, const struct fl_watch_options *o)
@@ -476,7 +472,7 @@ static int check(const fl_client *c, const char *pattern, const struct fl_watch_
     if (rc == 0 && pattern == NULL && o->names_len + o->patterns_len == 0) {
         rc = fli_fail(c, FL_EINVAL, "nothing to listen to: give a pattern, or names");
     }
-    return rc != 0 ? rc : fli_client_check_timeout(c, o->quiet_ms);
+    return rc != 0 ? rc : fli_check(c, FLI_LIMIT_TIMEOUT, o->quiet_ms);
 }
 
 static int put_words(struct fl_watch *w, const char *command, const struct fl_bytes *words,

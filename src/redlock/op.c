@@ -40,17 +40,18 @@ static void put_servers(const struct fli_redlock_op *op, struct fl_redlock_repor
     }
 }
 
-bool fli_redlock_progress(struct fl_call *call, struct fl_redlock_report *ret)
+bool fli_redlock_progress(fl_client *c, fl_call name, struct fl_redlock_report *ret)
 {
     *ret = (struct fl_redlock_report){.servers = 0};
-    (void)pthread_mutex_lock(&call->client->mutex);
-    const struct fli_redlock_op *op = call->engine_call != NULL ? call->engine_call->op : NULL;
+    (void)pthread_mutex_lock(&c->mutex);
+    const struct fl_call *call = fli_call_find(c, name);
+    const struct fli_redlock_op *op = call != NULL ? call->op : NULL;
     bool ended = op != NULL && op->state == OP_PAUSE;
     if (op != NULL) {
         *ret = *op->report;
         put_servers(op, ret);
     }
-    (void)pthread_mutex_unlock(&call->client->mutex);
+    (void)pthread_mutex_unlock(&c->mutex);
     return ended;
 }
 
@@ -58,7 +59,7 @@ bool fli_redlock_progress(struct fl_call *call, struct fl_redlock_report *ret)
 static void finish(struct fli_redlock_op *op, int result, const char *token_error)
 {
     struct fl_redlock_report *report = op->report;
-    struct fli_call *call = op->call;
+    struct fl_call *call = op->call;
     FLI_ASSERT(op->state != OP_ENDED);
     put_servers(op, report);
     report->quorum = fli_quorum(op->attempt.n);
@@ -195,7 +196,7 @@ static void release_acquired(struct fli_redlock_op *op, int code)
 
 struct ticket {
     struct fli_list node;
-    struct fl_call *issuing; /* of the issuer */
+    fl_call issuing; /* of the issuer; 0: not yet */
     struct fli_redlock_op *op;
     fl_client *client; /* of the op */
     uint32_t serial;   /* of the attempt */
@@ -267,7 +268,7 @@ static void forsake_tokens(struct fli_redlock *r)
     FLI_LIST_FOREACH_SAFE(node, next, &r->tickets)
     {
         struct ticket *ticket = FLI_CONTAINER_OF(node, struct ticket, node);
-        if (ticket->issuing != NULL && fli_call_forsake(ticket->issuing)) {
+        if (ticket->issuing != 0 && fli_call_forsake(r->tokens, ticket->issuing)) {
             ticket->client->refs--; /* who closes it has one */
             free_ticket(ticket);
         }
@@ -338,7 +339,7 @@ void fli_op_after(struct fli_redlock_op *op, enum fli_verdict verdict, uint64_t 
 
 static void on_due(struct fli_due *d, uint64_t now_ms)
 {
-    struct fli_redlock_op *op = FLI_CONTAINER_OF(d, struct fli_call, due)->op;
+    struct fli_redlock_op *op = FLI_CONTAINER_OF(d, struct fl_call, due)->op;
     op->refs++;
     now_ms = fli_clock_ms(); /* other ops may have taken time */
     switch (op->state) {
@@ -439,7 +440,7 @@ static const char *refuses(const struct fli_engine *e, const struct fli_call_req
 }
 
 /* Before the very first attempt, waits for the connections: no TTL runs yet. */
-static void begin(struct fli_call *c)
+static void begin(struct fl_call *c)
 {
     struct fli_redlock *r = redlock_of(c->engine);
     struct fli_redlock_op *op = calloc(1, sizeof *op);
@@ -486,7 +487,7 @@ static void give_back(struct fli_redlock_op *op)
     detach(op);
 }
 
-static void cancel(struct fli_call *c)
+static void cancel(struct fl_call *c)
 {
     if (c->op != NULL) {
         give_back(c->op);

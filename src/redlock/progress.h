@@ -6,6 +6,6 @@
 
 /* What the servers have said to the present attempt of a call; it asks none. True: that attempt has
  * ended, and the next one has not begun. */
-bool fli_redlock_progress(struct fl_call *call, struct fl_redlock_report *ret);
+bool fli_redlock_progress(fl_client *c, fl_call call, struct fl_redlock_report *ret);
 
 #endif

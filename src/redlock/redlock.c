@@ -187,7 +187,7 @@ static int keep_tokens(fl_client *tokens)
 }
 
 static int issue_by_client(struct fli_redlock *r, struct fl_bytes name, uint64_t timeout_ms,
-                           fl_done done, void *arg, fl_call **ret_call)
+                           fl_done done, void *arg, fl_call *ret_call)
 {
     int rc = keep_tokens(r->tokens);
     return rc == 0 ? fl_issue_token_start(r->tokens, name, timeout_ms, done, arg, ret_call) : rc;
@@ -294,14 +294,17 @@ struct fl_bytes fl_redlock_value(const fl_lock *lock)
 static int run(fl_client *c, enum fli_call_command command, struct fl_bytes name, const char *value,
                uint64_t ttl_ms, uint64_t *ret_lease_ms)
 {
-    const struct fli_call_plan q = {
+    struct fli_call_plan q = {
         .request = {.command = command, .name = name, .owner = fl_str(value), .ttl_ms = ttl_ms}};
+    struct fli_outcome o;
     int rc = fli_redlock_enter(c);
     if (rc != 0) {
         return rc;
     }
     fli_client_leave(c);
-    return fli_run(c, &q, NULL, ret_lease_ms);
+    rc = fli_run(c, &q, &o);
+    *ret_lease_ms = o.result.deadline_ms;
+    return rc;
 }
 
 int fl_redlock_extend(fl_client *c, struct fl_bytes name, const char *value, uint64_t ttl_ms,
@@ -324,5 +327,6 @@ int fl_redlock_extend(fl_client *c, struct fl_bytes name, const char *value, uin
 
 int fl_redlock_release(fl_client *c, struct fl_bytes name, const char *value)
 {
-    return run(c, FLI_CALL_RELEASE, name, value, 0, NULL);
+    uint64_t unused;
+    return run(c, FLI_CALL_RELEASE, name, value, 0, &unused);
 }

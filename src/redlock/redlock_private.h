@@ -37,7 +37,7 @@ struct fli_redlock {
 
     /* Asks for a token, and calls done() later, never from inside. NULL: locks have none. */
     int (*issue)(struct fli_redlock *r, struct fl_bytes name, uint64_t timeout_ms, fl_done done,
-                 void *arg, fl_call **ret_call);
+                 void *arg, fl_call *ret_call);
     fl_client *tokens;
 };
 
@@ -56,7 +56,7 @@ enum fli_op_state {
 struct fli_redlock_op {
     struct fli_list node;
     struct fli_redlock *r;
-    struct fli_call *call; /* NULL: it has ended */
+    struct fl_call *call; /* NULL: it has ended */
     uint32_t refs;
     enum fli_op_state state;
     struct fli_attempt attempt;

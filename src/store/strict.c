@@ -45,19 +45,20 @@ static void decide(struct strict *s, struct strict_question *q, enum strict_verd
 
 static void start_next(struct strict *s);
 
-static void ended(void *arg, struct fli_ended *e)
+static void ended(struct fl_call *call)
 {
-    struct strict_question *q = arg;
+    struct strict_question *q = call->arg;
     struct strict *s = q->strict;
-    bool answered = e->status == 0 || e->status == FL_ENOTHELD;
+    int status = call->call_state.status;
+    bool answered = status == 0 || status == FL_ENOTHELD;
     /* This process may have been stopped for long while the answer waited in the socket. */
     bool in_time = fli_clock_ms() < q->due_ms;
     q->call = NULL;
     s->under_way--;
-    note_health(s, answered, e->error == NULL ? fl_strerror(e->status) : e->error);
+    note_health(s, answered, call->error);
     decide(s, q,
            !answered || !in_time ? STRICT_UNKNOWN
-           : e->status == 0      ? STRICT_HELD
+           : status == 0         ? STRICT_HELD
                                  : STRICT_NOTHELD);
     start_next(s);
 }
@@ -68,8 +69,8 @@ static void start(struct strict *s, struct strict_question *q)
                                              .name = {(const char *)q->lock.data, q->lock.len},
                                              .token = q->token};
     const struct fli_call_times times = {.deadline_ms = q->due_ms};
-    if (fli_engine_start(&s->engine, &request, &times, ended, q, &q->call) != 0) {
-        q->call = NULL;
+    q->call = fli_engine_start(&s->engine, &request, &times, ended, q);
+    if (q->call == NULL) {
         decide(s, q, STRICT_UNKNOWN);
         return;
     }

@@ -27,8 +27,8 @@ enum strict_verdict { STRICT_HELD, STRICT_NOTHELD, STRICT_UNKNOWN };
 struct strict_question {
     struct fli_list link; /* private */
     struct strict *strict;
-    struct fli_call *call; /* private; NULL: it waits for its turn, or is over */
-    uint64_t due_ms;       /* until when an answer is good. Set by strict_ask() */
+    struct fl_call *call; /* private; NULL: it waits for its turn, or is over */
+    uint64_t due_ms;      /* until when an answer is good. Set by strict_ask() */
     struct fli_slice lock;
     fl_token token;
 };

@@ -131,21 +131,22 @@ static struct fl_bytes name_bytes(const struct use *u)
     return (struct fl_bytes){name_of(u->lock), 1};
 }
 
-static void on_ended(void *arg, struct fli_ended *how)
+static void on_ended(struct fl_call *call)
 {
 }
 
 /* Extends or releases by the value. */
-static void start(struct use *u, enum fli_call_command command, uint64_t ttl_ms, fli_ended_cb done)
+static void start(struct use *u, enum fli_call_command command, uint64_t ttl_ms,
+                  void (*ended)(struct fl_call *call))
 {
     const struct fli_call_request request = {.command = command,
                                              .name = name_bytes(u),
                                              .owner = fl_str(u->held.value),
                                              .ttl_ms = ttl_ms};
     const struct fli_call_times times = {.deadline_ms = fli_clock_ms()};
-    struct fli_call *call;
-    int rc = fli_engine_start(&u->h->handle->engine, &request, &times, done, u, &call);
-    FLI_ASSERT(rc == 0);
+    const struct fl_call *call =
+        fli_engine_start(&u->h->handle->engine, &request, &times, ended, u);
+    FLI_ASSERT(call != NULL);
 }
 
 static void release(struct use *u)
@@ -186,18 +187,20 @@ static void on_change(void *arg, fl_lock *lock, enum fl_hold_state state)
     }
 }
 
-static void extended(void *arg, struct fli_ended *how)
+static void extended(struct fl_call *call)
 {
-    struct use *u = arg;
-    marks.extended += how->status == 0;
-    if (!u->believes || strcmp(u->held.value, how->report->value) != 0) {
+    struct use *u = call->arg;
+    int status = call->call_state.status;
+    uint64_t until_ms = call->call_state.lease_until_ms;
+    marks.extended += status == 0;
+    if (!u->believes || strcmp(u->held.value, call->report->value) != 0) {
         return;
     }
-    bool sooner = how->lease_until_ms != 0 && how->lease_until_ms < u->held.deadline_ms;
-    if (how->status == 0 || sooner) {
-        u->held.deadline_ms = how->lease_until_ms;
+    bool sooner = until_ms != 0 && until_ms < u->held.deadline_ms;
+    if (status == 0 || sooner) {
+        u->held.deadline_ms = until_ms;
     }
-    if (how->status == FL_ENOTHELD) {
+    if (status == FL_ENOTHELD) {
         u->held.deadline_ms = 0;
     }
 }

@@ -330,7 +330,7 @@ static void async(const char *nodes)
     struct event e = {.over = false};
     fl_client *a;
     fl_client *other;
-    fl_call *call;
+    fl_call call;
     fl_token token;
     options.own_loop = true;
     CHECK(fl_open(nodes, &options, &a) == 0 && fl_open(nodes, &options, &other) == 0);
@@ -350,8 +350,8 @@ static void async(const char *nodes)
         CHECK(e.status == FL_ENOTHELD && !waiting.over && changes == 0);
         take(a, "of the child", &e);
         CHECK(e.status == 0 && fl_lock_token(e.lock, &token) == 0);
-        fl_call_cancel(call); /* of the parent's: it still waits there */
-        fl_close(other);      /* without a single call */
+        fl_call_cancel(a, call); /* of the parent's: it still waits there */
+        fl_close(other);         /* without a single call */
         fl_lock_free(awaited);
         fl_close(a);
         fl_lock_free(e.lock);

@@ -116,10 +116,10 @@ static const char *leads(unsigned node)
     return text;
 }
 
-static void on_end(void *arg, struct fli_ended *ended)
+static void on_end(struct fl_call *ended)
 {
-    assert_int_equal(ended->status, 0);
-    *(bool *)arg = true;
+    assert_int_equal(ended->call_state.status, 0);
+    *(bool *)ended->arg = true;
 }
 
 static void begin(const char *name, bool *over)
@@ -127,25 +127,27 @@ static void begin(const char *name, bool *over)
     const struct fli_call_request request = {
         .command = FLI_CALL_CHECK, .name = fl_str(name), .token = 1};
     const struct fli_call_times times = {.deadline_ms = until_ms, .attempt_ms = LATE_MS};
-    struct fli_call *call;
+    struct fl_call *call;
     *over = false;
-    assert_int_equal(fli_engine_start(&engine, &request, &times, on_end, over, &call), 0);
+    call = fli_engine_start(&engine, &request, &times, on_end, over);
+    assert_non_null(call);
 }
 
-static void never_ends(void *arg, struct fli_ended *ended)
+static void never_ends(struct fl_call *ended)
 {
     fail();
 }
 
-static struct fli_call *acquire(const char *name)
+static struct fl_call *acquire(const char *name)
 {
     const struct fli_call_request request = {.command = FLI_CALL_ACQUIRE,
                                              .name = fl_str(name),
                                              .owner = fl_str("0123456789abcdef"),
                                              .ttl_ms = LATE_MS};
     const struct fli_call_times times = {.deadline_ms = until_ms, .attempt_ms = LATE_MS};
-    struct fli_call *call;
-    assert_int_equal(fli_engine_start(&engine, &request, &times, never_ends, NULL, &call), 0);
+    struct fl_call *call;
+    call = fli_engine_start(&engine, &request, &times, never_ends, NULL);
+    assert_non_null(call);
     return call;
 }
 
@@ -153,7 +155,7 @@ static struct fli_call *acquire(const char *name)
  * came after by their larger numbers alone. */
 TEST_WITH(the_attempt_of_a_cancelled_call_counts, set_up, tear_down)
 {
-    struct fli_call *call = acquire("never-sent");
+    struct fl_call *call = acquire("never-sent");
     fli_engine_cancel(call);
     call = acquire("mine");
     await(0, LISTED - 1, "mine")->len = 0;
@@ -166,7 +168,7 @@ TEST_WITH(the_attempt_of_a_cancelled_call_counts, set_up, tear_down)
     assert_int_equal(engine.attempts.above, 2);
 }
 
-static struct fli_call *acquire_waiting(const char *name, uint64_t wait_ms)
+static struct fl_call *acquire_waiting(const char *name, uint64_t wait_ms)
 {
     const struct fli_call_request request = {.command = FLI_CALL_ACQUIRE,
                                              .name = fl_str(name),
@@ -174,8 +176,9 @@ static struct fli_call *acquire_waiting(const char *name, uint64_t wait_ms)
                                              .ttl_ms = LATE_MS};
     const struct fli_call_times times = {
         .deadline_ms = until_ms, .wait_ms = wait_ms, .attempt_ms = LATE_MS};
-    struct fli_call *call;
-    assert_int_equal(fli_engine_start(&engine, &request, &times, never_ends, NULL, &call), 0);
+    struct fl_call *call;
+    call = fli_engine_start(&engine, &request, &times, never_ends, NULL);
+    assert_non_null(call);
     return call;
 }
 
@@ -191,7 +194,7 @@ TEST_WITH(a_call_that_is_cancelled_counts_in_each_of_its_states, set_up, tear_do
         snprintf(again, sizeof again, "again-%u", kind);
         assert_int_equal(tear_down(state), 0); /* no answer is owed to the call before */
         assert_int_equal(set_up(state), 0);
-        struct fli_call *call = acquire_waiting(first, kind == PROBES ? LATE_MS : 0);
+        struct fl_call *call = acquire_waiting(first, kind == PROBES ? LATE_MS : 0);
         struct conn *c = await(0, LISTED - 1, first);
         if (kind == ASKS_OTHER) {
             c->len = 0;
@@ -240,10 +243,10 @@ TEST_WITH(a_probe_keeps_the_last_place, set_up, tear_down)
     assert_string_equal(engine.nodes[LISTED].place.node.text, addresses[2]);
 }
 
-static void on_late(void *arg, struct fli_ended *ended)
+static void on_late(struct fl_call *ended)
 {
-    assert_int_equal(ended->status, FL_ENOCONN);
-    *(bool *)arg = true;
+    assert_int_equal(ended->call_state.status, FL_ENOCONN);
+    *(bool *)ended->arg = true;
 }
 
 /* A renewal may be begun when its lease is over: a machine that stands still makes it so. */
@@ -252,9 +255,10 @@ TEST_WITH(a_call_whose_time_is_over_at_once, set_up, tear_down)
     const struct fli_call_request request = {
         .command = FLI_CALL_CHECK, .name = fl_str("x"), .token = 1};
     const struct fli_call_times times = {.deadline_ms = fli_clock_ms()};
-    struct fli_call *call;
+    struct fl_call *call;
     bool over = false;
-    assert_int_equal(fli_engine_start(&engine, &request, &times, on_late, &over, &call), 0);
+    call = fli_engine_start(&engine, &request, &times, on_late, &over);
+    assert_non_null(call);
     while (!over) {
         turn();
     }
@@ -267,9 +271,9 @@ TEST_WITH(a_call_whose_time_is_over_at_once, set_up, tear_down)
 
 static unsigned ended_well;
 
-static void count_end(void *arg, struct fli_ended *ended)
+static void count_end(struct fl_call *ended)
 {
-    assert_int_equal(ended->status, 0);
+    assert_int_equal(ended->call_state.status, 0);
     ended_well++;
 }
 
@@ -278,9 +282,10 @@ static void begin_many(unsigned n)
     const struct fli_call_request request = {
         .command = FLI_CALL_CHECK, .name = fl_str("x"), .token = 1};
     const struct fli_call_times times = {.deadline_ms = until_ms, .attempt_ms = LATE_MS};
-    struct fli_call *call;
+    struct fl_call *call;
     for (unsigned i = 0; i < n; i++) {
-        assert_int_equal(fli_engine_start(&engine, &request, &times, count_end, NULL, &call), 0);
+        call = fli_engine_start(&engine, &request, &times, count_end, NULL);
+        assert_non_null(call);
     }
 }
 

@@ -247,3 +247,33 @@ TEST_WITH(a_renewal_that_is_read_late, set_up, tear_down)
     assert_int_equal(fl_lock_take_start(c, "mine", &under, on_done, &o, NULL), FL_ENOSESSION);
     fl_lock_free(session);
 }
+
+static fl_call ending;
+
+static void cancel_itself(void *arg, const struct fl_result *r)
+{
+    fl_call_cancel(c, ending);
+    on_done(arg, r);
+}
+
+/* Whoever gives a call up may do so while its callback is on its way: it is named by a number, so
+ * one that has ended is not touched. */
+TEST_WITH(a_call_that_has_ended_is_cancelled, set_up, tear_down)
+{
+    struct outcome o = {.over = false};
+    struct outcome other = {.over = false};
+    fl_call next;
+    assert_int_equal(fl_check_start(c, fl_str("mine"), 7, 0, cancel_itself, &o, &ending), 0);
+    await("mine");
+    answer(":1\r\n");
+    finish(&o);
+    assert_int_equal(o.status, 0);
+    assert_int_equal(fl_check_start(c, fl_str("other"), 7, 0, on_done, &other, &next), 0);
+    assert_true(next != ending);
+    fl_call_cancel(c, ending);
+    fl_call_cancel(c, next + 1);
+    await("other");
+    answer(":1\r\n");
+    finish(&other);
+    assert_int_equal(other.status, 0);
+}

@@ -40,7 +40,7 @@ static struct fl_uv on_loop;
 static struct fl_redlock_options options;
 static struct slot slots[SLOTS];
 static fl_lock *kept;
-static fl_call *pending; /* an acquire */
+static fl_call pending; /* an acquire; 0: none */
 static struct acquiring *acquiring;
 static pthread_mutex_t printing = PTHREAD_MUTEX_INITIALIZER;
 
@@ -156,7 +156,7 @@ static void on_acquired(void *arg, const struct fl_result *result)
 {
     struct acquiring *c = arg;
     struct slot *slot = result->status == 0 ? take_slot(c->slot, result->lock) : NULL;
-    pending = NULL;
+    pending = 0;
     answer(c->command, result->status, slot, result->report);
     if (c->keeps) {
         kept = result->lock;
@@ -168,9 +168,9 @@ static void on_acquired(void *arg, const struct fl_result *result)
 
 static void give_up_pending(void)
 {
-    if (pending != NULL) {
-        fl_call_cancel(pending);
-        pending = NULL;
+    if (pending != 0) {
+        fl_call_cancel(handle, pending);
+        pending = 0;
         (void)printf("{\"command\": \"%s\", \"result\": \"ENOTHELD\", \"cause\": %d",
                      acquiring->command, (int)CANCELLED);
         end_line();
@@ -205,7 +205,7 @@ static void *issue_late(void *arg)
 }
 
 static int issue(struct fli_redlock *r, struct fl_bytes name, uint64_t timeout_ms, fl_done done,
-                 void *arg, fl_call **ret_call)
+                 void *arg, fl_call *ret_call)
 {
     pthread_t thread;
     struct issuer *i = malloc(sizeof *i);

@@ -202,19 +202,21 @@ static void done(void *arg, const struct fl_result *result)
     fl_lock_free(result->lock);
 }
 
-static fl_call *take(const struct fl_take *options, struct outcome *o)
+static fl_call take(const struct fl_take *options, struct outcome *o)
 {
-    fl_call *call;
+    fl_call call;
     *o = (struct outcome){.over = false};
     assert_int_equal(fl_lock_take_start(r, "a", options, done, o, &call), 0);
     fl_process(r);
     return call;
 }
 
-static void on_ended(void *arg, struct fli_ended *how)
+static void on_ended(struct fl_call *call)
 {
-    struct outcome *o = arg;
-    *o = (struct outcome){.over = true, .result = how->status, .deadline_ms = how->lease_until_ms};
+    struct outcome *o = call->arg;
+    *o = (struct outcome){.over = true,
+                          .result = call->call_state.status,
+                          .deadline_ms = call->call_state.lease_until_ms};
 }
 
 /* Extends or releases a lock that is believed to be held. */
@@ -225,9 +227,8 @@ static void start(enum fli_call_command command, struct outcome *o)
     const struct fli_call_request request = {
         .command = command, .name = fl_str("a"), .owner = fl_str(value), .ttl_ms = TTL_MS};
     const struct fli_call_times times = {.deadline_ms = now_ms};
-    struct fli_call *call;
     *o = (struct outcome){.over = false};
-    assert_int_equal(fli_engine_start(&r->engine, &request, &times, on_ended, o, &call), 0);
+    assert_non_null(fli_engine_start(&r->engine, &request, &times, on_ended, o));
     fl_process(r);
 }
 
@@ -240,7 +241,7 @@ static struct issuer {
 
 /* The token comes when the test says so. */
 static int issue_later(struct fli_redlock *redlock, struct fl_bytes name, uint64_t timeout_ms,
-                       fl_done issued, void *arg, fl_call **ret_call)
+                       fl_done issued, void *arg, fl_call *ret_call)
 {
     issuer = (struct issuer){issued, arg};
     return 0;
@@ -289,14 +290,14 @@ static void wait_ms(uint64_t ms)
 /* Where the next try of a call is when the token of the one before comes. */
 enum next_try { IN_PAUSE, ASKING, ISSUING, HELD, CANCELLED, CLOSED, NEXT_TRIES };
 
-static void reach(enum next_try next, fl_call *call)
+static void reach(enum next_try next, fl_call call)
 {
     if (next == CLOSED) {
         close_client();
         return;
     }
     if (next == CANCELLED) {
-        fl_call_cancel(call);
+        fl_call_cancel(r, call);
         return;
     }
     if (next == IN_PAUSE) {
@@ -319,7 +320,7 @@ static void a_late_token_meets(enum next_try next, int late_result)
     const struct fl_take options = {.ttl_ms = TTL_MS, .wait_ms = 10 * TTL_MS, .unrenewed = true};
     struct outcome o;
     fli_redlock_of(r)->issue = issue_later;
-    fl_call *call = take(&options, &o);
+    fl_call call = take(&options, &o);
     answer(0, "+OK\r\n");
     answer(1, "+OK\r\n");
     answer(2, "+OK\r\n");
@@ -454,7 +455,7 @@ TEST_WITH(test_an_extend_without_an_answer_says_what_it_may_have_done, set_up_re
 TEST_WITH(test_an_acquire_that_is_given_up_is_released, set_up_ready, NULL)
 {
     struct outcome o;
-    fl_call_cancel(take(NULL, &o));
+    fl_call_cancel(r, take(NULL, &o));
     assert_non_null(strstr(last[0], "DEL"));
     (void)take(NULL, &o);
     assert_non_null(strstr(last[0], "SET"));
@@ -504,7 +505,7 @@ TEST_WITH(test_an_extend_that_is_interrupted_may_have_shortened_the_lock, set_up
 TEST_WITH(test_a_validity_that_no_lock_can_have_is_refused, set_up_ready, tear_down)
 {
     struct outcome o;
-    fl_call *call;
+    fl_call call;
     struct fl_take options = {.ttl_ms = TTL_MS, .min_validity_ms = fli_deadline_ms(0, TTL_MS)};
     (void)take(&options, &o);
     answer(0, "+OK\r\n");
@@ -521,14 +522,14 @@ static void give_up_with_a_token(bool closes)
     struct outcome o;
     const struct fl_result said = {.token = 5};
     fli_redlock_of(r)->issue = issue_later;
-    fl_call *call = take(NULL, &o);
+    fl_call call = take(NULL, &o);
     answer(0, "+OK\r\n");
     answer(1, "+OK\r\n");
     issuer.done(issuer.arg, &said);
     if (closes) {
         close_client();
     } else {
-        fl_call_cancel(call);
+        fl_call_cancel(r, call);
     }
     assert_false(o.over);
     for (uint32_t i = 0; i < SERVERS; i++) {
@@ -588,8 +589,8 @@ TEST(test_a_close_leaves_no_call_to_the_issuer)
     (void)take(NULL, &o);
     answer(0, "+OK\r\n");
     answer(1, "+OK\r\n");
-    assert_false(fli_list_empty(&options.tokens->calls));
+    assert_false(fli_list_empty(&options.tokens->engine.calls));
     close_client();
-    assert_true(fli_list_empty(&options.tokens->calls));
+    assert_true(fli_list_empty(&options.tokens->engine.calls));
     fl_close(options.tokens);
 }

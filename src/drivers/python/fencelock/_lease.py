@@ -5,7 +5,7 @@ import logging
 import os
 import threading
 import time
-from ctypes import POINTER, byref, c_void_p, cast
+from ctypes import POINTER, byref, c_uint64, cast
 
 from . import _errors, _native
 from ._native import lib
@@ -51,7 +51,7 @@ class Operation:
     def __init__(self, client, wake):
         self.number, self.client, self.wake = next(_numbers), client, wake
         self.first, self.given_up = threading.Lock(), threading.Lock()
-        self.call = c_void_p()
+        self.call = c_uint64()
         self.over = False
         self.status, self.error, self.lock, self.token = None, '', None, 0
         _operations[self.number] = self
@@ -76,7 +76,7 @@ class Operation:
         if self.first.acquire(blocking=False):
             _operations.pop(self.number, None)
             if self.call:
-                lib.fl_call_cancel(self.call)
+                lib.fl_call_cancel(self.client._handle, self.call)
             return
         while not self.over: # its callback is on its way through ended()
             time.sleep(0.001)

@@ -61,11 +61,9 @@ pub(crate) struct Done {
 
 struct Waiting {
     engine: usize,
-    call: *mut sys::fl_call, // NULL: it ends by itself
+    call: sys::fl_call, // 0: it ends by itself
     tell: oneshot::Sender<Done>,
 }
-// SAFETY: the call is used under the engine's mutex, and only while its answer has not come.
-unsafe impl Send for Waiting {}
 
 // What the library's callbacks get is a number, so one that is not expected any more finds nothing.
 static WAITING: OnceLock<Mutex<HashMap<usize, Waiting>>> = OnceLock::new();
@@ -91,7 +89,7 @@ fn arg(number: usize) -> *mut c_void {
 fn expect(engine: usize) -> (usize, oneshot::Receiver<Done>) {
     let (tell, done) = oneshot::channel();
     let number = next_number();
-    waiting().insert(number, Waiting { engine, call: std::ptr::null_mut(), tell });
+    waiting().insert(number, Waiting { engine, call: 0, tell });
     (number, done)
 }
 
@@ -104,10 +102,10 @@ fn answer(number: usize, done: Done) {
 }
 
 /// Under the engine's mutex. From then on the call holds nothing and waits for nothing, once the library has settled it.
-fn give_up(number: usize) {
+fn give_up(c: *mut sys::fl_client, number: usize) {
     let found = waiting().remove(&number);
-    if let Some(w) = found.filter(|w| !w.call.is_null()) {
-        unsafe { sys::fl_call_cancel(w.call) };
+    if let Some(w) = found.filter(|w| w.call != 0) {
+        unsafe { sys::fl_call_cancel(c, w.call) };
     }
 }
 
@@ -188,7 +186,7 @@ impl Engine {
         take.arg = arg(ear.0);
         let (number, done) = expect(self.id);
         let began = self.call(|c| unsafe {
-            let mut call = std::ptr::null_mut();
+            let mut call = 0;
             if self.closing.load(Ordering::Acquire) {
                 return None;
             }
@@ -209,10 +207,10 @@ impl Engine {
 
     /// Ends the waits for locks, and begins no more: what is released from now on is not granted to them.
     pub(crate) fn end_waits(&self) {
-        let _ = self.call(|_| {
+        let _ = self.call(|c| {
             self.closing.store(true, Ordering::Release);
-            let takes: Vec<usize> = waiting().iter().filter(|(_, w)| w.engine == self.id && !w.call.is_null()).map(|(n, _)| *n).collect();
-            takes.into_iter().for_each(give_up);
+            let takes: Vec<usize> = waiting().iter().filter(|(_, w)| w.engine == self.id && w.call != 0).map(|(n, _)| *n).collect();
+            takes.into_iter().for_each(|n| give_up(c, n));
         });
     }
 
@@ -269,6 +267,6 @@ impl Take {
 
 impl Drop for Take {
     fn drop(&mut self) {
-        let _ = self.engine.call(|_| give_up(self.number));
+        let _ = self.engine.call(|c| give_up(c, self.number));
     }
 }

@@ -13,10 +13,7 @@ pub struct fl_client {
 pub struct fl_lock {
     _private: [u8; 0],
 }
-#[repr(C)]
-pub struct fl_call {
-    _private: [u8; 0],
-}
+pub type fl_call = u64;
 #[repr(C)]
 pub struct fl_watch {
     _private: [u8; 0],
@@ -146,9 +143,9 @@ extern "C" {
     pub fn fl_process(c: *mut fl_client);
     pub fn fl_strerror(code: c_int) -> *const c_char;
     pub fn fl_err_name(code: c_int) -> *const c_char;
-    pub fn fl_lock_take_start(c: *mut fl_client, name: *const c_char, options: *const fl_take, done: fl_done, arg: *mut c_void, ret_call: *mut *mut fl_call) -> c_int;
+    pub fn fl_lock_take_start(c: *mut fl_client, name: *const c_char, options: *const fl_take, done: fl_done, arg: *mut c_void, ret_call: *mut fl_call) -> c_int;
     pub fn fl_lock_release_start(lock: *mut fl_lock, timeout_ms: u64, done: fl_done, arg: *mut c_void) -> c_int;
-    pub fn fl_call_cancel(call: *mut fl_call);
+    pub fn fl_call_cancel(c: *mut fl_client, call: fl_call);
     pub fn fl_lock_state(lock: *mut fl_lock) -> c_int;
     pub fn fl_lock_remaining_ms(lock: *mut fl_lock) -> u64;
     pub fn fl_watch_open(c: *mut fl_client, pattern: *const c_char, options: *const fl_watch_options, ret: *mut *mut fl_watch) -> c_int;
