@@ -24,6 +24,26 @@ bool fli_parse_u64(const void *text, size_t len, uint64_t max, uint64_t *ret)
     return true;
 }
 
+bool fli_percent_decode(const char *from, size_t len, char *to, size_t *ret_len)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < len; i++) {
+        char c = from[i];
+        if (c == '%') {
+            int high = len - i > 2 ? fli_hex_digit((uint8_t)from[i + 1]) : -1;
+            int low = len - i > 2 ? fli_hex_digit((uint8_t)from[i + 2]) : -1;
+            if (high < 0 || low < 0) {
+                return false;
+            }
+            c = (char)(unsigned char)(high * 16 + low);
+            i += 2;
+        }
+        to[n++] = c;
+    }
+    *ret_len = n;
+    return true;
+}
+
 bool fli_parse_duration(const char *text, uint64_t *ret_ms)
 {
     static const struct {

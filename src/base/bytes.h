@@ -51,6 +51,9 @@ static inline int fli_hex_digit(uint8_t c)
     return c >= '0' && c <= '9' ? c - '0' : letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
 }
 
+/* Decodes the %XX in len bytes; `to` has room for as many. False: a % without two hex digits. */
+bool fli_percent_decode(const char *from, size_t len, char *to, size_t *ret_len);
+
 /* Parses "1500", "1500ms", "5s", "2m", "1h". False for anything else, and for what does not fit. */
 bool fli_parse_duration(const char *text, uint64_t *ret_ms);
 

@@ -10,34 +10,6 @@ static bool is_text(struct fl_bytes b, const char *text)
     return b.len == strlen(text) && memcmp(b.data, text, b.len) == 0;
 }
 
-/* Decodes the %XX in a value. False: it is malformed. */
-static bool decode(struct fl_bytes value, char *to, size_t *ret_len)
-{
-    const char *from = value.data;
-    size_t len = 0;
-    for (size_t i = 0; i < value.len; i++) {
-        if (from[i] != '%') {
-            to[len++] = from[i];
-            continue;
-        }
-        bool whole = i + 2 < value.len;
-        int high = whole ? fli_hex_digit((uint8_t)from[i + 1]) : -1;
-        int low = whole ? fli_hex_digit((uint8_t)from[i + 2]) : -1;
-        if (high < 0 || low < 0) {
-            return false;
-        }
-        to[len++] = (char)(unsigned char)(high * 16 + low);
-        i += 2;
-    }
-    *ret_len = len;
-    return true;
-}
-
-static bool take_number(struct fl_bytes value, uint64_t *ret)
-{
-    return fli_parse_u64(value.data, value.len, UINT64_MAX, ret);
-}
-
 static bool take_word(struct fl_bytes value, char *to, size_t size)
 {
     if (value.len == 0 || value.len >= size) {
@@ -52,26 +24,23 @@ static bool take_word(struct fl_bytes value, char *to, size_t size)
 static bool take_pair(struct fl_event *e, struct fli_event_room *room, struct fl_bytes key,
                       struct fl_bytes value)
 {
+    const struct {
+        const char *key;
+        uint64_t *to;
+    } numbers[] = {{"clock", &e->clock_ms}, {"token", &e->token}, {"wait", &e->wait}};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        if (is_text(key, numbers[i].key)) {
+            return fli_parse_u64(value.data, value.len, UINT64_MAX, numbers[i].to);
+        }
+    }
     if (is_text(key, "event")) {
         return take_word(value, room->word, sizeof room->word);
     }
     if (is_text(key, "reason")) {
         return take_word(value, room->reason, sizeof room->reason);
     }
-    if (is_text(key, "clock")) {
-        return take_number(value, &e->clock_ms);
-    }
-    if (is_text(key, "token")) {
-        return take_number(value, &e->token);
-    }
-    if (is_text(key, "wait")) {
-        return take_number(value, &e->wait);
-    }
-    if (is_text(key, "owner")) {
-        e->owner.data = room->owner;
-        return decode(value, room->owner, &e->owner.len);
-    }
-    return true;
+    return !is_text(key, "owner") ||
+           fli_percent_decode(value.data, value.len, room->owner, &e->owner.len);
 }
 
 static enum fl_event_kind kind_of(const char *word)

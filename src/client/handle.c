@@ -475,27 +475,26 @@ static void append_troubles(const struct fli_wait *w)
     }
 }
 
+/* What the server said explains other codes best. */
 static void explain(const fl_client *c, int status, unsigned long long ms)
 {
-    switch (status) {
-    case FL_ENOLEADER:
-        fli_fail(c, 0, "no leader within %llu ms", ms);
-        break;
-    case FL_EBUSY:
-        fli_fail(c, 0, "the servers were too busy for %llu ms", ms);
-        break;
-    case FL_ENOCONN:
-        fli_fail(c, 0, "no node could be reached within %llu ms", ms);
-        break;
-    case FL_ETIMEOUT:
-        fli_fail(c, 0, "no answer within %llu ms", ms);
-        break;
-    case FL_EUNCERTAIN:
-        fli_fail(c, 0, "the outcome is unknown: it may have been done, or may still be");
-        break;
-    default: /* what the server said explains it best */
-        fli_fail(c, 0, "%s", fl_strerror(status));
-        break;
+    static const struct {
+        int status;
+        const char *text;
+    } texts[] = {
+        {FL_ENOLEADER, "no leader within"},
+        {FL_EBUSY, "the servers were too busy for"},
+        {FL_ENOCONN, "no node could be reached within"},
+        {FL_ETIMEOUT, "no answer within"},
+    };
+    fli_fail(c, 0, "%s",
+             status == FL_EUNCERTAIN
+                 ? "the outcome is unknown: it may have been done, or may still be"
+                 : fl_strerror(status));
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        if (texts[i].status == status) {
+            fli_fail(c, 0, "%s %llu ms", texts[i].text, ms);
+        }
     }
 }
 
@@ -524,20 +523,12 @@ void fli_wait_explain(struct fli_wait *w, const struct fli_call_plan *q)
 
 static bool is_trouble(enum fli_call_event event)
 {
-    switch (event) {
-    case FLI_EVENT_UNREACHABLE:
-    case FLI_EVENT_UNSENT:
-    case FLI_EVENT_NOLEADER:
-    case FLI_EVENT_BUSY:
-    case FLI_EVENT_UNCERTAIN:
-    case FLI_EVENT_LOST:
-    case FLI_EVENT_BROKEN:
-    case FLI_EVENT_LEADERLESS:
-    case FLI_EVENT_DEAD:
-        return true;
-    default:
-        return false;
-    }
+    static const bool troubles[] = {
+        [FLI_EVENT_UNREACHABLE] = true, [FLI_EVENT_UNSENT] = true, [FLI_EVENT_NOLEADER] = true,
+        [FLI_EVENT_BUSY] = true,        [FLI_EVENT_LOST] = true,   [FLI_EVENT_UNCERTAIN] = true,
+        [FLI_EVENT_BROKEN] = true,      [FLI_EVENT_DEAD] = true,   [FLI_EVENT_LEADERLESS] = true,
+    };
+    return event < sizeof troubles / sizeof troubles[0] && troubles[event];
 }
 
 static void tell(struct fli_wait *w, uint64_t without_ms, const char *text)

@@ -490,43 +490,37 @@ void fl_lock_free(fl_lock *lock)
 /* ---- what is known --------------------------------------------------------------------------- */
 
 /* The lease as it is now. */
-static struct fli_lease copy_lease(struct fl_lock *lock, fl_token *ret_token)
+static struct fli_lease lease_of(struct fl_lock *lock)
 {
     if (fli_grant_is_inherited(lock->process)) {
-        *ret_token = FL_TOKEN_NONE;
         return (struct fli_lease){.state = FL_HOLD_LOST, .reason = FL_LOST_INHERITED};
     }
     (void)pthread_mutex_lock(&lock->client->mutex);
     (void)fli_lock_state(lock);
     struct fli_lease lease = lock->lease;
-    *ret_token = lock->token;
     (void)pthread_mutex_unlock(&lock->client->mutex);
     return lease;
 }
 
 enum fl_hold_state fl_lock_state(fl_lock *lock)
 {
-    fl_token token;
-    return copy_lease(lock, &token).state;
+    return lease_of(lock).state;
 }
 
 enum fl_lost_reason fl_lock_reason(fl_lock *lock)
 {
-    fl_token token;
-    return copy_lease(lock, &token).reason;
+    return lease_of(lock).reason;
 }
 
 uint64_t fl_lock_remaining_ms(fl_lock *lock)
 {
-    fl_token token;
-    struct fli_lease lease = copy_lease(lock, &token);
+    struct fli_lease lease = lease_of(lock);
     return fli_lease_remaining_ms(&lease, fli_clock_ms());
 }
 
 uint64_t fl_lock_deadline_ms(fl_lock *lock)
 {
-    fl_token token;
-    return copy_lease(lock, &token).deadline_ms;
+    return lease_of(lock).deadline_ms;
 }
 
 uint64_t fl_lock_ttl_ms(const fl_lock *lock)
@@ -546,11 +540,10 @@ struct fl_bytes fl_lock_name(const fl_lock *lock)
 
 int fl_lock_token(fl_lock *lock, fl_token *ret)
 {
-    fl_token token;
-    if (copy_lease(lock, &token).state == FL_HOLD_LOST) {
+    if (lease_of(lock).state == FL_HOLD_LOST) {
         return FL_ENOTHELD;
     }
-    *ret = token;
+    *ret = lock->token; /* which never changes once it is held */
     return 0;
 }
 

@@ -26,25 +26,16 @@ static int wrong(char *errmsg, size_t errmsg_size, const char *why)
  * zero byte, no byte at all, or too many. */
 static bool decode(const char *text, size_t len, char *room, size_t room_size)
 {
-    size_t n = 0;
-    for (size_t i = 0; i < len; i++) {
-        char c = text[i];
-        if (c == '%') {
-            int high = len - i > 2 ? fli_hex_digit((uint8_t)text[i + 1]) : -1;
-            int low = len - i > 2 ? fli_hex_digit((uint8_t)text[i + 2]) : -1;
-            if (high < 0 || low < 0) {
-                return false;
-            }
-            c = (char)(high * 16 + low);
-            i += 2;
-        }
-        if (c == '\0' || n + 1 >= room_size) {
-            return false;
-        }
-        room[n++] = c;
+    char decoded[FLI_URL_NODES_MAX];
+    size_t n;
+    bool good = len <= sizeof decoded && fli_percent_decode(text, len, decoded, &n) && n > 0 &&
+                n < room_size && memchr(decoded, '\0', n) == NULL;
+    if (good) {
+        memcpy(room, decoded, n);
+        room[n] = '\0';
     }
-    room[n] = '\0';
-    return n > 0;
+    explicit_bzero(decoded, sizeof decoded);
+    return good;
 }
 
 static int read_user(const char *text, size_t len, struct fli_url *u, char *errmsg,
