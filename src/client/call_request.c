@@ -127,17 +127,35 @@ struct part {
 #define WORDS OWN, NULL, 0, add_words
 
 /* What is no error and yet an answer. */
-enum answer {
+enum {
     ANSWER_ANY, /* who asks knows what it should be */
     ANSWER_OK,
     ANSWER_FLAG,
-    ANSWER_GRANT, /* a token or nil */
+    ANSWER_GRANT,
     ANSWER_TOKEN,
-    ANSWER_BURNT, /* a token; 0: nobody held it */
+    ANSWER_BURNT, /* 0: nobody held it */
     ANSWER_MARK,
-    ANSWER_ARRAY,  /* or nil */
-    ANSWER_STRING, /* or nil */
-    ANSWER_PIECE   /* the number of a backup; or a string or nil */
+    ANSWER_ARRAY,
+    ANSWER_STRING,
+    ANSWER_PIECE /* the number of a backup, or bytes of it */
+};
+
+static const struct answer {
+    long long least, most; /* a number; none if most is less */
+    int type;              /* or one of this type; 0: no other type */
+    bool is_ok;
+    enum { NOT_NO, NIL_IS_NO, ZERO_IS_NO } no;
+} answers[] = {
+    [ANSWER_ANY] = {0, -1, 0, false, NOT_NO},
+    [ANSWER_OK] = {0, -1, 0, true, NOT_NO},
+    [ANSWER_FLAG] = {1, 1, 0, false, ZERO_IS_NO},
+    [ANSWER_GRANT] = {1, (long long)FL_TOKEN_MAX, 0, false, NIL_IS_NO},
+    [ANSWER_TOKEN] = {1, (long long)FL_TOKEN_MAX, 0, false, NOT_NO},
+    [ANSWER_BURNT] = {1, (long long)FL_TOKEN_MAX, 0, false, ZERO_IS_NO},
+    [ANSWER_MARK] = {0, (long long)FL_TOKEN_MAX, 0, false, NOT_NO},
+    [ANSWER_ARRAY] = {0, -1, REDIS_REPLY_ARRAY, false, NIL_IS_NO},
+    [ANSWER_STRING] = {0, -1, REDIS_REPLY_STRING, false, NIL_IS_NO},
+    [ANSWER_PIECE] = {1, INT64_MAX, REDIS_REPLY_STRING, false, NIL_IS_NO},
 };
 
 #define READ FLI_REPEAT_READ
@@ -151,7 +169,7 @@ enum answer {
 static const struct shape {
     const char *words[3];
     struct part parts[5];
-    enum answer answer;
+    unsigned answer;
     enum fli_call_repeat repeat;
     unsigned flags;
 } shapes[] = {
@@ -343,34 +361,6 @@ static bool is_ok(const redisReply *reply)
     return reply->type == REDIS_REPLY_STATUS && reply->len == 2 && memcmp(reply->str, "OK", 2) == 0;
 }
 
-static enum fli_call_event classify_flag(const redisReply *reply)
-{
-    if (reply->type != REDIS_REPLY_INTEGER || reply->integer < 0 || reply->integer > 1) {
-        return FLI_EVENT_BROKEN;
-    }
-    return reply->integer == 1 ? FLI_EVENT_YES : FLI_EVENT_NO;
-}
-
-static bool is_zero(const redisReply *reply)
-{
-    return reply->type == REDIS_REPLY_INTEGER && reply->integer == 0;
-}
-
-static enum fli_call_event classify_token(const redisReply *reply, long long least)
-{
-    bool good = reply->type == REDIS_REPLY_INTEGER && reply->integer >= least &&
-                reply->integer <= (long long)FL_TOKEN_MAX;
-    return good ? FLI_EVENT_YES : FLI_EVENT_BROKEN;
-}
-
-static enum fli_call_event classify_type(const redisReply *reply, int type)
-{
-    if (reply->type == REDIS_REPLY_NIL) {
-        return FLI_EVENT_NO;
-    }
-    return reply->type == type ? FLI_EVENT_YES : FLI_EVENT_BROKEN;
-}
-
 enum fli_call_event fli_call_classify(enum fli_call_command command, const redisReply *reply,
                                       int *ret_code)
 {
@@ -378,32 +368,16 @@ enum fli_call_event fli_call_classify(enum fli_call_command command, const redis
     if (reply->type == REDIS_REPLY_ERROR) {
         return classify_error(reply, ret_code);
     }
-    switch (shapes[command].answer) {
-    case ANSWER_GRANT:
-        return reply->type == REDIS_REPLY_NIL ? FLI_EVENT_NO : classify_token(reply, 1);
-    case ANSWER_TOKEN:
-        return classify_token(reply, 1);
-    case ANSWER_BURNT:
-        return is_zero(reply) ? FLI_EVENT_NO : classify_token(reply, 1);
-    case ANSWER_MARK:
-        return classify_token(reply, 0);
-    case ANSWER_FLAG:
-        return classify_flag(reply);
-    case ANSWER_ARRAY:
-        return classify_type(reply, REDIS_REPLY_ARRAY);
-    case ANSWER_PIECE:
-        if (reply->type == REDIS_REPLY_INTEGER && reply->integer > 0) {
-            return FLI_EVENT_YES;
-        }
-        return classify_type(reply, REDIS_REPLY_STRING);
-    case ANSWER_STRING:
-        return classify_type(reply, REDIS_REPLY_STRING);
-    case ANSWER_OK:
-        return is_ok(reply) ? FLI_EVENT_YES : FLI_EVENT_BROKEN;
-    case ANSWER_ANY:
-        return FLI_EVENT_YES;
+    const struct answer *a = &answers[shapes[command].answer];
+    bool is_number = reply->type == REDIS_REPLY_INTEGER;
+    bool in_range = is_number && reply->integer >= a->least && reply->integer <= a->most;
+    if ((a->no == NIL_IS_NO && reply->type == REDIS_REPLY_NIL) ||
+        (a->no == ZERO_IS_NO && is_number && reply->integer == 0)) {
+        return FLI_EVENT_NO;
     }
-    return FLI_EVENT_BROKEN;
+    bool good = in_range || (a->type != 0 && reply->type == a->type) ||
+                (a->is_ok && is_ok(reply)) || a == &answers[ANSWER_ANY];
+    return good ? FLI_EVENT_YES : FLI_EVENT_BROKEN;
 }
 
 int fli_call_classify_welcome(const redisReply *reply)

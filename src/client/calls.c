@@ -620,6 +620,9 @@ void fl_call_cancel(fl_client *c, fl_call name)
 
 void fli_calls_leave(fl_client *c, const struct fl_lock *session)
 {
+    if (!session->is_session) {
+        return;
+    }
     FLI_LIST_FOREACH(at, &c->engine.calls)
     {
         struct fl_call *call = FLI_CONTAINER_OF(at, struct fl_call, in);

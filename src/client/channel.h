@@ -33,8 +33,8 @@ struct fli_channel *fli_channel_get(struct fli_engine *e, uint32_t node, uint64_
  * it, but for when the channel is closed by fli_channel_unlisten() or with the engine. LEADER is
  * put in front of its request, and its answer is the first. Returns as fli_channel_get(); opened()
  * may have been called already. */
-struct fli_channel *fli_channel_listen(struct fli_engine *e, uint32_t node, uint64_t until_ms,
-                                       struct fli_listener *l, int *ret_code) FLI_MUST_USE;
+struct fli_channel *fli_channel_open(struct fli_engine *e, uint32_t node, uint64_t until_ms,
+                                     struct fli_listener *l, int *ret_code) FLI_MUST_USE;
 void fli_channel_unlisten(struct fli_channel *ch);
 /* Puts so many requests. 0; FL_ELIMIT, FL_ENOMEM. */
 int fli_channel_put_bytes(struct fli_channel *ch, const struct fli_buf *requests,
@@ -76,8 +76,6 @@ void fli_channels_close_all(struct fli_engine *e);
 
 #define FLI_CHANNEL_EVENT_MAX ((size_t)64 << 10) /* of one event on the wire; ours have 4 KiB */
 
-struct fli_channel *fli_channel_open(struct fli_engine *e, uint32_t node, uint64_t until_ms,
-                                     struct fli_listener *l, int *ret_code) FLI_MUST_USE;
 /* Nobody may use it any more. The memory stays until the end of the turn. */
 void fli_channel_shut(struct fli_channel *ch);
 void fli_channel_note_failure(struct fli_channel *ch);

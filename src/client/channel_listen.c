@@ -4,12 +4,6 @@
 #include "base/clock.h"
 #include "client/channel.h"
 
-struct fli_channel *fli_channel_listen(struct fli_engine *e, uint32_t node, uint64_t until_ms,
-                                       struct fli_listener *l, int *ret_code)
-{
-    return fli_channel_open(e, node, until_ms, l, ret_code);
-}
-
 void fli_channel_unlisten(struct fli_channel *ch)
 {
     ch->listener = NULL;

@@ -171,21 +171,6 @@ struct fl_lock *fli_lock_make(fl_client *c, const struct fli_call_request *reque
     return lock;
 }
 
-void fli_lock_discard(struct fl_lock *lock)
-{
-    if (lock == NULL) {
-        return;
-    }
-    leave_session(lock);
-    fli_list_remove(&lock->in_shared);
-    if (lock->note.under_way) { /* it is freed when its callback has returned */
-        lock->freed = true;
-        return;
-    }
-    fli_due_remove(&lock->client->engine.dues, &lock->due);
-    free(lock);
-}
-
 void fli_lock_begin(struct fl_lock *lock, fl_token token, uint64_t lease_until_ms)
 {
     const struct fl_lock *session = lock->session;
@@ -421,6 +406,16 @@ void fli_lock_delete(struct fl_lock *lock)
     fli_list_remove(&lock->in_shared);
     fli_list_remove(&lock->in);
     free(lock);
+}
+
+void fli_lock_discard(struct fl_lock *lock)
+{
+    if (lock != NULL && lock->note.under_way) { /* it is freed when its callback has returned */
+        leave_session(lock);
+        lock->freed = true;
+    } else if (lock != NULL) {
+        fli_lock_delete(lock);
+    }
 }
 
 void fli_locks_end(fl_client *c)

@@ -142,7 +142,7 @@ static void connect_next(struct fl_watch *w)
     w->pinged = false;
     w->leaderless = 0;
     set_due(w, &w->due, until_ms);
-    w->channel = fli_channel_listen(e, w->node, until_ms, &w->listener, &code);
+    w->channel = fli_channel_open(e, w->node, until_ms, &w->listener, &code);
     if (w->channel == NULL) {
         fail(w, code != 0 ? code : FL_ENOCONN, e->nodes[w->node].error);
     }

@@ -325,7 +325,7 @@ static void begin_connection(struct fli_server *s)
     uint64_t until_ms = s->opened_ms + s->owner->connect_ms;
     set_due(s, until_ms);
     struct fli_channel *ch =
-        fli_channel_listen(s->owner->engine, s->index, until_ms, &s->listener, &code);
+        fli_channel_open(s->owner->engine, s->index, until_ms, &s->listener, &code);
     s->channel = ch;
     if (ch == NULL) {
         drop(s, FL_REDLOCK_DOWN, s->owner->engine->nodes[s->index].error);
