@@ -65,7 +65,7 @@ static bool note_slow(struct fli_turn *t, uint64_t now_ns, uint64_t took_ns,
 
 bool fli_turn_end(struct fli_turn *t, uint64_t idle_ns, char ret_text[FLI_TURN_TEXT_MAX])
 {
-    (void)fli_turn_enter(t, t->part); /* counts the time up to now */
+    fli_turn_count(t);
     uint64_t now_ns = t->since_ns;
     uint64_t all_ns = now_ns - t->began_ns;
     uint64_t took_ns = all_ns > idle_ns ? all_ns - idle_ns : 0;

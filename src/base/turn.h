@@ -39,8 +39,8 @@
  *
  * Code enters and leaves a part of the work like a scope. Time outside of all scopes, without
  * the time in which the loop waited, counts as FLI_TURN_OTHER. Entering and leaving read the
- * clock, so a scope is for an entry, a read or a frame, not for a command. No allocation, one
- * thread. */
+ * clock, but within a scope of the same part. So a scope is for an entry, a read or a frame, not
+ * for a command. No allocation, one thread. */
 #ifndef FLI_TURN_H
 #define FLI_TURN_H
 
@@ -87,7 +87,7 @@ struct fli_turn_stats {
 
 struct fli_turn {
     enum fli_turn_part part;
-    uint64_t since_ns; /* when the part was entered */
+    uint64_t since_ns; /* up to then the time is counted */
     uint64_t began_ns;
     uint64_t took_ns;           /* the last whole turn */
     uint64_t cpu_ns, cpu_at_ns; /* the thread's processor time, and when it was read */
@@ -106,16 +106,21 @@ bool fli_turn_end(struct fli_turn *t, uint64_t idle_ns, char ret_text[FLI_TURN_T
 /* Names of the parts, for INFO and the log. */
 const char *fli_turn_part_name(enum fli_turn_part part);
 
+/* Counts the time up to now for the part of now. */
+static inline void fli_turn_count(struct fli_turn *t)
+{
+    uint64_t now_ns = fli_clock_ns();
+    t->ns[t->part] += now_ns - t->since_ns;
+    t->since_ns = now_ns;
+}
+
 static inline enum fli_turn_part fli_turn_enter(struct fli_turn *t, enum fli_turn_part part)
 {
-    if (t == NULL) {
-        return FLI_TURN_OTHER;
+    enum fli_turn_part before = t == NULL ? FLI_TURN_OTHER : t->part;
+    if (t != NULL && part != before) {
+        fli_turn_count(t);
+        t->part = part;
     }
-    uint64_t now_ns = fli_clock_ns();
-    enum fli_turn_part before = t->part;
-    t->ns[before] += now_ns - t->since_ns;
-    t->since_ns = now_ns;
-    t->part = part;
     return before;
 }
 

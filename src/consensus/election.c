@@ -155,8 +155,8 @@ static void heard_after_all(struct election *e, uint64_t again_ms)
 
 void election_turn(struct election *e, bool running)
 {
-    uint64_t now_ms = fli_clock_ms();
     note_leader(e, running);
+    uint64_t now_ms = e->gone_id == 0 ? 0 : fli_clock_ms();
     if (e->gone_id == 0 || now_ms < e->campaign_at_ms) {
         return;
     }

@@ -26,7 +26,7 @@ static void timer_cb(uv_timer_t *timer)
 
 bool node_can_propose(const struct node *n)
 {
-    return fli_clock_ms() >= n->unverified_until_ms && proposer_is_open(n->proposer) &&
+    return n->unverified_until_ms == 0 && proposer_is_open(n->proposer) &&
            replica_transferee(n->replica) == 0 && membership_formed(n->membership) &&
            membership_may_speak(n->membership);
 }
@@ -90,7 +90,8 @@ static void relay(struct node *n)
 
 static void expire(struct node *n)
 {
-    if (!node_can_propose(n) && commands_expire(&n->commands, fli_clock_ns())) {
+    bool waits = n->commands.count > 0 && !node_can_propose(n);
+    if (waits && commands_expire(&n->commands, fli_clock_ns())) {
         node_wake(n);
     }
 }
@@ -107,6 +108,7 @@ static void note_pause(struct node *n)
                            ? 2 * (uint64_t)n->heartbeat_ms
                            : n->election_ms - 2 * (uint64_t)n->heartbeat_ms;
     n->paused = late_ms > most_ms && !n->paused;
+    n->unverified_until_ms = now_ms < n->unverified_until_ms ? n->unverified_until_ms : 0;
     if (late_ms > n->election_ms) {
         host_log(&n->host, 2, "this process did not run for %" PRIu64 " ms", late_ms);
         n->unverified_until_ms = now_ms + 2 * (uint64_t)n->heartbeat_ms;
@@ -116,11 +118,9 @@ static void note_pause(struct node *n)
 
 static void flush(struct node *n)
 {
-    enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_PEERS);
     peers_flush(&n->peers);
     relay_flush(n->relay);
     log_flush(n->log);
-    fli_turn_leave(n->host.turn, part);
 }
 
 static uint64_t least(uint64_t a, uint64_t b)
@@ -154,21 +154,12 @@ static void plan_turn(struct node *n)
 
 static void raft_turn(struct node *n)
 {
-    enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_PEERS);
     if (!n->failed) { /* a node whose disk has failed receives and sends nothing more */
-        replica_turn(n->replica, fli_clock_ms(), n->paused);
+        replica_turn(n->replica, n->turned_ms, n->paused);
         proposer_turn(n->proposer,
                       node_can_propose(n) ? COMMANDS_ALL : COMMANDS_OF(COMMAND_CLUSTER),
-                      fli_clock_ms());
+                      n->turned_ms);
     }
-    fli_turn_leave(n->host.turn, part);
-}
-
-static void snapshot_turn(struct node *n)
-{
-    enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_SNAPSHOT);
-    node_snapshot_turn(n);
-    fli_turn_leave(n->host.turn, part);
 }
 
 static void node_turn(struct node *n)
@@ -195,7 +186,7 @@ static void node_turn(struct node *n)
     } else {
         relay(n);
     }
-    snapshot_turn(n);
+    node_snapshot_turn(n);
     peers_turn(&n->peers);
     flush(n);
     plan_turn(n);
@@ -203,7 +194,10 @@ static void node_turn(struct node *n)
 
 static void check_cb(uv_check_t *check)
 {
-    node_turn(check->data);
+    struct node *n = check->data;
+    enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_PEERS);
+    node_turn(n);
+    fli_turn_leave(n->host.turn, part);
 }
 
 static void prepare_cb(uv_prepare_t *prepare)

@@ -36,12 +36,12 @@ static void inbound_close(struct inbound *in)
 
 /* Measures how long the leader was silent. Called before its message goes to Raft, which ends the
  * silence. */
-static void note_silence(struct node *n, uint64_t from, uint8_t type)
+static void note_silence(struct node *n, uint64_t from, uint8_t type, uint64_t now_ms)
 {
     if (type != MESSAGE_APPEND || from != replica_leader(n->replica)) {
         return;
     }
-    uint64_t silence_ms = replica_silence_ms(n->replica, fli_clock_ms());
+    uint64_t silence_ms = replica_silence_ms(n->replica, now_ms);
     n->silence_ms_max = silence_ms > n->silence_ms_max ? silence_ms : n->silence_ms_max;
     if (silence_ms > 2 * (uint64_t)n->heartbeat_ms) {
         n->heartbeats_missed += silence_ms / n->heartbeat_ms - 1;
@@ -57,11 +57,12 @@ static void inbound_frame(void *ctx, uint8_t type, struct fli_slice body)
     }
     enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_PEERS);
     uint64_t from = in->from;
-    note_silence(n, from, type);
+    uint64_t now_ms = fli_clock_ms();
+    note_silence(n, from, type, now_ms);
     int rv = type == NODE_REPORT_TYPE ? node_report_receive(n, from, body)
              : type == STARTS_MESSAGE_TYPE
                  ? membership_receive_starts(n->membership, from, body)
-                 : replica_receive(n->replica, fli_clock_ms(), in->incarnation, type, body);
+                 : replica_receive(n->replica, now_ms, in->incarnation, type, body);
     fli_turn_leave(n->host.turn, part);
     if (rv != 0) {
         host_log(&n->host, 1,

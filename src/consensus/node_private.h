@@ -157,7 +157,7 @@ struct node {
     uint64_t turned_ms;           /* when the last turn of the loop was */
     bool paused;                  /* the last turn came late: timers waited for this one */
     uint64_t unverified_until_ms; /* after a pause: until then it is unverified whether this node
-                                     still leads */
+                                     still leads; 0: it is not */
 
     /* leadership as last reported */
     enum node_role role;

@@ -185,8 +185,11 @@ void node_snapshot_turn(struct node *n)
     n->child_meta = meta;
     applied_now(n, &n->child_bytes, &n->child_entries);
     n->child_began_ns = fli_clock_ns();
-    if (snapshot_child_start(n->loop, n->device, fsm_machine(n->fsm), &n->child_meta, &cbs,
-                             &n->child) != 0) {
+    enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_SNAPSHOT);
+    int rv = snapshot_child_start(n->loop, n->device, fsm_machine(n->fsm), &n->child_meta, &cbs,
+                                  &n->child);
+    fli_turn_leave(n->host.turn, part);
+    if (rv != 0) {
         n->child = NULL;
         failed(n, "there is no process to write it");
         return;
