@@ -2,8 +2,9 @@
  * one epoll loop reads and writes, and nothing is shared with loadgen.h. Two generators that
  * disagree show what part of a figure is the client's. Judges nothing.
  *
- *   epoll_load lock|redis A:P CLIENTS IN_FLIGHT SECONDS
+ *   epoll_load lock|renew|redis A:P CLIENTS IN_FLIGHT SECONDS
  *
+ * With `renew` each lane holds its lock and renews it, and two renewals count as a pair.
  * Prints one JSON object, with the keys of tests/bench/load and `client_cpu_s`. */
 #include <errno.h>
 #include <hiredis/hiredis.h>
@@ -44,7 +45,7 @@ struct client {
 };
 
 struct run {
-    bool redis;
+    bool redis, renews;
     unsigned clients_n, in_flight;
     struct client *clients;
     char acquire_sha[41], release_sha[41];
@@ -96,6 +97,8 @@ static void ask(struct run *r, struct client *k, struct lane *l)
     } else if (r->redis) {
         len = redisFormatCommand(&text, "EVALSHA %s 2 %s epoll-token %s 30000", r->acquire_sha,
                                  name, name);
+    } else if (r->renews && l->token != 0) {
+        len = redisFormatCommand(&text, "RENEW %s %s", name, token);
     } else if (l->releasing) {
         len = redisFormatCommand(&text, "RELEASE %s %s", name, token);
     } else {
@@ -119,7 +122,7 @@ static void answered(struct run *r, struct client *k, const redisReply *reply)
     }
     bool counts = now >= r->begin_ns;
     if (!l->releasing) {
-        l->token = reply->integer;
+        l->token = r->renews && l->token != 0 ? l->token : reply->integer;
         if (counts && r->samples_n < SAMPLES_MAX) {
             r->samples[r->samples_n++] = (uint32_t)((now - l->asked_ns) / 100);
         }
@@ -260,11 +263,12 @@ static void print(struct run *r)
 int main(int argc, char **argv)
 {
     struct run r = {0};
-    if (argc != 6 || (strcmp(argv[1], "lock") != 0 && strcmp(argv[1], "redis") != 0)) {
-        fputs("usage: epoll_load lock|redis A:P CLIENTS IN_FLIGHT SECONDS\n", stderr);
+    r.redis = argc == 6 && strcmp(argv[1], "redis") == 0;
+    r.renews = argc == 6 && strcmp(argv[1], "renew") == 0;
+    if (argc != 6 || (!r.redis && !r.renews && strcmp(argv[1], "lock") != 0)) {
+        fputs("usage: epoll_load lock|renew|redis A:P CLIENTS IN_FLIGHT SECONDS\n", stderr);
         return 2;
     }
-    r.redis = strcmp(argv[1], "redis") == 0;
     r.clients_n = (unsigned)strtoul(argv[3], NULL, 10);
     r.in_flight = (unsigned)strtoul(argv[4], NULL, 10);
     double seconds = strtod(argv[5], NULL);
