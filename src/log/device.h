@@ -124,6 +124,11 @@ static inline void log_device_poll(struct log_device *d)
  * ever), and calls poll. Returns whether one was readable; true when there are no descriptors. */
 bool log_device_wait(struct log_device *d, int timeout_ms);
 
+/* Removes each file whose name is unwanted. 0; or an error, and `name` is that of the file that
+ * could not be removed, "" when the directory could not be read. */
+int log_device_remove(struct log_device *d, bool (*unwanted)(void *ctx, const char *name),
+                      void *ctx, char name[LOG_NAME_MAX + 1]) FLI_MUST_USE;
+
 /* --- a directory of a real file system (device_files.c, device_uring.c) --- */
 
 enum log_engine {

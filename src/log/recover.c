@@ -27,7 +27,6 @@ struct recovery {
     size_t errmsg_size;
     int error; /* of listing the directory */
 
-    char part[LOG_NAME_MAX + 1]; /* one of the half-made segments */
     char strange[LOG_NAME_MAX + 1];
 
     struct log_scan scan;
@@ -76,7 +75,7 @@ static int segment_error(struct recovery *r, int error, uint32_t number, uint64_
 
 /* --- what is there --- */
 
-static bool is_part(const char *name)
+static bool is_part(void *ctx, const char *name)
 {
     const char *end = strrchr(name, '.');
     return strncmp(name, "segment-", 8) == 0 && end != NULL && strcmp(end, ".part") == 0;
@@ -88,7 +87,7 @@ static int on_name(void *ctx, const char *name)
     uint32_t number = 0;
     if (log_segment_parse(name, &number)) {
         r->error = log_segments_add(r->l, number, 0) == 0 ? 0 : no_memory(r);
-    } else if (name[0] != '.' && !is_part(name) && strncmp(name, "snapshot-", 9) != 0 &&
+    } else if (name[0] != '.' && !is_part(NULL, name) && strncmp(name, "snapshot-", 9) != 0 &&
                strcmp(name, "lost+found") != 0) {
         snprintf(r->strange, sizeof r->strange, "%s", name);
     }
@@ -384,32 +383,12 @@ static int remove_file(struct recovery *r, const char *name)
     return rv == 0 || rv == -ENOENT ? 0 : io_error(r, "remove", name, rv);
 }
 
-static int on_part(void *ctx, const char *name)
-{
-    struct recovery *r = ctx;
-    if (is_part(name)) {
-        snprintf(r->part, sizeof r->part, "%s", name);
-    }
-    return 0;
-}
-
 /* Removes half-made segments. There is one after most crashes, and never more than a few. */
 static int remove_parts(struct recovery *r)
 {
-    for (;;) {
-        r->part[0] = '\0';
-        int rv = r->d->ops->list(r->d, on_part, r);
-        if (rv != 0) {
-            return io_error(r, "read the directory", "", rv);
-        }
-        if (r->part[0] == '\0') {
-            return 0;
-        }
-        rv = remove_file(r, r->part);
-        if (rv != 0) {
-            return rv;
-        }
-    }
+    char name[LOG_NAME_MAX + 1];
+    int rv = log_device_remove(r->d, is_part, NULL, name);
+    return rv == 0 ? 0 : io_error(r, name[0] == '\0' ? "read the directory" : "remove", name, rv);
 }
 
 /* Removes ready segments that are too many, or not of the size wanted now. */

@@ -253,45 +253,27 @@ static int make_durable(struct log_device *d, const struct snapshot_found *newes
 struct rubbish {
     struct snapshot_found keep;
     uint64_t parts;
-    char name[LOG_NAME_MAX + 1]; /* one of the files to be removed; "": there is none */
 };
 
-static int on_rubbish(void *ctx, const char *name)
+static bool is_rubbish(void *ctx, const char *name)
 {
-    struct rubbish *r = ctx;
+    const struct rubbish *r = ctx;
     uint64_t index;
     uint64_t term;
     bool part = false;
-    if (snapshot_name_parse(name, &index, &term, &part) &&
-        (part ? index <= r->parts : is_older(&r->keep, index, term))) {
-        snprintf(r->name, sizeof r->name, "%s", name);
-    }
-    return 0;
-}
-
-/* A directory must not change while it is listed, and there is hardly ever more than one. */
-static int remove_others(struct log_device *d, struct rubbish *r, struct snapshot_error *e)
-{
-    for (;;) {
-        r->name[0] = '\0';
-        int rv = d->ops->list(d, on_rubbish, r);
-        if (rv != 0) {
-            return snapshot_io_fail(e, d, "read", "", rv);
-        }
-        rv = r->name[0] == '\0' ? 0 : d->ops->remove(d, r->name);
-        if (rv != 0 && rv != -ENOENT) {
-            return snapshot_io_fail(e, d, "remove", r->name, rv);
-        }
-        if (r->name[0] == '\0') {
-            return 0;
-        }
-    }
+    return snapshot_name_parse(name, &index, &term, &part) &&
+           (part ? index <= r->parts : is_older(&r->keep, index, term));
 }
 
 int snapshot_clean(struct log_device *d, uint64_t parts, struct snapshot_error *e)
 {
     struct rubbish r = {.parts = parts};
+    char name[LOG_NAME_MAX + 1];
     int rv = snapshot_find(d, 0, &r.keep, e);
     rv = rv == 0 && r.keep.any ? make_durable(d, &r.keep, e) : rv;
-    return rv == 0 ? remove_others(d, &r, e) : rv;
+    if (rv != 0) {
+        return rv;
+    }
+    rv = log_device_remove(d, is_rubbish, &r, name);
+    return rv == 0 ? 0 : snapshot_io_fail(e, d, name[0] == '\0' ? "read" : "remove", name, rv);
 }

@@ -593,6 +593,22 @@ TEST(a_segment_that_stayed_after_an_error)
     remove_dir(&r);
 }
 
+/* A file that somebody has put there is not taken for a half-made segment: its name is too long. */
+TEST(a_name_that_is_too_long)
+{
+    struct real r = {.device = NULL};
+    char path[512];
+    make_dir(&r);
+    snprintf(path, sizeof path, "%s/segment-%0200d.part", r.dir, 1);
+    int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+    open_real(&r, LOG_ENGINE_BEST);
+    close_real(&r);
+    assert_int_equal(access(path, F_OK), 0);
+    remove_dir(&r);
+}
+
 /* Closing does not wait for what is done beside the writes. */
 TEST(close_at_once)
 {
