@@ -204,11 +204,6 @@ bool stream_idle(const struct stream *s)
     return s->lost || stream_unsent(s) == 0;
 }
 
-bool stream_lost(const struct stream *s)
-{
-    return s->lost;
-}
-
 uint64_t stream_heard_ms(const struct stream *s)
 {
     return s->heard_ms;

@@ -585,11 +585,6 @@ bool stream_idle(const struct stream *st)
     return st->lost || st->appended == st->handed;
 }
 
-bool stream_lost(const struct stream *st)
-{
-    return st->lost;
-}
-
 uint64_t stream_heard_ms(const struct stream *st)
 {
     return st->heard_ms;

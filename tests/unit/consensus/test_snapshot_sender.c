@@ -3,6 +3,7 @@
 #include "transfer.h"
 
 #include "base/bytes.h"
+#include "peer/stream_private.h"
 
 static bool takes(const struct held_stream *m, size_t at)
 {
@@ -142,7 +143,7 @@ TEST_WITH(a_sender_that_begins_again, transfer_set_up, transfer_tear_down)
     first_piece_is_taken(f);
     send_until_it_is_there(f);
     assert_int_equal(snapshot_install_failures(f->install), 1);
-    assert_true(stream_lost(f->r->mine.s));
+    assert_true(f->r->mine.s->lost);
 }
 
 static unsigned taken_sent_in_seconds(struct fixture *f)
@@ -183,7 +184,7 @@ TEST_WITH(a_sender_that_is_silent, transfer_set_up, transfer_tear_down)
     assert_int_equal(snapshot_install_failures(f->install), 1);
     assert_non_null(strstr(f->install_log, "silence"));
     expect_nothing_left(f);
-    UNTIL(f, stream_lost(f->r->mine.s));
+    UNTIL(f, f->r->mine.s->lost);
     send_until_it_is_there(f);
 }
 

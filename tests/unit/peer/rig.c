@@ -134,7 +134,7 @@ static void accepted_cb(void *ctx, enum stream_kind kind, const struct peer_iden
         stream_close(stream);
         return;
     }
-    if (h->s != NULL && stream_lost(h->s)) {
+    if (h->s != NULL && h->s->lost) {
         held_close(h);
     }
     assert_null(h->s);

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/bytes.h"
+#include "peer/stream_private.h"
 
 static int set_up(void **state)
 {
@@ -198,7 +199,7 @@ TEST_WITH(test_hung_up, set_up, tear_down)
     held_close(theirs(r));
     RUN_UNTIL(r, r->mine.lost == 1);
     assert_int_equal(r->mine.end, CHANNEL_HUNG_UP);
-    assert_true(stream_lost(r->mine.s));
+    assert_true(r->mine.s->lost);
     assert_true(stream_idle(r->mine.s));
     assert_int_equal(stream_handed(r->mine.s), handed); /* it surely never left */
     assert_int_equal(send_text(r->mine.s, "x"), FL_ENOCONN);
