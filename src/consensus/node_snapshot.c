@@ -201,10 +201,14 @@ void node_snapshot_turn(struct node *n)
 /* ---- sending ---- */
 
 /* The newest snapshot file is damaged, so neither a follower nor the next start could use it. The
- * state in memory is written again, even when it is of the same entry. */
-static void on_damaged(void *ctx)
+ * state in memory is written again, even when it is of the same entry. One that was being sent may
+ * not be the newest any more. */
+static void on_damaged(void *ctx, uint64_t index)
 {
     struct node *n = ctx;
+    if (index < replica_snapshot_index(n->replica)) {
+        return;
+    }
     if (!n->snapshot_damaged) {
         host_log(&n->host, 1, "the newest snapshot cannot be used; another one is taken");
     }

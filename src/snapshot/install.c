@@ -397,7 +397,9 @@ void snapshot_install_tick(struct snapshot_install *s)
     if (s->state == STATE_RECEIVING) {
         give_up_in_vain(s);
     }
-    if (s->stream != NULL && s->state != STATE_IDLE && must_report(s) &&
+    /* What was taken of one that was given up means nothing to whoever begins anew. */
+    bool counts = s->state != STATE_IDLE && s->state != STATE_FAILED;
+    if (s->stream != NULL && counts && must_report(s) &&
         fli_clock_since_ms(s->sent_ms) >= ALIVE_MS) {
         send_taken(s);
     }

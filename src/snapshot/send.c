@@ -71,9 +71,10 @@ static void cannot_read(struct snapshot_send *s, const struct snapshot_error *er
 {
     bool unusable =
         error->code == FL_ECORRUPT || error->code == FL_EVERSION || error->code == FL_ENOTFOUND;
+    uint64_t index = snapshot_send_index(s);
     give_up(s, error->text);
     if (unusable) {
-        s->config.damaged(s->config.ctx);
+        s->config.damaged(s->config.ctx, index);
     }
 }
 

@@ -40,9 +40,10 @@ struct snapshot_send_config {
     struct log_device *device;
     uint64_t peer_id;
     void *ctx;
-    void (*damaged)(void *ctx); /* the newest snapshot is damaged or missing: make another one */
-    void (*busy)(void *ctx);    /* a worker uses the device, until */
-    void (*idle)(void *ctx);    /* this is called; maybe by snapshot_send_stop() */
+    /* The snapshot of this entry is damaged or missing. If it is the newest, make another one. */
+    void (*damaged)(void *ctx, uint64_t index);
+    void (*busy)(void *ctx); /* a worker uses the device, until */
+    void (*idle)(void *ctx); /* this is called; maybe by snapshot_send_stop() */
 };
 
 /* Makes one for each peer, idle until it is started. 0 or FL_ENOMEM. */

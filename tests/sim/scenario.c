@@ -25,6 +25,8 @@
  *   doubted    a node is added while two others have different states
  *   cached     a write of the log fails whose bytes the next start finds in the cache
  *   crowded    a lease ends while each entry is full
+ *   torn       writes are torn, again and again
+ *   moved      a command of the cluster's own ends while a node is being moved
  *   forced     a removal that was forced is not withdrawn by another one */
 
 #include <stdlib.h>
@@ -240,6 +242,8 @@ static const struct {
     [SIM_SCENARIO_FORCED] = {"forced", 5, false, scenario_forced, NULL},
     [SIM_SCENARIO_CACHED] = {"cached", 3, false, scenario_cached, NULL},
     [SIM_SCENARIO_CROWDED] = {"crowded", 3, false, scenario_crowded, NULL},
+    [SIM_SCENARIO_TORN] = {"torn", 3, false, scenario_torn, NULL},
+    [SIM_SCENARIO_MOVED] = {"moved", 5, false, scenario_moved, NULL},
     [SIM_SCENARIO_AWAITED] = {"awaited", 5, false, scenario_awaited, NULL},
 };
 
@@ -264,7 +268,7 @@ void sim_scenario_choose(struct sim *s)
     o->pending_max = NODE_PENDING_MAX;
     o->snapshot_entries = 10;
     o->snapshot_bytes = 2000;
-    o->segment_bytes = LOG_SEGMENT_MIN << 3;
+    o->segment_bytes = LOG_SEGMENT_MIN << (s->orders.scenario == SIM_SCENARIO_CROWDED ? 0 : 3);
     o->disk_spread_ms %= 8;
     o->child_ms = s->orders.scenario == SIM_SCENARIO_SNAPSHOTS ? 800 : 0;
     o->log_kept_entries = 2;

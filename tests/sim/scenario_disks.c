@@ -5,6 +5,9 @@
 #include "consensus/membership_private.h"
 #include "scenario_steps.h"
 
+#define TORN 40u        /* writes */
+#define LONG_WRITE 150u /* commands, of a quarter of a segment */
+
 /* ---- an older copy ---- */
 
 static bool knows_start(const struct sim_node *of, const struct sim_node *by)
@@ -158,8 +161,24 @@ static void rot_snapshot(struct sim *s)
         }
     }
     FLI_ASSERT(newest != NULL);
+    sim_read_back(&s->nodes[leader->index]); /* from now on it cannot be read */
     (void)!sim_device_data(leader->disk.device, newest, &len);
     sim_device_flip(leader->disk.device, newest, sim_below(s, len), (unsigned)sim_below(s, 8));
+}
+
+/* Until the leader has applied nothing behind its newest snapshot. */
+static void end_with_snapshot(struct sim *s)
+{
+    struct sim_node *leader = scenario_the_leader(s);
+    uint64_t until = s->now + SOON_MS;
+    while (s->now < until && sim_leader(s) == leader &&
+           replica_snapshot_index(leader->node->replica) <
+               replica_applied_index(leader->node->replica)) {
+        scenario_add_many(s, MACHINE_OP_BREAK, FILLERS, 1);
+        while (leader->child != NULL && s->now < until) {
+            sim_step(s);
+        }
+    }
 }
 
 /* One node is left behind: it has crashed, or is cut off while it takes a snapshot of its own. */
@@ -180,6 +199,9 @@ void scenario_snapshots(struct sim *s)
         }
         leave_behind(s, last);
         bool rots = crashes && sim_below(s, 3) == 0;
+        if (rots && sim_below(s, 2) == 0) {
+            end_with_snapshot(s);
+        }
         if (rots) {
             rot_snapshot(s);
         }
@@ -410,6 +432,35 @@ void scenario_cached(struct sim *s)
         sim_node_crash(n, true);
         sim_node_start(n);
         s->marks->scenarios_told++;
+        sim_wait_for(n, scenario_has_all, LATE_MS, "it does not catch up");
+    }
+}
+
+/* ---- torn ---- */
+
+static bool is_writing(const struct sim_node *n)
+{
+    return sim_device_busy(n->disk.device, LOG_LANE_WRITE);
+}
+
+/* Writes of many sizes are torn, again and again. What is left of one is in nobody's way, wherever
+ * the log goes on. */
+void scenario_torn(struct sim *s)
+{
+    struct sim_node *n = scenario_other(s, scenario_the_leader(s), 0);
+    for (unsigned i = 0; i < TORN; i++) {
+        unsigned most = 1 + (unsigned)sim_below(s, LONG_WRITE);
+        struct sim_node *leader = scenario_the_leader(s);
+        for (unsigned k = 0; k < most; k++) {
+            scenario_add(leader, MACHINE_OP_BREAK, FILLERS);
+        }
+        uint64_t until = s->now + SOON_MS;
+        while (s->now < until && !is_writing(n)) {
+            sim_step(s);
+        }
+        s->marks->scenarios_told += is_writing(n);
+        sim_node_crash(n, sim_below(s, 2) == 0);
+        sim_node_start(n);
         sim_wait_for(n, scenario_has_all, LATE_MS, "it does not catch up");
     }
 }

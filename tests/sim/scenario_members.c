@@ -344,6 +344,57 @@ void scenario_forced(struct sim *s)
     scenario_leave_to_operator(leaving);
 }
 
+/* ---- moved ---- */
+
+static void be_moved(struct sim_node *n, const struct node_change *what, unsigned port)
+{
+    struct sim *s = n->sim;
+    scenario_change(s, what);
+    const struct configuration_server *is = server_of(n);
+    SIM_CHECK(s, is == NULL || strcmp(is->address, what->address) == 0,
+              "node %u is moved to %s, and is said to be at %s", n->index + 1, what->address,
+              is->address);
+    n->port = n->listens = port;
+    sim_node_crash(n, false);
+    sim_node_start(n);
+    sim_wait_for(n, scenario_has_all, LATE_MS, "it does not catch up");
+}
+
+/* A command of the cluster's own ends while a node is being moved. It is no answer to whoever has
+ * asked for that. */
+void scenario_moved(struct sim *s)
+{
+    static int status;
+    struct sim_node *away = scenario_other(s, scenario_the_leader(s), 0);
+    take_out(away);
+    sim_pass(s, KNOWN_MS);
+    struct sim_node *leader = scenario_the_leader(s);
+    struct sim_node *moves = scenario_other(s, leader, scenario_other(s, leader, 0) == away);
+    struct node_change move = {.kind = NODE_CHANGE_MOVE, .id = moves->index + 1};
+    (void)snprintf(move.address, sizeof move.address, "node%u:5003", moves->index + 1);
+    bring_in(away);
+    uint64_t until = s->now + SOON_MS;
+    for (status = -1; status < 0 && s->now < until && sim_leader(s) == leader;) {
+        sim_step(s);
+        if (waits_for_log(leader)) {
+            (void)scenario_ask(leader, &move, &status);
+            s->marks->scenarios_told += status == 1;
+        }
+    }
+    while (status == 1) {
+        sim_step(s);
+        const struct replica *r = leader->node->replica;
+        SIM_CHECK(s,
+                  status != 0 || replica_configuration_index(r) <= raft_commit_index(leader->raft),
+                  "node %u says that node %u is moved, and that is not committed",
+                  leader->index + 1, moves->index + 1);
+    }
+    be_moved(moves, &move, 5003);
+    (void)snprintf(move.address, sizeof move.address, "node%u:3", moves->index + 1);
+    be_moved(moves, &move, 3);
+    scenario_leave_to_operator(away);
+}
+
 /* ---- often ---- */
 
 static bool is_done(const struct sim_node *n)
@@ -530,6 +581,12 @@ void scenario_take_over_late(struct sim_node *n, const struct sim_node *from)
     (void)sim_to_node(n, 0, wake);
 }
 
+/* Else it does not take over. */
+static bool is_on_disk(const struct sim_node *n)
+{
+    return sim_node_runs(n) && log_durable_index(n->node->log) == log_last_index(n->node->log);
+}
+
 /* The lease is over, and the leader of before may not know that it leads no more. */
 void scenario_deposed(struct sim *s)
 {
@@ -547,6 +604,7 @@ void scenario_deposed(struct sim *s)
             ask_before(old, i);
         }
         sim_wait_for(old, scenario_is_settled, LATE_MS, "it does not settle");
+        sim_wait_for(others[0], is_on_disk, LATE_MS, "its disk has not got all that it has heard");
         scenario_take_over_late(others[0], old);
         uint64_t until = s->now + LATE_MS;
         while (replica_term(others[0]->node->replica) <= term && s->now < until) {
@@ -663,9 +721,9 @@ void scenario_flooded(struct sim *s)
     static struct request left, last, alone;
     struct sim_node *leader = scenario_the_leader(s);
     sim_wait_for(leader, scenario_is_settled, LATE_MS, "it does not settle");
+    int rv = ask_node(leader, MACHINE_OP_BREAK, ALONE, 0, &alone);
     flood(leader, FLOOD);
-    int rv = ask_node(leader, MACHINE_OP_BREAK, LEFT, 0, &left);
-    rv = rv != 0 ? rv : ask_node(leader, MACHINE_OP_BREAK, ALONE, 0, &alone);
+    rv = rv != 0 ? rv : ask_node(leader, MACHINE_OP_BREAK, LEFT, 0, &left);
     flood(leader, FLOOD);
     rv = rv != 0 ? rv : ask_node(leader, MACHINE_OP_BREAK, 1, 0, &last);
     SIM_CHECK(s, rv == 0, "node %u takes no command: %s", leader->index + 1, fl_err_name(rv));

@@ -51,6 +51,7 @@ void scenario_founders(struct sim *s);
 void scenario_deposed(struct sim *s);
 void scenario_flooded(struct sim *s);
 void scenario_crowded(struct sim *s);
+void scenario_moved(struct sim *s);
 void scenario_awaited(struct sim *s);
 void scenario_forced(struct sim *s);
 
@@ -60,6 +61,7 @@ void scenario_snapshots(struct sim *s);
 void scenario_lacks(struct sim *s);
 void scenario_tail(struct sim *s);
 void scenario_unsynced(struct sim *s);
+void scenario_torn(struct sim *s);
 void scenario_cached(struct sim *s);
 
 /* scenario_snapshots.c */

@@ -1,6 +1,7 @@
 /* snapshot.c: replaces snapshot/child.c, the process that writes a snapshot. The real writer writes
  * the state as it was when the process began, in steps, while its node goes on, is stopped or ends.
  * The process may fail or be killed. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -163,6 +164,10 @@ static uint32_t crc_of_file(const struct sim_node *n, uint64_t index, uint64_t t
 
 static void note_end(struct sim_node *n, const struct snapshot_child *c)
 {
+    /* A damaged one may have its name. */
+    SIM_CHECK(n->sim, strstr(c->why.text, strerror(EEXIST)) == NULL,
+              "node %u does not put a snapshot in the place of another one: %s", n->index + 1,
+              c->why.text);
     n->snapshot_end.life = n->life;
     if (c->error != 0) {
         n->snapshot_end.failed_ms = sim_node_ms(n);

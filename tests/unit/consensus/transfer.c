@@ -156,7 +156,7 @@ static void not_busy_cb(void *ctx)
     f->busies--;
 }
 
-static void damaged_cb(void *ctx)
+static void damaged_cb(void *ctx, uint64_t index)
 {
     struct fixture *f = ctx;
     f->damaged++;
