@@ -408,6 +408,7 @@ void scenario_often(struct sim *s)
     struct sim_node *leader = scenario_the_leader(s);
     struct sim_node *n = sim_below(s, 2) == 0 ? leader : scenario_other(s, leader, 0);
     struct sim_node *far = scenario_other(s, leader, 1);
+    unsigned connect_ms = far->transport->connect_ms;
     if (n != leader || sim_below(s, 2) == 0) {
         scenario_cut(n, far, FOR_EVER_MS);
         far->transport->connect_ms = FOR_EVER_MS;
@@ -421,6 +422,7 @@ void scenario_often(struct sim *s)
     }
     sim_wait_for(n, is_done, LATE_MS, "it is not taken in");
     scenario_cut(n, far, 0);
+    far->transport->connect_ms = connect_ms; /* a call to whoever ends meanwhile has an end again */
     s->marks->scenarios_told++;
 }
 
