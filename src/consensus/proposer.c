@@ -341,7 +341,8 @@ static bool has_waiting(const struct proposer *p)
 static bool only_reads(const struct proposer *p)
 {
     const struct batch *b = p->open;
-    return b != NULL && b->count == 0 && b->reads > 0 && !p->mark_due && !is_pulse_due(p);
+    return b != NULL && b->count + b->expiries == 0 && b->reads > 0 && !p->mark_due &&
+           !is_pulse_due(p);
 }
 
 /* The batch is answered from the state, without an entry. False: it has to wait for the

@@ -283,6 +283,27 @@ TEST_WITH(a_renewal_that_came_in_time_may_wait_for_the_leader, start_three, stop
     assert_int_equal(check(r, l, token), MACHINE_NO);
 }
 
+/* The replica takes no entry, while leadership is handed over or the disk is behind. A read that
+ * comes meanwhile needs none, but the batch that it joins does. */
+TEST_WITH(an_end_that_was_refused_is_proposed_again_with_reads, start_three, stop)
+{
+    struct rig *r = *state;
+    unsigned l = rig_leader(r);
+    unsigned to = (l + 1) % r->g.n;
+    uint64_t token = take(r, l, 5000)->result.token;
+    rig_run(r, 4990);
+    group_isolate(&r->g, to, true);
+    assert_int_equal(replica_transfer(group_replica(&r->g, l), r->g.now_ms, to + 1), 0);
+    uint64_t batches = rig_batches(r, l);
+    rig_run(r, 40);
+    assert_int_equal(rig_batches(r, l), batches);
+    struct rig_call *c = rig_check(r, "lock", token);
+    assert_int_equal(rig_add(r, l, c), 0);
+    rig_await(r, c);
+    rig_run(r, 2000);
+    assert_int_equal(check(r, l, token), MACHINE_NO);
+}
+
 /* Others' leases end meanwhile, one in an entry that the renewal stands in. */
 TEST_WITH(a_renewal_that_came_in_time_may_wait_for_a_round, start_three, stop)
 {
