@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "members.h"
+#include "node_clock.h"
 #include "promises.h"
 #include "wire.h"
 
@@ -588,7 +589,7 @@ void sim_node_stop(struct sim_node *n)
         return;
     }
     n->power = SIM_STOPPING;
-    n->stopping_at = n->sim->now;
+    n->stopping_ms = sim_node_ms(n);
     note_relayed(n);
     n->sim->current = n;
     sim_server_stopping(n);

@@ -229,7 +229,7 @@ struct sim_node {
     bool joins;           /* its directory was begun to join */
     bool says_where;      /* in this life it has told at which port it listens */
     uint64_t knew_change; /* that its core took for committed when it started */
-    uint64_t stopping_at; /* since when it is to end in order */
+    uint64_t stopping_ms; /* since when it is to end in order, by its own clock */
     uint64_t works_begin; /* no thread begins with anything before */
     uint64_t reads_stalled_until;
     /* A snapshot that is being opened for that node, in which life, after how many failures. */

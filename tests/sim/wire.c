@@ -279,7 +279,7 @@ void sim_wire_closing(const struct stream *st)
 {
     const struct sim_conn *c = st->conn;
     const struct sim_node *n = c->end[st->side].node;
-    bool drains = n->power == SIM_STOPPING && n->sim->now - n->stopping_at < SIM_DRAIN_MS / 2;
+    bool drains = n->power == SIM_STOPPING && sim_node_ms(n) - n->stopping_ms < SIM_DRAIN_MS / 2;
     bool over = st->lost || n->ghost || n->cut || (n->power != SIM_UP && !drains) ||
                 n->failed != 0 || n->transport->closing;
     if (c->kind != STREAM_RELAY || st->side != 0 || c->wire == NULL || over) {
