@@ -123,43 +123,44 @@ static bool bring_in(struct membership *m, const struct machine_node *e)
 
 /* ---- removing a node -- */
 
-/* How many voters are up and have confirmed the entry, and how many there are, without one node. */
-static unsigned others_up(const struct membership *m, uint64_t without, uint64_t index,
-                          unsigned *ret_voters)
+/* How many voters have confirmed the entry, and are up if that is asked, and how many there are,
+ * without one node. */
+static unsigned others(const struct membership *m, uint64_t without, uint64_t index, bool up,
+                       unsigned *ret_voters)
 {
     const struct configuration *c = replica_configuration(m->replica);
-    unsigned up = 0;
+    unsigned found = 0;
     *ret_voters = 0;
     for (unsigned i = 0; i < c->n; i++) {
         uint64_t id = c->servers[i].id;
         if (id != without && c->servers[i].role == CONFIGURATION_VOTER) {
             (*ret_voters)++;
-            up += is_up(m, id) &&
-                  (id == m->config.identity->id || replica_match_index(m->replica, id) >= index);
+            found += (!up || is_up(m, id)) &&
+                     (id == m->config.identity->id || replica_match_index(m->replica, id) >= index);
         }
     }
-    return up;
+    return found;
 }
 
-/* Whether the other voters that are up, and have confirmed the entry, are a majority of all. */
-static bool can_do_without(const struct membership *m, uint64_t id, uint64_t index)
+/* Whether the other voters that are up are a majority of all. */
+static bool can_do_without(const struct membership *m, uint64_t id)
 {
-    unsigned others;
-    unsigned up = others_up(m, id, index, &others);
-    return up > (others + 1) / 2;
+    unsigned voters;
+    unsigned up = others(m, id, 0, true, &voters);
+    return up > (voters + 1) / 2;
 }
 
 bool membership_may_send_snapshot(struct membership *m, uint64_t id)
 {
     const struct configuration_server *s = server_of(m, id);
-    return s == NULL || s->role != CONFIGURATION_VOTER || !can_do_without(m, id, 0) ||
+    return s == NULL || s->role != CONFIGURATION_VOTER || !can_do_without(m, id) ||
            all_agree(m, id, "gets no snapshot");
 }
 
 static bool others_have_majority(const struct membership *m, uint64_t without, uint64_t index)
 {
     unsigned voters;
-    unsigned up = others_up(m, without, index, &voters);
+    unsigned up = others(m, without, index, true, &voters);
     return up > voters / 2;
 }
 
@@ -284,14 +285,24 @@ static bool is_last_voter(const struct membership *m, uint64_t id)
     return server != NULL && server->role == CONFIGURATION_VOTER && configuration_voters(c) == 1;
 }
 
-/* Whether the other voters that have confirmed the entry can decide until the moved node is started
- * at its new address: before that, nobody reaches it. A node that is the only voter needs no
- * others. */
+/* Whether the other voters that know where a node will be are a majority of all. They call it there
+ * from then on, so they may have no stream to it any more. */
+static bool others_know(const struct membership *m, uint64_t id, uint64_t index)
+{
+    unsigned voters;
+    unsigned know = others(m, id, index, false, &voters);
+    return know > (voters + 1) / 2;
+}
+
+/* Whether the other voters can decide until the moved node is started at its new address: before
+ * that, nobody reaches it. They have to be up when it is asked (index 0), and to have confirmed the
+ * entry when it is answered. A node that is the only voter needs no others. */
 static bool may_move(const struct membership *m, const struct node_change *what, uint64_t index)
 {
     const struct configuration_server *server = server_of(m, what->id);
     return server == NULL || server->role != CONFIGURATION_VOTER || is_last_voter(m, what->id) ||
-           what->force || can_do_without(m, what->id, index);
+           what->force ||
+           (index == 0 ? can_do_without(m, what->id) : others_know(m, what->id, index));
 }
 
 /* Whether the address belongs to another node, or is planned for one. */
