@@ -70,7 +70,7 @@ static void members_cb(void *ctx, const struct members *members)
     n->members = members;
     relay_set_members(n->relay, members);
     n->election.members = members;
-    node_snapshot_members(n);
+    node_snapshot_review(n);
 }
 
 static enum handshake_verdict check_cb(void *ctx, const struct peer_identity *peer,

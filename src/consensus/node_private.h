@@ -230,7 +230,8 @@ void node_snapshot_log(void *ctx, int level, const char *message);
 bool node_sends_snapshot(void *ctx, uint64_t peer_id);
 void node_snapshot_deposed(struct node *n);
 void node_snapshot_stop(struct node *n);
-void node_snapshot_members(struct node *n); /* the list of members has changed */
+/* The list of members has changed, or this node has heard of a state that differs. */
+void node_snapshot_review(struct node *n);
 uint64_t node_snapshot_failures(const struct node *n);
 
 /* node_watch.c */

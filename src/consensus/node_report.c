@@ -188,6 +188,7 @@ static void compare_states(struct node *n, struct peer *t)
         return;
     }
     note_difference(n, t, r->hash_index);
+    node_snapshot_review(n);
     unsigned differ = voters_that_differ(n, &voters);
     if (differ > voters / 2 && differ > 1) {
         host_fail(&n->host, FL_ECORRUPT,

@@ -245,16 +245,24 @@ static void make_send(struct node *n, struct peer *p)
     }
 }
 
-/* Stops transfers to nodes that are no members any more, and frees those that have ended. */
-void node_snapshot_members(struct node *n)
+/* Whether a transfer that has begun may go on: what forbids to begin one may be known only now. */
+static bool may_go_on(const struct node *n, const struct peer *p)
+{
+    return !snapshot_send_busy(p->send) || membership_may_send_snapshot(n->membership, p->id);
+}
+
+/* Stops transfers to nodes that are no members any more, or that may not have this node's state any
+ * longer. Those to nodes that are gone are freed when they have ended. */
+void node_snapshot_review(struct node *n)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         struct peer *p = &n->peers.list[i];
-        if (p->send == NULL || members_find(n->members, p->id) != NULL) {
+        bool is_member = members_find(n->members, p->id) != NULL;
+        if (p->send == NULL || (is_member && may_go_on(n, p))) {
             continue;
         }
         snapshot_send_stop(p->send);
-        if (!snapshot_send_busy(p->send)) {
+        if (!is_member && !snapshot_send_busy(p->send)) {
             snapshot_send_destroy(p->send);
             p->send = NULL;
         }
@@ -341,7 +349,7 @@ void node_snapshot_tick(struct node *n)
     snapshot_install_tick(n->install);
     clean_if_possible(n);
     node_backup_tick(n);
-    node_snapshot_members(n);
+    node_snapshot_review(n);
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         if (n->peers.list[i].send != NULL) {
             snapshot_send_tick(n->peers.list[i].send);
