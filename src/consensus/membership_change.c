@@ -553,6 +553,12 @@ static int begin_plan(struct membership *m, struct membership_operation *o)
     return rv;
 }
 
+/* A MOVE may wait for a node that is lost, and must not hold up that one's replacement. */
+static bool gives_way(const struct membership *m)
+{
+    return m->operation.index != 0 && replica_configuration_committed(m->replica);
+}
+
 int membership_change(struct membership *m, const struct node_change *wanted,
                       void (*cb)(void *ctx, int status), void *ctx)
 {
@@ -561,13 +567,17 @@ int membership_change(struct membership *m, const struct node_change *wanted,
     if (!proposer_is_open(m->config.proposer) || !membership_formed(m)) {
         return FL_ENOLEADER;
     }
-    if (o->active || membership_transferring(m) || replica_transferee(m->replica) != 0) {
+    if ((o->active && !gives_way(m)) || membership_transferring(m) ||
+        replica_transferee(m->replica) != 0) {
         return FL_EBUSY;
     }
     complete(m, &what);
     int rv = refusal(m, &what);
     if (rv != 0) {
         return rv;
+    }
+    if (o->active) {
+        operation_end(m, FL_EUNCERTAIN);
     }
     *o = (struct membership_operation){.active = true, .change = what, .cb = cb, .ctx = ctx};
     rv = what.kind == NODE_CHANGE_MOVE ? begin_move(m, o) : begin_plan(m, o);

@@ -327,7 +327,8 @@ enum handshake_verdict membership_check_peer(struct membership *m, const struct 
 }
 
 /* A node ends when one that knows better says that it has gone back, was removed, or is wiped:
- * nobody else can tell it otherwise. A wiped one may have been taken in since it asked. */
+ * nobody else can tell it otherwise. A wiped one may have been taken in since it asked. One that
+ * joins may have been started before its predecessor was replaced, and waits for that. */
 void membership_answered(struct membership *m, uint64_t peer_id, enum handshake_verdict verdict,
                          const char *reason)
 {
@@ -335,7 +336,8 @@ void membership_answered(struct membership *m, uint64_t peer_id, enum handshake_
     if (p == NULL) {
         return;
     }
-    bool wiped = verdict == HANDSHAKE_OTHER_INCARNATION && replica_member_index(m->replica) == 0;
+    bool wiped = verdict == HANDSHAKE_OTHER_INCARNATION && !m->config.identity->joins &&
+                 replica_member_index(m->replica) == 0;
     p->verdict = verdict;
     if (verdict == HANDSHAKE_WELCOME) {
         membership_is_recorded(m);

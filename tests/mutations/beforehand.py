@@ -542,8 +542,8 @@ MUTANTS = [
      'counts entry \\d+ of term \\d+ as committed, which is of term'),
     # Of the eighth thirty.
     ('scenarios', 'a second request of an operator takes the place of the first', 'src/consensus/membership_change.c',
-     '    if (o->active || membership_transferring(m)',
-     '    if (membership_transferring(m)',
+     '    return m->operation.index != 0 && replica_configuration_committed(m->replica);',
+     '    return m->operation.active;',
      'not everybody is answered|is said to be made, and is not in the log'),
     ('members', 'a successor that comes early is taken for a wiped node', 'src/consensus/membership_peers.c',
      '(node.plan == MACHINE_PLAN_ADD || node.plan == MACHINE_PLAN_REPLACE);',

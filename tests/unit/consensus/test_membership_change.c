@@ -90,6 +90,22 @@ TEST_WITH(test_one_refusal_may_be_stale, cluster_set_up, cluster_tear_down)
     assert_non_null(strstr(reason, "has lost its data"));
 }
 
+/* It takes the place of another, and was started before that one was replaced. A node that does not
+ * join can only have lost its data. */
+TEST_WITH(who_joins_waits_until_another_is_replaced, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = *state;
+    cluster_init(c, 3);
+    cluster_start(c, 0);
+    struct membership *m = c->nodes[0].node->membership;
+    m->config.identity->joins = true;
+    membership_answered(m, 2, HANDSHAKE_OTHER_INCARNATION, "it leads, and has another one");
+    assert_int_equal(c->nodes[0].fatal, 0);
+    m->config.identity->joins = false;
+    membership_answered(m, 2, HANDSHAKE_OTHER_INCARNATION, "it leads, and has another one");
+    assert_int_equal(c->nodes[0].fatal, FL_EDENIED);
+}
+
 /* Who hears no leader may not know of what was replaced, and is not believed for good. */
 TEST_WITH(test_who_has_no_leader_may_be_behind, cluster_set_up, cluster_tear_down)
 {
@@ -216,6 +232,32 @@ TEST_WITH(test_a_removal_that_waits_is_withdrawn, cluster_set_up, cluster_tear_d
     cluster_start(c, lost.i);
     cluster_until(c, is_settled, &lost, "the lost node is a voter again");
     assert_true(is_settled(&r));
+}
+
+/* It is asked again whether a node was moved, while one of the others, which is to know that, is
+ * lost for good. That one can be replaced. */
+TEST_WITH(a_move_that_waits_holds_up_no_other_change, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    struct place lost = {c, cluster_other_than(c, leader)};
+    const struct member *moved = &c->members.list[3 - leader - lost.i];
+    struct asking a = {.leader = c->nodes[leader].node,
+                       .change = {.kind = NODE_CHANGE_MOVE, .id = moved->id},
+                       .count = {0, 1}};
+    struct asking b = {.leader = a.leader,
+                       .change = {.kind = NODE_CHANGE_REPLACE, .id = lost.i + 1},
+                       .count = {0, 1}};
+    (void)snprintf(a.change.address, sizeof a.change.address, "%s", moved->address);
+    cluster_stop(c, lost.i, 0);
+    cluster_until(c, cluster_misses_one, c, "the leader misses the third");
+    cluster_until(c, is_not_busy, &a, "the leader takes up the move");
+    assert_int_equal(a.rv, 0);
+    cluster_until(c, is_not_busy, &b, "the leader takes up the replacement");
+    assert_int_equal(b.rv, 0);
+    assert_int_equal(a.count.status, FL_EUNCERTAIN);
+    cluster_until(c, cluster_counted, &b.count, "the replacement is in the log");
+    assert_int_equal(b.count.status, 0);
 }
 
 /* An operator who knows better: the plan says so, and whoever leads carries it out. */
