@@ -189,7 +189,7 @@ int record_choose(const uint8_t *file, size_t len, struct record *ret)
     }
     if (rv[0] != 0 && rv[1] != 0) {
         bool is_text = len > sizeof TEXT_MAGIC && memcmp(file, TEXT_MAGIC, sizeof TEXT_MAGIC) == 0;
-        return is_text ? FL_EVERSION : rv[0];
+        return is_text || rv[1] == FL_EVERSION ? FL_EVERSION : rv[0];
     }
     bool first = rv[1] != 0 || (rv[0] == 0 && found[0].sequence >= found[1].sequence);
     *ret = first ? found[0] : found[1];

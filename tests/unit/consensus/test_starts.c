@@ -75,6 +75,20 @@ TEST(torn_at_each_byte)
     assert_int_equal(record_choose(after, RECORD_SLOT_SIZE, &found), 0);
 }
 
+/* One slot of a later version is damaged: the other one still tells who has written it. */
+TEST(of_a_later_version)
+{
+    static uint8_t file[RECORD_FILE_SIZE];
+    struct record r = full();
+    struct record found;
+    for (unsigned slot = 0; slot < 2; slot++) {
+        memset(file, 0, sizeof file);
+        record_encode(&r, file + (size_t)slot * RECORD_SLOT_STEP);
+        file[(size_t)slot * RECORD_SLOT_STEP + 8]++;
+        assert_int_equal(record_choose(file, sizeof file, &found), FL_EVERSION);
+    }
+}
+
 TEST(on_disk)
 {
     char *folder = scratch_make();
