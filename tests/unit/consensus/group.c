@@ -134,10 +134,11 @@ static uint64_t number_of_cb(void *ctx, uint64_t incarnation)
     return incarnation == UINT64_MAX ? 0 : incarnation;
 }
 
+/* No server has a stream to itself, though a forged configuration may give another its number. */
 static void send_cb(void *ctx, uint64_t peer_id, const struct message_body *body)
 {
     struct group_server *s = ctx;
-    if (peer_id <= s->g->n && !s->g->cut[s->id][peer_id]) {
+    if (peer_id <= s->g->n && peer_id != s->id && !s->g->cut[s->id][peer_id]) {
         group_send(s->g, s->id, peer_id, body);
     }
 }
