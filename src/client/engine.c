@@ -638,12 +638,12 @@ static void call_done(struct fl_call *c)
     int status = c->call_state.status;
     const char *trouble = status == FL_ENOTHELD ? "" : c->trouble;
     bool is_number = c->reply != NULL && c->reply->type == REDIS_REPLY_INTEGER;
+    bool is_read = fli_list_linked(&c->note.in) || c->note.under_way; /* its user reads the error */
     c->active = false;
     c->token = is_number ? (fl_token)c->reply->integer : c->token;
-    c->error[0] = '\0';
-    if (status != 0) {
-        snprintf(c->error, sizeof c->error, "%s%s%s", fl_strerror(status),
-                 trouble[0] == '\0' ? "" : ": ", trouble);
+    if (!is_read) {
+        snprintf(c->error, sizeof c->error, "%s%s%s", status != 0 ? fl_strerror(status) : "",
+                 status == 0 || trouble[0] == '\0' ? "" : ": ", status != 0 ? trouble : "");
     }
     c->ended(c);
     fli_call_let_go(c);

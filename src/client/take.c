@@ -138,14 +138,18 @@ static void release_ended(struct fl_call *call)
 static int start_release(fl_client *c, struct fli_call_plan *q, struct fl_call **ret)
 {
     struct fl_lock *lock = q->lock;
-    struct fl_lock *session = lock->is_private ? lock->session : NULL;
     q->lock = NULL;
     q->no = lock->is_session ? "the session has ended" : "the lock is not held under this token";
+    c->inside++;                              /* who closes it waits */
+    (void)!fli_callback_drop(c, &lock->note); /* this very thread may be in it */
+    c->inside--;
+    (void)pthread_cond_broadcast(&c->turned);
+    /* what has gone meanwhile is not looked at */
+    struct fl_lock *session = lock->is_private ? lock->session : NULL;
     fli_lock_give_up(lock, &q->request);
     fli_calls_leave(c, lock);
     fli_list_remove(&lock->in);
     c->refs--;
-    (void)!fli_callback_drop(c, &lock->note); /* this very thread may be in it */
     struct fl_call *call = fli_call_plan(c, q);
     if (call != NULL) {
         call->is_private = lock->is_private;

@@ -277,3 +277,37 @@ TEST_WITH(a_call_that_has_ended_is_cancelled, set_up, tear_down)
     finish(&other);
     assert_int_equal(other.status, 0);
 }
+
+struct read_twice {
+    struct outcome outcome;
+    char first[256], again[256];
+};
+
+/* The node grants the attempt that settles the call, and hears its release. */
+static void settles_meanwhile(void *arg, const struct fl_result *r)
+{
+    struct read_twice *read = arg;
+    snprintf(read->first, sizeof read->first, "%s", r->error);
+    await("ACQUIRE");
+    answer(":9\r\n");
+    await("RELEASE");
+    answer(":1\r\n");
+    snprintf(read->again, sizeof read->again, "%s", r->error);
+    on_done(&read->outcome, r);
+}
+
+/* What a callback reads stays as it is, while that call gives back what it may have got. */
+TEST_WITH(an_error_is_read_while_its_call_settles, set_up, tear_down)
+{
+    const struct fl_take options = {.ttl_ms = TTL_MS, .timeout_ms = 1000};
+    struct read_twice read = {.outcome = {.over = false}};
+    assert_int_equal(fl_lock_take_start(c, "mine", &options, settles_meanwhile, &read, NULL), 0);
+    await("ACQUIRE");
+    said_len = 0;
+    said[0] = '\0';
+    skipped_ms += 1000;
+    finish(&read.outcome);
+    assert_int_equal(read.outcome.status, FL_EUNCERTAIN);
+    assert_true(read.first[0] != '\0');
+    assert_string_equal(read.again, read.first);
+}

@@ -34,6 +34,7 @@ struct conn {
 static struct conn conns[CONNECTIONS];
 static char address[32];
 static atomic_uint tokens;
+static atomic_bool sessions_end; /* when they are renewed */
 
 /* The end of a whole request at `at`; NULL: it has not come. words: the first two. */
 static char *request_end(char *at, const char *end, char words[2][64])
@@ -71,7 +72,8 @@ static void answer(int fd, const char *word, const char *name)
         snprintf(text, sizeof text, "*-1\r\n");
     } else if (strcmp(word, "SESSION") == 0 && strcmp(name, "OPEN") == 0) {
         snprintf(text, sizeof text, "+OK\r\n");
-    } else if (strcmp(word, "RENEW") == 0 && name[strlen(name) - 1] == '0') {
+    } else if ((strcmp(word, "RENEW") == 0 && name[strlen(name) - 1] == '0') ||
+               (strcmp(name, "RENEW") == 0 && atomic_load(&sessions_end))) {
         snprintf(text, sizeof text, ":0\r\n");
     }
     (void)send(fd, text, strlen(text), MSG_NOSIGNAL);
@@ -294,5 +296,39 @@ TEST(a_callback_is_outside_of_all_locks)
     }
     assert_int_equal(fl_lock_release(other), 0);
     fl_lock_free(lock);
+    fl_close(client);
+}
+
+static void *release_it(void *arg)
+{
+    (void)!fl_lock_release(arg);
+    return NULL;
+}
+
+/* A release waits for a callback, and the session of its lock is lost, and freed meanwhile. */
+TEST(a_session_ends_while_a_release_waits)
+{
+    struct waiting w = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+    const struct fl_take how = {
+        .shares = true, .ttl_ms = 300, .on_change = takes_the_mutex, .arg = &w};
+    fl_lock *lock;
+    fl_lock *other;
+    fl_token token;
+    pthread_t thread;
+    assert_int_equal(fl_open(address, NULL, &client), 0);
+    assert_int_equal(fl_lock_take(client, "held", &how, &lock), 0);
+    (void)pthread_mutex_lock(&w.mutex);
+    atomic_store(&sessions_end, true);
+    while (fl_lock_token(lock, &token) == 0) {
+        (void)poll(NULL, 0, 1);
+    }
+    (void)poll(NULL, 0, 50); /* until it is called back */
+    atomic_store(&sessions_end, false);
+    assert_int_equal(pthread_create(&thread, NULL, release_it, lock), 0);
+    (void)poll(NULL, 0, 50); /* until it waits for the callback */
+    assert_int_equal(fl_lock_take(client, "other", &how, &other), 0);
+    (void)pthread_mutex_unlock(&w.mutex);
+    (void)pthread_join(thread, NULL);
+    fl_lock_free(other);
     fl_close(client);
 }
