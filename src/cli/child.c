@@ -2,6 +2,7 @@
 #include "cli/child.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/folder.h"
 #include "base/timer.h"
 
 #define TAKEN_GRACE_MAX_MS UINT64_C(1000)
@@ -230,13 +232,42 @@ static void reap_orphans(const struct cli_child *c)
     }
 }
 
+struct group {
+    pid_t id;
+    bool is_seen; /* one of it is in /proc, which may hide the processes of other users */
+};
+
+/* One that has ended is in its group until its parent has noticed. If that cannot be read, it may
+ * run. */
+static int find_running(void *ctx, const char *name)
+{
+    struct group *g = ctx;
+    char path[64];
+    char stat[512] = "";
+    if (name[0] < '1' || name[0] > '9' || getpgid((pid_t)strtol(name, NULL, 10)) != g->id) {
+        return 0;
+    }
+    g->is_seen = true;
+    snprintf(path, sizeof path, "/proc/%.20s/stat", name);
+    FILE *f = fopen(path, "re");
+    if (f != NULL) {
+        (void)!fgets(stat, sizeof stat, f);
+        fclose(f);
+    }
+    const char *name_end = strrchr(stat, ')');
+    return name_end == NULL || strncmp(name_end, ") Z", 3) != 0;
+}
+
 /* Whether all of its group is gone, after a KILL to it and after its own end: kill() succeeds when
- * one of them could be sent it. */
+ * one of them could be sent it. Those who have ended may have a parent that runs, and has left the
+ * group. */
 static bool is_group_gone(const struct cli_child *c)
 {
     for (int i = 0; i < GONE_POLLS; i++) {
+        struct group g = {.id = c->pid};
         reap_orphans(c);
-        if (kill(-c->pid, 0) != 0 && errno == ESRCH) {
+        if ((kill(-c->pid, 0) != 0 && errno == ESRCH) ||
+            (fli_folder_each(AT_FDCWD, "/proc", find_running, &g) == 0 && g.is_seen)) {
             return true;
         }
         (void)poll(NULL, 0, 10);

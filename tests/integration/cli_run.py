@@ -320,6 +320,21 @@ class Place(RunCase):
 class Lost(RunCase):
     NODES = 1
 
+    def test_one_that_has_ended_and_whose_parent_has_left_the_group(self):
+        child, _ = self.started('on', '--', sys.executable, '-c', 'import os, time\n'
+                                'if os.fork() == 0:\n'
+                                '    if os.fork() == 0: time.sleep(60)\n'
+                                '    os.setsid()\n'
+                                '    print("on", flush=True)\n'
+                                '    os.closerange(0, 3)\n'
+                                '    time.sleep(20)\n'
+                                '    os._exit(0)\n'
+                                'time.sleep(60)\n', ttls=(9, 30, 120))
+        self.call('BREAK', 'x')
+        code, _, err = self.wait_child(child)
+        self.assertEqual(code, LOST, err)
+        self.assertNotIn('cannot be stopped', err)
+
     def test_broken_by_an_operator(self):
         retries = Retries()
         def stops():
