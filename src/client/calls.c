@@ -260,6 +260,7 @@ void fli_call_complete(struct fl_call *call, int status, const char *error)
             (struct fli_outcome){.result = call->result,
                                  .is_no = status != 0 && call->call_state.status == FL_ENOTHELD,
                                  .unknown = call->call_state.unknown,
+                                 .lease_until_ms = call->call_state.lease_until_ms,
                                  .reply = call->reply};
         w->over = true;
         call->wait = NULL;

@@ -99,6 +99,7 @@ struct fli_outcome {
     struct fl_result result; /* but for its error */
     bool is_no;              /* the plain "no" of its command */
     bool unknown;            /* some attempt may have been done without an answer */
+    uint64_t lease_until_ms; /* of an extend that has failed, too: what it may have set; or 0 */
     redisReply *reply;       /* its user's; NULL when the result has what it says */
 };
 

@@ -303,7 +303,7 @@ static int run(fl_client *c, enum fli_call_command command, struct fl_bytes name
     }
     fli_client_leave(c);
     rc = fli_run(c, &q, &o);
-    *ret_lease_ms = o.result.deadline_ms;
+    *ret_lease_ms = o.lease_until_ms;
     return rc;
 }
 

@@ -2,6 +2,7 @@
  * for base/clock.c and for server.c. */
 #include "unit.h"
 
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -499,6 +500,40 @@ TEST_WITH(test_an_extend_that_is_interrupted_may_have_shortened_the_lock, set_up
 {
     interrupt_extend(TTL_MS, 2000, fli_deadline_ms(0, 2000));
     interrupt_extend(1000, 2000, 1000);
+}
+
+static void refuse_all(struct fli_due *d, uint64_t at_ms)
+{
+    redisReply no = {.type = REDIS_REPLY_ERROR, .str = (char[]){"ERR no"}, .len = 6};
+    struct fli_redis_request *q;
+    for (uint32_t i = 0; i < SERVERS; i++) {
+        while ((q = pop_pending(server(i))) != NULL) {
+            q->answered(q, server(i), &no);
+        }
+    }
+    fli_due_set(&r->engine.dues, d, at_ms + 1);
+    now_ms++;
+}
+
+/* Likewise when they have said no: that may be all that is known of them. */
+TEST_WITH(test_an_extend_that_has_failed_may_have_shortened_the_lock, set_up_ready, tear_down)
+{
+    char value[FL_REDLOCK_VALUE_LEN + 1] = "";
+    uint64_t before_ms = now_ms;
+    uint64_t deadline_ms = now_ms + TTL_MS;
+    struct fli_due due;
+    struct epoll_event always = {.events = EPOLLIN}; /* in place of the timer */
+    int readable[2];
+    memset(value, 'a', FL_REDLOCK_VALUE_LEN);
+    assert_int_equal(pipe(readable), 0);
+    assert_int_equal(close(readable[1]), 0);
+    assert_int_equal(epoll_ctl(fl_fd(r), EPOLL_CTL_ADD, readable[0], &always), 0);
+    assert_int_equal(fli_due_add(&r->engine.dues, &due, refuse_all), 0);
+    fli_due_set(&r->engine.dues, &due, now_ms);
+    assert_int_equal(fl_redlock_extend(r, fl_str("a"), value, 2000, &deadline_ms), FL_EDENIED);
+    fli_due_remove(&r->engine.dues, &due);
+    assert_int_equal(close(readable[0]), 0);
+    assert_in_range(deadline_ms, before_ms, now_ms + 2000);
 }
 
 /* More than is left after the allowance for drift cannot be had. */
