@@ -320,22 +320,30 @@ static bool has_gone(const struct channel *c)
     return uv_fileno((const uv_handle_t *)&c->tcp, &p.fd) == 0 && poll(&p, 1, 0) > 0;
 }
 
-/* Runs once in each turn of the loop, while channels wait: the first of them are read again. */
+/* Runs once in each turn of the loop, while channels wait: the first of them are read again. Those
+ * that cannot be keep their order, and keep nobody behind them waiting. */
 static void turn_cb(uv_idle_t *turn)
 {
     struct channel_shared *shared = turn->data;
+    struct fli_list line;
+    struct fli_list *pos;
+    unsigned resumed = 0;
     unsigned shaken = 0;
-    for (unsigned i = 0; i < CHANNEL_RESUMED_MAX && !fli_list_empty(&shared->paused); i++) {
-        struct channel *c = FLI_CONTAINER_OF(shared->paused.next, struct channel, paused);
-        if (is_shaken(c) && has_gone(c)) {
+    fli_list_init(&line);
+    fli_list_splice(&line, &shared->paused);
+    while ((pos = fli_list_pop(&line)) != NULL) {
+        struct channel *c = FLI_CONTAINER_OF(pos, struct channel, paused);
+        bool shakes = is_shaken(c);
+        if (resumed == CHANNEL_RESUMED_MAX || (shakes && shaken == CHANNEL_RESHAKEN_MAX)) {
+            fli_list_push(&shared->paused, &c->paused);
+            continue;
+        }
+        if (shakes && has_gone(c)) {
             lose_by(c, UV_EOF);
             continue;
         }
-        shaken += is_shaken(c);
-        if (shaken > CHANNEL_RESHAKEN_MAX) {
-            break;
-        }
-        fli_list_remove(&c->paused);
+        shaken += shakes;
+        resumed++;
         c->owed = true;
         if (socket_start(c) != 0) {
             channel_lose(c, CHANNEL_FAILED, "it cannot be read");

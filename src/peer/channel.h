@@ -10,7 +10,7 @@
  *
  * A TLS handshake costs a thousand times as much as a message, and any stranger may begin one. So
  * those that others began have a share of their own, CHANNEL_SHAKE_TURN_MS, and wait in the same
- * line. Handshakes that this node began are few and never wait.
+ * line, where others pass them. Handshakes that this node began are few and never wait.
  *
  * Writing: channel_write() takes a whole buffer. While the kernel has not taken all of it, the
  * channel is busy; `drained` tells when it is free again.

@@ -8,8 +8,14 @@
 #include "base/clock.h"
 #include "certs.h"
 #include "peer/frame.h"
+#include "peer/transport_private.h"
 
 #define STORM 200u /* handshakes, of addresses of their own */
+#define WAITING 48u
+#define FRAMES 12u
+#define FRAME_BYTES 16000u /* about a read */
+#define FRAME_COST_US 2000u
+#define TURNS_WITHOUT 3u /* a frame may come in several reads */
 
 static char dir[64];
 static char paths[16][128];
@@ -497,19 +503,25 @@ TEST_WITH(test_storm, set_up_certs, tear_down)
     test_free(s);
 }
 
+/* Many, each from an address of its own. Nothing is sent yet. */
+static void strangers_init(struct stranger *s, unsigned n, struct rig *r)
+{
+    struct fli_tls_config alice = stranger_with("alice.crt", "alice.key");
+    for (unsigned i = 0; i < n; i++) {
+        stranger_init(&s[i], r, &alice, "");
+        close(s[i].fd);
+        s[i].fd = plain_connect_from(INADDR_LOOPBACK + 1 + i, r->ports[1]);
+    }
+}
+
 /* What is put off waits for its turn; who has gone meanwhile costs nothing. */
 TEST_WITH(test_put_off, set_up_certs, tear_down)
 {
     struct rig *r = *state;
     struct stranger s[48];
-    struct fli_tls_config alice = stranger_with("alice.crt", "alice.key");
     uint64_t before = security_of(&r->b).deferred;
     for (unsigned round = 0; round < 50 && security_of(&r->b).deferred == before; round++) {
-        for (unsigned i = 0; i < 48; i++) {
-            stranger_init(&s[i], r, &alice, "");
-            close(s[i].fd);
-            s[i].fd = plain_connect_from(INADDR_LOOPBACK + 1 + i, r->ports[1]);
-        }
+        strangers_init(s, 48, r);
         RUN_UNTIL(r, rig_pending(&r->b) == 48);
         for (unsigned i = 0; i < 48; i++) {
             plain_send(s[i].fd, s[i].out.data, s[i].out.len);
@@ -521,6 +533,63 @@ TEST_WITH(test_put_off, set_up_certs, tear_down)
         }
     }
     assert_true(security_of(&r->b).deferred > before);
+}
+
+struct costly {
+    struct rig *r;
+    unsigned frames;
+};
+
+/* Each message takes all that a connection may use of a turn. Nothing is left for handshakes. */
+static void costly_frame(void *ctx, uint8_t type, struct fli_slice body)
+{
+    struct costly *c = ctx;
+    struct channel_shared *shared = &c->r->b.t->shared;
+    uint64_t until_ns = fli_clock_ns() + FRAME_COST_US * UINT64_C(1000);
+    c->frames++;
+    shared->shake = (struct channel_share){channel_turn(shared), UINT64_C(1000000000)};
+    while (fli_clock_ns() < until_ns) {
+    }
+}
+
+static void costly_lost(void *ctx, enum channel_end end, const char *why)
+{
+}
+
+/* Handshakes that wait are many, and a member that has more to say waits for none of them. */
+TEST_WITH(test_members_pass_handshakes, set_up_certs, tear_down)
+{
+    struct rig *r = *state;
+    struct costly c = {.r = r};
+    struct stream_callbacks cbs = {.ctx = &c, .frame = costly_frame, .lost = costly_lost};
+    struct stranger s[WAITING];
+    static const uint8_t bytes[FRAME_BYTES];
+    struct fli_slice part = {bytes, sizeof bytes};
+    r->b.unstarted = true;
+    rig_pair(r, STREAM_RAFT);
+    assert_true(stream_start(r->b.streams[0].s, &cbs));
+    strangers_init(s, WAITING, r);
+    RUN_UNTIL(r, rig_pending(&r->b) == WAITING);
+    for (unsigned i = 0; i < FRAMES; i++) {
+        assert_int_equal(stream_send(r->mine.s, 5, &part, 1), 0);
+    }
+    stream_flush(r->mine.s);
+    for (unsigned i = 0; i < WAITING; i++) {
+        plain_send(s[i].fd, s[i].out.data, s[i].out.len);
+    }
+    uint64_t before = security_of(&r->b).deferred;
+    unsigned idle = 0;
+    while (c.frames < FRAMES) {
+        unsigned seen = c.frames;
+        uv_run(&r->loop, UV_RUN_NOWAIT);
+        idle = c.frames > seen ? 0 : idle + 1;
+        assert_true(idle <= TURNS_WITHOUT);
+    }
+    assert_true(security_of(&r->b).deferred - before > WAITING / 2);
+    for (unsigned i = 0; i < WAITING; i++) {
+        stranger_fini(&s[i]);
+    }
+    RUN_UNTIL(r, rig_pending(&r->b) == 0);
 }
 
 /* A transport that closes in the middle of handshakes leaves nothing behind. */
