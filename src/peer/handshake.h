@@ -41,7 +41,7 @@
 /* The version of what streams carry. It also rises when log entries get a new command, flag or
  * field, since a node stops at an entry that it does not know. Numbers from 256 up stand for older
  * layouts of the handshake. */
-#define HANDSHAKE_PROTOCOL 7u
+#define HANDSHAKE_PROTOCOL 8u
 #define HANDSHAKE_REASON_MAX 176u /* bytes of a reason, NUL included */
 
 /* The values are sent and must not change. */

@@ -157,10 +157,10 @@ class PeerDamage(PeerCase):
         """One of each kind, with this term; with nothing else in it that could do harm."""
         yield APPEND, struct.pack('<4QI', term, 0, 0, 0, 0)
         yield APPEND_RESULT, struct.pack('<3Q', term, 0, 0)
-        yield VOTE, struct.pack('<4QB', term, sender, 0, 0, 0)
-        yield VOTE, struct.pack('<4QB', term, sender, 0, 0, 2)
-        yield VOTE_RESULT, struct.pack('<QB', term, 0)
-        yield VOTE_RESULT, struct.pack('<QB', term, 2)
+        yield VOTE, struct.pack('<4Q2B', term, sender, 0, 0, 0, 0)
+        yield VOTE, struct.pack('<4Q2B', term, sender, 0, 0, 0, 1)
+        yield VOTE_RESULT, struct.pack('<Q2B', term, 0, 0)
+        yield VOTE_RESULT, struct.pack('<Q2B', term, 0, 1)
         yield TIMEOUT_NOW, struct.pack('<3Q', term, 0, 0)
 
     def test_terms_that_leave_no_room_for_the_next(self):
@@ -189,7 +189,7 @@ class PeerDamage(PeerCase):
         sender = self.random.choice([n for n in self.cluster.nodes if n is not target])
         with self.dial(sender, target) as s:
             candidate, = struct.unpack_from('<Q', self.peers.hellos[sender.id, target.id, RAFT_STREAM], INCARNATION_AT)
-            s.sendall(frame(kind, struct.pack('<Q', term) + (more or struct.pack('<3QB', candidate, 0, 0, 1))))
+            s.sendall(frame(kind, struct.pack('<Q', term) + (more or struct.pack('<3Q2B', candidate, 0, 0, 1, 0))))
             deadline = Deadline(5)
             while not deadline.passed():
                 if self.cluster.leader().info()['term'] >= term:

@@ -234,8 +234,8 @@ TEST_WITH(test_a_removal_that_waits_is_withdrawn, cluster_set_up, cluster_tear_d
     assert_true(is_settled(&r));
 }
 
-/* It is asked again whether a node was moved, while one of the others, which is to know that, is
- * lost for good. That one can be replaced. */
+/* A node is moved, and one of the others, which is to know that, is lost before it hears of it.
+ * That one can be replaced. (It does not hear of its own MOVE; the other is asked for again.) */
 TEST_WITH(a_move_that_waits_holds_up_no_other_change, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 3);
@@ -248,9 +248,15 @@ TEST_WITH(a_move_that_waits_holds_up_no_other_change, cluster_set_up, cluster_te
     struct asking b = {.leader = a.leader,
                        .change = {.kind = NODE_CHANGE_REPLACE, .id = lost.i + 1},
                        .count = {0, 1}};
+    struct asking unheard = {
+        .leader = a.leader,
+        .change = {.kind = NODE_CHANGE_MOVE, .id = lost.i + 1, .address = "127.0.0.1:1"},
+        .count = {0, 1}};
     (void)snprintf(a.change.address, sizeof a.change.address, "%s", moved->address);
     cluster_stop(c, lost.i, 0);
     cluster_until(c, cluster_misses_one, c, "the leader misses the third");
+    cluster_until(c, is_not_busy, &unheard, "the leader takes up what the third does not hear of");
+    cluster_until(c, cluster_counted, &unheard.count, "the others know of it");
     cluster_until(c, is_not_busy, &a, "the leader takes up the move");
     assert_int_equal(a.rv, 0);
     cluster_until(c, is_not_busy, &b, "the leader takes up the replacement");
