@@ -45,6 +45,7 @@ SLOTS = SLOT['slots']
 # In place of an errno: a write does part of what it shall; the process is killed before the call; it is killed after the write,
 # which is not synced.
 SHORT_WRITE, KILLED_BEFORE, KILLED_AFTER = map(number, ('SHORT_WRITE', 'KILLED_BEFORE', 'KILLED_AFTER'))
+SECTOR = 512
 RECORD = struct.Struct('<c7xQQQQQ') # type, ino, offset, len, size, bytes that follow
 
 
@@ -144,11 +145,14 @@ class Shim:
                 if other.startswith(name + '.'):
                     os.unlink(os.path.join(folder, other))
 
-    def lose_unsynced(self, rng=None):
+    def lose_unsynced(self, rng=None, torn=None):
         """Takes back what was not synced: all of it, or with rng some of it, since a disk may have written more than
-        it was told to. The process must be dead. Returns how many writes and names were taken back."""
+        it was told to. torn: another rng; of the last write the first sectors stay, and others go.
+        The process must be dead. Returns how many writes and names were taken back."""
         self._wait_for_children()
         records = _pending(_read(self.journal))
+        if torn is not None:
+            _tear(records, torn)
         if rng is not None:
             records = _choose(records, rng)
         files = _inodes([self.data, os.path.dirname(self.journal)])
@@ -210,6 +214,12 @@ def _mark_synced(earlier, r):
     for p in earlier:
         if p['ino'] == r['ino'] and p['type'] in 'WT':
             p['synced'].append((r['offset'], r['offset'] + r['len']))
+
+
+def _tear(records, rng):
+    last = [r for r in records if r['type'] == 'W' and r['len'] > SECTOR][-1:]
+    for r in last:
+        _mark_synced(records, dict(r, len=SECTOR * rng.randrange(1, -(-r['len'] // SECTOR))))
 
 
 def _replaces(gone, renamed):

@@ -144,6 +144,13 @@ class ShimTest(unittest.TestCase):
         self.assertIn(0, seen)
         self.assertGreater(len(seen), 3)
 
+    def test_a_torn_write(self):
+        self.run_script("write('a', b'0' * 1600, sync=True); sync_dir(); write('a', b'1' * 1600)")
+        self.shim.lose_unsynced(torn=random.Random(1))
+        new = self.file('a').count(b'1')
+        self.assertIn(new, (512, 1024, 1536))
+        self.assertEqual(self.file('a'), b'1' * new + b'0' * (1600 - new))
+
     def test_a_lying_disk(self):
         self.shim.set('lie', 1)
         self.run_script("write('a', b'old', sync=True); sync_dir(); write('b', b'x', 0, os.O_DSYNC)")

@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "../lib/splitmix.h"
+#include "log/log_private.h"
 #include "sim.h"
 #include "steps.h"
 
@@ -76,12 +77,34 @@ static void settle_fire(struct sim *s, struct sim_event *e)
     sim_drop(s, e);
 }
 
+/* No entry counts as durable that waits to be written, also in the place of one that was. */
+static void check_durable(const struct sim_node *n)
+{
+    const struct log *l = n->node->log;
+    uint64_t first = UINT64_MAX;
+    for (const struct log_buffer *b = l->under_way != NULL ? l->under_way : l->head; b != NULL;) {
+        struct log_record r;
+        for (size_t at = LOG_WRITE_HEADER; at < b->len; at += log_record_size(r.len)) {
+            log_record_peek(b->data + at, &r);
+            first = r.type == LOG_RECORD_RESET ? UINT64_MAX : first;
+            first = r.type == LOG_RECORD_ENTRY && r.index < first ? r.index : first;
+        }
+        b = b == l->under_way ? l->head : b->next;
+    }
+    SIM_CHECK(n->sim, log_durable_index(l) < first,
+              "node %u counts entry %llu as on its disk, and entry %llu is not yet there",
+              n->index + 1, ull(log_durable_index(l)), ull(first));
+}
+
 static void finish(struct sim_node *n, enum log_lane lane)
 {
     if (lane == LOG_LANE_WRITE) {
         told(n);
     }
     sim_device_finish(n->disk.device, lane);
+    if (lane == LOG_LANE_WRITE && n->node != NULL && n->node->log != NULL) {
+        check_durable(n);
+    }
     if (lane == LOG_LANE_BACKGROUND && n->disk.removing) {
         n->disk.removing = false;
         sim_steps_read_back(n)->removed++;

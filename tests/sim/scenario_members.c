@@ -637,11 +637,12 @@ void scenario_deposed(struct sim *s)
 
 /* ---- crowded ---- */
 
-/* Of commands that all have this size, a batch has hardly any room left for anything else. */
+/* Of commands that all have this size, a batch has hardly any room left for anything else. They
+ * cost so little that it is full by its bytes. */
 static bool fills(const struct sim_node *leader, unsigned len, size_t *size)
 {
     uint8_t name[SIM_FILLER_LEN] = {0};
-    struct machine_command c = {.op = MACHINE_OP_BREAK, .n_names = 1, .name = {name, len}};
+    struct machine_command c = {.op = MACHINE_OP_RELEASE, .n_names = 1, .name = {name, len}};
     struct fli_buf buf;
     fli_buf_init(&buf, MACHINE_COMMAND_MAX);
     int rv = machine_command_encode(&c, &buf);
@@ -655,7 +656,7 @@ static bool fills(const struct sim_node *leader, unsigned len, size_t *size)
 static void ask_much(struct sim_node *leader, unsigned len, unsigned n)
 {
     uint8_t name[SIM_FILLER_LEN];
-    struct machine_command c = {.op = MACHINE_OP_BREAK, .n_names = 1};
+    struct machine_command c = {.op = MACHINE_OP_RELEASE, .n_names = 1};
     memset(name, '.', sizeof name);
     c.name = (struct fli_slice){name, len};
     for (unsigned i = 0; i < n; i++) {

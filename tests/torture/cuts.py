@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Cuts the power at each write, sync, making or renaming of a file, in turn: while a node makes its directory and forms a cluster, or starts
 again; while the storage opens, and while it commits. An undisturbed run counts the calls. Then the process is killed at the first call,
-the second, and so on; what it had not synced is taken back, and it must start again with all that it had acknowledged. A storage that was killed without a power cut, opened and read must keep what was read.
+the second, and so on; what it had not synced is taken back, of a write before a sync a part, and it must start again with all that it had acknowledged. A storage that was killed without a power cut, opened and read must keep what was read.
 
     tests/torture/cuts.py -k node_again --only 12   the twelfth call of each kind, to repeat a failure"""
 
@@ -86,10 +86,10 @@ class Cuts(Case):
                 raise
         return self.died(server, kind)
 
-    def lose_power(self, server, some=False):
+    def lose_power(self, server, some=False, torn=False):
         if server.running():
             server.kill()
-        server.shim.lose_unsynced(self.random if some else None)
+        server.shim.lose_unsynced(self.random if some else None, self.random if torn else None)
 
     def comes_again(self, server, has, told, words):
         self.begin(server)
@@ -124,7 +124,7 @@ class Cuts(Case):
                 if not self.use(server, kind, number, what, told):
                     server.kill()
                     continue # a few calls more or less are made each time
-                self.lose_power(server, some=number % 2 == 0)
+                self.lose_power(server, some=number % 2 == 0, torn=kind == 'sync')
                 self.comes_again(server, has, told, 'the power goes at %s number %d' % (kind, number))
                 self.tried += 1
         self.assertGreater(self.tried, 0 if ONLY else len(KINDS), 'no power went')
