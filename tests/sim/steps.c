@@ -206,6 +206,13 @@ static unsigned compare(const struct sim_node *leader, const struct configuratio
     return differ;
 }
 
+/* In its log, or in a snapshot that took the place of it. While one is installed, it has either. */
+static bool is_on_disk(const struct sim_node *n, uint64_t index)
+{
+    return index <= log_durable_index(n->node->log) ||
+           (index <= replica_snapshot_index(n->node->replica) && !n->raft->snapshot.installing);
+}
+
 /* Whoever gets a vote has the change that made it a learner on its disk. Otherwise it could give
  * none after a start that finds no more than its disk has. */
 static void check_knows_itself(const struct sim_node *leader, const struct configuration *was,
@@ -219,7 +226,7 @@ static void check_knows_itself(const struct sim_node *leader, const struct confi
                       before->role == CONFIGURATION_LEARNER;
         bool lost =
             n->node == NULL || n->disk.record.identity.incarnation != now->servers[i].incarnation;
-        SIM_CHECK(leader->sim, !raised || lost || replica_is_on_disk(n->node->replica, index),
+        SIM_CHECK(leader->sim, !raised || lost || is_on_disk(n, index),
                   "node %llu gets a vote, and has not on disk that it is a member", ull(id));
     }
 }
