@@ -62,7 +62,8 @@ bool membership_went_back(const struct membership *m, const struct peer_identity
     const struct peer *p = peers_find(m->config.peers, peer->node_id);
     const struct starts_known *k = starts_find(m->config.starts, peer->node_id, peer->incarnation);
     bool past = k != NULL && start_is_past(peer->start, k->start);
-    bool first = p == NULL || !start_is(p->start, peer->start);
+    /* Of one that has just been taken out nobody knows here any more what came first. */
+    bool first = p != NULL && !start_is(p->start, peer->start);
     bool less = !peer->waited && (first || peer->asks_raft) &&
                 (is_behind_record(k, peer) || is_behind_match(m, peer));
     if (past || less) {
