@@ -139,20 +139,19 @@ class TwoAtOnce(MembersCase):
         self.finish(load)
 
     def test_the_same_id_twice(self):
-        """Of two nodes with one id the one that was there first is a member, and the other is refused; nothing is granted twice."""
+        """Of two nodes with one id the one that was there first is a member. The other is refused, says why, and waits for an operator;
+        nothing is granted twice."""
         self.begin(3)
         load = self.load(self.first)
         node = self.add(4)
         self.wait_states(self.voters())
         twin = self.joiner(4)
         twin.name, twin.data = 'twin', self.lab.path('twin')
-        process = twin.launch()
-        process.asked_to_end = True
-        wait_until(lambda: not process.running(), 'the end of the second one')
-        self.assertIn('node 4', process.output())
+        twin.launch().wait_output('refused this node: node 4 has lost its data')
         self.assertTrue(node.running())
         self.wait_states(self.voters())
         load.wait_more_grants()
+        self.assertEqual(twin.terminate(), 0)
         # A member's own directory, copied while it is down, and started at another address: the member is not replaced.
         self.assertEqual(node.terminate(), 0)
         shutil.rmtree(twin.data)
