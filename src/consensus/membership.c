@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "consensus/node_report.h"
 
 #define CALL_MS 500u /* between calls to a node for its handshake */
 

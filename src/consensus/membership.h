@@ -62,6 +62,7 @@
 #include "peer/host.h"
 #include "consensus/data_dir.h"
 #include "consensus/election.h"
+#include "consensus/node_change.h"
 #include "consensus/peers.h"
 #include "consensus/proposer.h"
 #include "consensus/relay.h"

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "consensus/node_report.h"
 
 /* So long after this node has begun to lead, nobody is known to be down. The others connect to a
  * leader when they hear of it, which takes milliseconds; a busy machine takes longer. */

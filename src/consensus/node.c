@@ -177,7 +177,9 @@ static void node_turn(struct node *n)
     if (!n->failed) {
         membership_turn(n->membership, node_running(n));
     }
-    node_record_turn(n);
+    if (!n->failed) {
+        node_record_turn(&n->record);
+    }
     if (n->phase == PHASE_DRAIN) {
         node_stop_turn(n);
         if (n->phase >= PHASE_CLOSE) {
@@ -238,7 +240,9 @@ static void tick_cb(uv_timer_t *timer)
     relay_tick(n->relay);
     node_snapshot_tick(n);
     node_watch_tick(n);
-    node_record_tick(n);
+    if (!n->failed) {
+        node_record_tick(&n->record);
+    }
 }
 
 void node_turn_start(struct node *n)
@@ -328,7 +332,7 @@ void node_get_status(struct node *n, struct node_status *ret)
         .snapshot_age_ms = fli_clock_ms() - n->snapshot_at_ms,
         .starts = n->record.own.now.starts.own.number,
         .has_witness = n->record.witness.path != NULL,
-        .witness_index = n->record.witness.busy ? 0 : n->record.witness.kept.starts.index,
+        .witness_index = n->record.witness.work.busy ? 0 : n->record.witness.kept.starts.index,
         .election_ms = n->election_ms,
         .heartbeat_ms = n->heartbeat_ms,
         .hold_ms = n->hold_ms,

@@ -28,6 +28,8 @@
 #include <uv.h>
 
 #include "base/turn.h"
+#include "consensus/node_change.h"
+#include "consensus/report.h"
 #include "consensus/ticket.h"
 #include "log/log.h"
 #include "machine/machine.h"
@@ -44,8 +46,6 @@ struct node;
 #define NODE_ELECTION_MS 400u
 #define NODE_HEARTBEAT_MS 40u
 #define NODE_HOLD_MS 3000u
-
-#define NODE_REPORT_OLD_MS 5000u /* reports of nodes older than this are ignored */
 
 struct node_config {
     uint64_t id;                     /* 1.. */
@@ -75,8 +75,6 @@ struct node_config {
     uint64_t log_segment_bytes; /* as in struct log_config, as is the next one */
     size_t log_cache_bytes;
 };
-
-enum node_role { NODE_FOLLOWER, NODE_CANDIDATE, NODE_LEADER, NODE_STOPPED };
 
 /* Backups of this process. */
 struct backup_counts {
@@ -161,19 +159,6 @@ bool node_serves(const struct node *n); /* it leads, and takes commands */
 uint64_t node_applying_since_ns(const struct node *n);
 struct machine *node_machine(struct node *n); /* the local replica: may lag; for INFO and tests */
 
-/* A report that each node sends to the others once a second. */
-struct node_report {
-    uint8_t role; /* enum node_role */
-    bool log_waits;
-    bool disk_hangs;   /* a read or a write of the log takes so long that it should not lead */
-    bool own_election; /* it goes by its own election time, not by that of CLUSTER CONFIG */
-    uint64_t term, commit_index, applied_index;
-    uint64_t disk_bytes, disk_free_bytes; /* of the data directory; 0: unknown */
-    uint8_t hash_version;
-    uint64_t hash_index, hash; /* of the state behind that entry; index 0: none */
-    uint64_t lag;              /* entries that it lacked then, computed by the receiver; not sent */
-};
-
 /* A member and what is known of it, for CLUSTER and INFO. */
 struct node_member {
     uint64_t id;
@@ -199,23 +184,6 @@ size_t node_members(struct node *n, struct node_member *ret, size_t max);
 /* How the nodes prove who they are. */
 void node_get_security(const struct node *n, struct transport_security *ret);
 void node_reload(struct node *n); /* reads its files again; the log reports the result */
-
-/* A change of a member that an operator requests. */
-enum node_change_kind {
-    NODE_CHANGE_ADD,
-    NODE_CHANGE_REMOVE,
-    NODE_CHANGE_REPLACE, /* by a node with an empty directory, here or elsewhere */
-    NODE_CHANGE_MOVE
-};
-
-struct node_change {
-    enum node_change_kind kind;
-    uint64_t id;
-    uint64_t incarnation; /* REPLACE: the one that is to be replaced; 0: whichever the node has */
-    bool learner;         /* ADD: the node stays a learner */
-    bool force;           /* REMOVE, REPLACE, MOVE: even when the rest has no majority */
-    char address[MEMBER_ADDRESS_MAX]; /* ADD, MOVE, REPLACE; for REPLACE "" is the present one */
-};
 
 /* Adds, removes, replaces or moves a member: see membership.h. ADD, REMOVE and REPLACE are answered
  * when the log has the plan for the node; the leader then carries it out.

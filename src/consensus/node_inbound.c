@@ -6,7 +6,6 @@
 #include "base/clock.h"
 #include "consensus/message_codec.h"
 #include "consensus/node_private.h"
-#include "consensus/node_report.h"
 
 static void idle_cb(uv_idle_t *idle)
 {

@@ -38,8 +38,8 @@ static bool describe_member(struct node *n, const struct member *m, struct node_
         .match_index = replica_match_index(n->replica, m->id),
         .starts = m->id == n->id ? n->record.own.now.starts.own.number
                                  : membership_start_of(n->membership, m->id),
-        .kept_index =
-            m->id == n->id ? node_record_index(n) : membership_kept_index_of(n->membership, m->id),
+        .kept_index = m->id == n->id ? node_record_index(&n->record)
+                                     : membership_kept_index_of(n->membership, m->id),
         .report = node_report_of(n, m->id),
     };
     return true;

@@ -132,6 +132,18 @@ static void send_cb(void *ctx, uint64_t peer_id, const struct message_body *body
     }
 }
 
+static int store_cb(void *ctx)
+{
+    struct node *n = ctx;
+    return node_record_store(&n->record);
+}
+
+static void save_cb(void *ctx)
+{
+    struct node *n = ctx;
+    node_record_save(&n->record);
+}
+
 static void log_message_cb(void *ctx, enum log_level level, const char *message)
 {
     log_as(ctx, (int)level, "log", message);
@@ -155,6 +167,7 @@ static int open_log(struct node *n, char *errmsg, size_t errmsg_size)
     }
     config.device = n->device;
     rv = log_open(&config, &n->log, errmsg, errmsg_size);
+    n->record.log = n->log;
     return rv == FL_ENOTFOUND
                ? identity_refuse_lost_log(&n->dir, &n->record.own.now.identity, errmsg, errmsg_size)
                : rv;
@@ -230,7 +243,7 @@ static int bootstrap(struct node *n, char *errmsg, size_t errmsg_size)
 {
     const struct identity *id = &n->record.own.now.identity;
     if (id->bootstrapped) {
-        return node_record_check(n, errmsg, errmsg_size);
+        return node_record_check(&n->record, errmsg, errmsg_size);
     }
     n->record.is_new = true;
     if (!id->joins && id->members.n == 1 && append_first_entry(n) != 0) {
@@ -276,6 +289,7 @@ static int open_replica(struct node *n, const struct snapshot_meta *meta, char *
     proposer_set_replica(n->proposer, n->replica);
     membership_set_replica(n->membership, n->replica);
     n->election.replica = n->replica;
+    n->record.replica = n->replica;
     return 0;
 }
 
@@ -307,8 +321,8 @@ static int open_state(struct node *n, struct snapshot_meta *ret_meta, char *errm
     }
     rv = bootstrap(n, errmsg, errmsg_size);
     return rv != 0 ? rv
-                   : node_record_begin(n, n->config.witness, n->config.witness_reset, errmsg,
-                                       errmsg_size);
+                   : node_record_begin(&n->record, n->config.witness, n->config.witness_reset,
+                                       errmsg, errmsg_size);
 }
 
 /* ---- parts ---- */
@@ -399,8 +413,8 @@ static int make_membership(struct node *n)
                                    .kept = &n->record.own.kept,
                                    .ask_ms = n->election_ms,
                                    .ctx = n,
-                                   .store = node_record_store,
-                                   .save = node_record_save,
+                                   .store = store_cb,
+                                   .save = save_cb,
                                    .members = members_cb};
     int rv = membership_create(&mc, &n->membership);
     if (rv == 0 && n->config.client_address != NULL) {
@@ -421,6 +435,7 @@ static int make_parts(struct node *n, char *errmsg, size_t errmsg_size)
     }
     n->peers.host = &n->host;
     n->peers.transport = n->transport;
+    n->record.transport = n->transport;
     n->peers.self_id = n->id;
     pc.fsm = n->fsm;
     pc.batch_max = log_entry_max(n->log);
@@ -550,12 +565,6 @@ static int start(struct node *n, char *errmsg, size_t errmsg_size)
     return rv;
 }
 
-static void init_file(struct node *n, struct node_file *f)
-{
-    f->node = n;
-    (void)pthread_mutex_init(&f->lock, NULL); /* cannot fail */
-}
-
 static struct node *make_node(uv_loop_t *loop, const struct node_config *c,
                               const struct node_callbacks *cbs)
 {
@@ -570,7 +579,9 @@ static struct node *make_node(uv_loop_t *loop, const struct node_config *c,
                             .log = host_log_cb,
                             .fail = host_fail_cb,
                             .turn = c->turn,
-                            .wake = node_wake};
+                            .wake = node_wake,
+                            .hold = node_hold,
+                            .release = node_closed_one};
     n->config = *c;
     n->id = c->id;
     n->heartbeat_ms = c->heartbeat_ms;
@@ -578,8 +589,6 @@ static struct node *make_node(uv_loop_t *loop, const struct node_config *c,
     n->hold_ms = c->hold_ms;
     commands_init(&n->commands, c->pending_max, c->hold_ms);
     n->dir.lock_fd = n->dir.record_fd = -1;
-    init_file(n, &n->record.own);
-    init_file(n, &n->record.witness);
     fli_random(n->hash_seed, sizeof n->hash_seed);
     return n;
 }
@@ -617,8 +626,8 @@ int node_create(uv_loop_t *loop, const struct node_config *given, const struct n
     uv_update_time(loop);
     rv = data_dir_open(config.data_dir, &n->dir, errmsg, errmsg_size);
     if (rv == 0) {
-        rv = record_open(&n->dir, n->id, config.members, config.joins, &n->record.own.now, errmsg,
-                         errmsg_size);
+        rv = node_record_open(&n->record, &n->host, &n->dir, n->id, config.members, config.joins,
+                              errmsg, errmsg_size);
     }
     if (rv == 0) {
         election_init(&n->election, &n->host, &n->peers, &n->record.own.now.identity.members, n->id,

@@ -6,7 +6,6 @@
  *   node_inbound.c   streams of Raft's messages from other nodes
  *   node_members.c   the members as a node reports them
  *   node_open.c      making a node
- *   node_record.c    what this node knows of itself and of the others' starts, on disk
  *   node_report.c    what nodes tell each other about themselves, for people
  *   node_settings.c  the settings that an operator made for all nodes
  *   node_snapshot.c  taking, sending and installing snapshots
@@ -18,17 +17,15 @@
 #ifndef CONSENSUS_NODE_PRIVATE_H
 #define CONSENSUS_NODE_PRIVATE_H
 
-#include <pthread.h>
-
+#include "consensus/backup_format.h"
 #include "consensus/election.h"
 #include "consensus/membership.h"
-#include "consensus/backup_format.h"
 #include "consensus/node.h"
 #include "consensus/node_backup.h"
+#include "consensus/node_record.h"
 #include "consensus/relay.h"
 #include "snapshot/child.h"
 #include "snapshot/install.h"
-#include "consensus/starts_witness.h"
 
 #define NODE_PENDING_MAX ((size_t)64 << 20)
 #define NODE_SNAPSHOT_BYTES (UINT64_C(32) << 20)
@@ -42,22 +39,20 @@
 
 enum node_phase { PHASE_RUN, PHASE_DRAIN, PHASE_CLOSE, PHASE_CLOSED };
 
-/* A statfs of the data directory, on another thread while `asked`. */
+/* A statfs of the data directory, by a worker. */
 struct node_disk {
-    uv_work_t work;
-    struct node *node;
+    struct host_work work;
     const char *path;
-    bool asked, found;
-    uint64_t bytes, free_bytes;
+    uint64_t bytes, free_bytes; /* 0: not known */
 };
 
-/* Old snapshots are removed on another thread while `busy`. */
+/* Old snapshots are removed by a worker. */
 struct node_cleaning {
-    uv_work_t work;
-    struct node *node;
+    struct host_work work;
+    struct log_device *device;
     struct snapshot_error error;
     uint64_t parts; /* for snapshot_clean() */
-    bool wanted, busy;
+    bool wanted;
     uint64_t not_before_ms; /* after a failure */
 };
 
@@ -84,31 +79,6 @@ struct node_backup {
     char why[512];
     struct backup_counts counts; /* node_backup_counts() fills in its age */
     uint64_t read_at_ms;         /* when the last backup was read to its end */
-};
-
-/* A file with a record, and the copy of it that another thread writes while `busy`. */
-struct node_file {
-    struct node *node;
-    const char *path;     /* of a witness; NULL: DIR/identity */
-    struct record now;    /* used on the loop only */
-    struct record kept;   /* likewise: what of it is on disk */
-    uint64_t saved_ms;    /* time of the last write */
-    pthread_mutex_t lock; /* guards the file and the next field */
-    uint64_t on_disk;     /* sequence of the state that was stored last */
-    uv_work_t req;
-    struct record copy;
-    int error;
-    bool busy, failure_logged;
-};
-
-struct node_record {
-    struct node_file own;
-    struct node_file witness; /* keeps nobody waiting; path NULL: none */
-    bool is_new;              /* the directory was made by this start */
-    bool due;                 /* somebody waits for what is not being written yet */
-    bool again;   /* likewise; a write has failed, and the next is not to come at once */
-    bool awaited; /* somebody waits for what is being written: when that fails for good, the node
-                     ends */
 };
 
 struct node {
@@ -173,9 +143,8 @@ struct node {
                                            lost */
     uint64_t slow_write_ns;             /* the longest write that was reported */
 
-    /* reports, see node_report.h */
+    /* reports, see report.h */
     struct node_report own_report; /* kept apart: this node may be no member */
-    uint64_t reported_ms;
     struct node_disk report_disk;
 
     /* snapshots */
@@ -251,28 +220,14 @@ const struct node_report *node_report_of(const struct node *n,
                                          uint64_t id); /* NULL: none, or too old */
 void node_report_installed(struct node *n);            /* this node's state is a leader's now */
 
-/* node_record.c. check: whether an existing directory may start; begin: makes the start, when the
- * log is loaded, and no other node has heard from this one. Each returns 0, or a code with a
- * sentence in errmsg. */
-int node_record_check(const struct node *n, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
-int node_record_begin(struct node *n, const char *witness, bool reset, char *errmsg,
-                      size_t errmsg_size) FLI_MUST_USE;
-int node_record_store(void *ctx); /* the callbacks of membership.h */
-void node_record_save(void *ctx);
-void node_record_turn(struct node *n);
-void node_record_tick(struct node *n);
-uint64_t node_record_index(const struct node *n); /* the last entry that is committed and on this
-                                                     disk */
-void node_record_end(struct node *n);
-size_t node_record_message(struct node *n, uint8_t out[STARTS_MESSAGE_MAX]);
-
 /* node_members.c */
 int node_check_members(const struct node *n, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 
 /* node_stop.c */
 void node_stop_turn(struct node *n);
 void node_close(struct node *n);      /* from any phase: closes all that is open */
-void node_closed_one(void *ctx);      /* one of the things counted in `open` is closed */
+void node_hold(void *ctx);            /* one more of what must close before the end */
+void node_closed_one(void *ctx);      /* one of that is closed */
 void node_free_parts(struct node *n); /* of a node whose loop handles are closed, or were never
                                          opened */
 

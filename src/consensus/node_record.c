@@ -1,51 +1,67 @@
-/* node_record.c: the record of this node (record.h), and its witness. They are written on a thread
- * of libuv's pool: the loop waits for a disk only when the node starts or ends, and when it finds
- * that its directory is an older copy. What others wait for is written at once, or when the write
- * before has ended, all that came meanwhile together. What others have told of their disks is
- * written from time to time. */
+/* node_record.c: see node_record.h. */
+#include "consensus/node_record.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/write.h"
-#include "consensus/node_private.h"
+#include "consensus/starts_witness.h"
 
 #define SAVE_MS 1000u /* between two writes of progress */
 
-static int write_file(const struct node_file *f, struct record *r)
+/* Takes what is known now as the copy, so that a worker that has not begun yet writes it too. */
+static void take(struct node_record_file *f)
 {
-    return f->path != NULL ? record_write(f->path, r) : record_store(&f->node->dir, r);
+    f->now.sequence++; /* later changes are newer than this copy */
+    f->copy = f->now;
 }
 
-static int store(struct node_file *f)
+static void write_copy(struct node_record_file *f)
+{
+    int rv = f->path != NULL ? record_write(f->path, &f->copy) : record_store(f->dir, &f->copy);
+    f->error = rv == 0 ? 0 : errno != 0 ? errno : EIO;
+}
+
+static int store(struct node_record_file *f)
 {
     pthread_mutex_lock(&f->lock);
-    int rv = write_file(f, &f->now);
-    if (rv == 0) {
-        f->on_disk = f->now.sequence; /* an older one that waits for a thread is not written */
-        f->kept = f->now;
-    }
+    take(f);
+    write_copy(f);
+    int error = f->error;
+    f->kept = error == 0 ? f->copy : f->kept;
     pthread_mutex_unlock(&f->lock);
-    return rv;
+    errno = error;
+    return error;
 }
 
-int node_record_store(void *ctx)
+int node_record_store(struct node_record *k)
 {
-    struct node *n = ctx;
-    int rv = store(&n->record.own);
-    n->record.due = n->record.due && rv != 0;
-    return rv;
+    int error = store(&k->own);
+    k->due = k->due && error != 0;
+    return error;
 }
 
 /* ---- the start ---- */
 
+int node_record_open(struct node_record *k, const struct host *host, struct data_dir *dir,
+                     uint64_t id, const struct members *members, bool joins, char *errmsg,
+                     size_t errmsg_size)
+{
+    k->host = host;
+    k->dir = k->own.dir = dir;
+    (void)pthread_mutex_init(&k->own.lock, NULL); /* cannot fail */
+    (void)pthread_mutex_init(&k->witness.lock, NULL);
+    return record_open(dir, id, members, joins, &k->own.now, errmsg, errmsg_size);
+}
+
 /* Whether the log reaches as far as this node once wrote down. A log cannot tell by itself that
  * its newest segments are missing. Later starts are not refused for it: the files may come back. */
-static int check_tail(const struct node *n, char *errmsg, size_t errmsg_size)
+static int check_tail(const struct node_record *k, char *errmsg, size_t errmsg_size)
 {
-    uint64_t had = n->record.own.now.starts.index;
-    uint64_t has = log_writes(n->log);
+    uint64_t had = k->own.now.starts.index;
+    uint64_t has = log_writes(k->log);
     if (has >= had) {
         return 0;
     }
@@ -55,62 +71,68 @@ static int check_tail(const struct node *n, char *errmsg, size_t errmsg_size)
              "): put back the files that were taken away; if they are lost, a member is replaced "
              "(fencelock cluster replace %" PRIu64 "), and a node alone begins anew with "
              "fencelockd --recover-from %s --tokens-above N",
-             n->dir.log_path, had, has, log_last_index(n->log), n->id, n->dir.path);
+             k->dir->log_path, had, has, log_last_index(k->log), k->own.now.identity.id,
+             k->dir->path);
     return FL_EDENIED;
 }
 
-int node_record_check(const struct node *n, char *errmsg, size_t errmsg_size)
+int node_record_check(const struct node_record *k, char *errmsg, size_t errmsg_size)
 {
-    if (n->record.own.now.starts.next.number == STARTS_REFUSED) {
+    if (k->own.now.starts.next.number == STARTS_REFUSED) {
         snprintf(errmsg, errmsg_size,
                  "the data directory %s is an older copy, the other members have said: move it "
                  "away, run fencelock cluster replace %" PRIu64 ", and start with an empty one",
-                 n->dir.path, n->id);
+                 k->dir->path, k->own.now.identity.id);
         return FL_EDENIED;
     }
-    return check_tail(n, errmsg, errmsg_size);
+    return check_tail(k, errmsg, errmsg_size);
 }
 
-static void note_writes(const struct node *n, struct starts *s)
+/* Raises term and index of a file to what is on this disk and stays there. In a witness only
+ * committed entries count, which are never truncated. */
+static void note_progress(const struct node_record *k, struct node_record_file *f)
 {
-    uint64_t writes = log_writes(n->log);
-    s->index = writes > s->index ? writes : s->index;
+    struct starts *s = &f->now.starts;
+    bool own = f == &k->own;
+    uint64_t index = own ? log_writes(k->log) : node_record_index(k);
+    uint64_t term = own ? 0 : replica_term_on_disk(k->replica);
+    s->index = index > s->index ? index : s->index;
+    s->term = term > s->term ? term : s->term;
 }
 
 /* Without a witness there is nothing to do. */
-static int begin_witness(struct node *n, bool reset, struct start next, char *errmsg,
+static int begin_witness(struct node_record *k, bool reset, struct start next, char *errmsg,
                          size_t errmsg_size)
 {
-    struct node_record *k = &n->record;
-    const struct witness_view view = {.directory = n->dir.path,
+    const struct witness_view view = {.directory = k->dir->path,
                                       .record = &k->own.now,
                                       .is_new = k->is_new,
-                                      .term = log_get_hard_state(n->log).term,
-                                      .last_index = log_last_index(n->log)};
+                                      .term = log_get_hard_state(k->log).term,
+                                      .last_index = log_last_index(k->log)};
     return k->witness.path == NULL ? 0
                                    : witness_begin(k->witness.path, reset, &view, next,
                                                    &k->witness.now, errmsg, errmsg_size);
 }
 
-int node_record_begin(struct node *n, const char *witness, bool reset, char *errmsg,
+int node_record_begin(struct node_record *k, const char *witness, bool reset, char *errmsg,
                       size_t errmsg_size)
 {
-    struct node_record *k = &n->record;
     struct starts *s = &k->own.now.starts;
     uint64_t nonce;
     fli_random(&nonce, sizeof nonce);
     struct start next = starts_next(s, nonce);
     k->witness.path = witness;
-    int rv = begin_witness(n, reset, next, errmsg, errmsg_size);
+    int rv = begin_witness(k, reset, next, errmsg, errmsg_size);
     if (rv != 0) {
         return rv;
     }
     s->own = next;
-    note_writes(n, s);
+    note_progress(k, &k->own);
     s->next = (struct start){.number = witness == NULL ? 0 : STARTS_RECORDED};
     k->own.now.identity.bootstrapped = true;
     if (store(&k->own) != 0) {
-        snprintf(errmsg, errmsg_size, "cannot write %s/identity: %s", n->dir.path, strerror(errno));
+        snprintf(errmsg, errmsg_size, "cannot write %s/identity: %s", k->dir->path,
+                 strerror(errno));
         return FL_EIO;
     }
     rv = witness == NULL ? 0 : witness_settle(witness, &k->witness.now, errmsg, errmsg_size);
@@ -120,187 +142,134 @@ int node_record_begin(struct node *n, const char *witness, bool reset, char *err
 
 /* ---- now and then ---- */
 
-uint64_t node_record_index(const struct node *n)
+uint64_t node_record_index(const struct node_record *k)
 {
-    uint64_t durable = log_durable_index(n->log);
-    uint64_t committed = replica_commit_index(n->replica);
+    uint64_t durable = log_durable_index(k->log);
+    uint64_t committed = replica_commit_index(k->replica);
     return durable < committed ? durable : committed;
-}
-
-static bool may_save(const struct node *n)
-{
-    return !n->failed && n->phase < PHASE_CLOSE;
-}
-
-static void note_failure(struct node_file *f, int error)
-{
-    if (error != 0 && !f->failure_logged) {
-        host_log(&f->node->host, 2, "what is known of starts cannot be written%s%s: %s",
-                 f->path != NULL ? " to the witness " : "", f->path != NULL ? f->path : "",
-                 strerror(error));
-    }
-    f->failure_logged = error != 0;
-}
-
-/* Raises term and index to what is on this disk and stays there: only committed entries are never
- * truncated. For the witness. */
-static void note_progress(const struct node *n, struct starts *s)
-{
-    uint64_t index = node_record_index(n);
-    uint64_t term = replica_term_on_disk(n->replica);
-    s->index = index > s->index ? index : s->index;
-    s->term = term > s->term ? term : s->term;
 }
 
 /* Whether a file has less, of this node or of another. It may also be that a write of it has
  * failed. */
-static bool is_behind(const struct starts *kept, const struct starts *now)
+static bool is_behind(const struct node_record *k, struct node_record_file *f)
 {
-    bool behind = now->index > kept->index || now->term > kept->term;
-    for (unsigned i = 0; i < now->n && !behind; i++) {
-        const struct starts_known *is = &now->known[i];
-        const struct starts_known *k = starts_find(kept, is->id, is->incarnation);
-        behind = k == NULL || is->index > k->index || is->term > k->term;
-    }
-    return behind;
+    const struct starts *kept = &f->kept.starts;
+    const struct starts *now = &f->now.starts;
+    note_progress(k, f);
+    return now->index > kept->index || now->term > kept->term || now->n != kept->n ||
+           memcmp(now->known, kept->known, now->n * sizeof now->known[0]) != 0;
 }
 
-static bool moves(struct node_file *f)
+static void log_failure(const struct node_record *k, const struct node_record_file *f)
 {
-    struct node *n = f->node;
-    if (f == &n->record.own) {
-        note_writes(n, &f->now.starts);
-    } else if (f->path != NULL) {
-        note_progress(n, &f->now.starts);
+    if (f->path == NULL) {
+        host_log(k->host, 2, "%s/identity cannot be written: %s", k->dir->path, strerror(f->error));
+    } else {
+        host_log(k->host, 2, "the witness %s cannot be written: %s", f->path, strerror(f->error));
     }
-    return is_behind(&f->kept.starts, &f->now.starts);
 }
 
-static void save_work(uv_work_t *req)
+static void write_work(struct host_work *w)
 {
-    struct node_file *f = req->data;
-    f->error = 0;
+    struct node_record_file *f = FLI_CONTAINER_OF(w, struct node_record_file, work);
     pthread_mutex_lock(&f->lock);
-    if (f->copy.sequence > f->on_disk && write_file(f, &f->copy) != 0) {
-        f->error = errno == 0 ? EIO : errno;
-    }
+    write_copy(f);
     pthread_mutex_unlock(&f->lock);
 }
 
-/* Whoever waited is let in before the next write, if there is one. */
-static void own_saved(struct node *n, int error)
+static void note_write(const struct node_record *k, struct node_record_file *f)
 {
-    struct node_record *k = &n->record;
-    bool passes = fli_error_passes(error);
-    k->again = k->awaited && passes;
-    if (may_save(n) && error != 0 && k->awaited && !passes) {
-        host_fail(&n->host, FL_EIO, "the file identity in %s cannot be written", n->dir.path);
-    } else {
-        note_failure(&k->own, error);
-    }
-    if (may_save(n) && error == 0) {
-        transport_check_again(n->transport);
-    }
-    node_wake(n);
-}
-
-/* A write that the end of the node has overtaken has written less than is kept. */
-static void save_done(uv_work_t *req, int status)
-{
-    struct node_file *f = req->data;
-    struct node *n = f->node;
-    int error = status != 0 ? ECANCELED : f->error;
-    f->busy = false;
-    if (error == 0 && f->copy.sequence > f->kept.sequence) {
+    if (f->error == 0) {
         f->kept = f->copy;
+    } else if (!f->failing) {
+        log_failure(k, f);
     }
-    if (f == &n->record.own) {
-        own_saved(n, error);
-    } else {
-        note_failure(f, error);
-    }
-    node_closed_one(n);
+    f->failing = f->error != 0;
 }
 
-static void save(struct node_file *f)
+static void witness_done(struct host_work *w)
 {
-    FLI_ASSERT(!f->busy);
-    f->now.sequence++; /* later changes are newer than this copy */
-    f->copy = f->now;
-    f->req.data = f;
-    f->busy = uv_queue_work(f->node->loop, &f->req, save_work, save_done) == 0;
-    f->node->open += f->busy ? 1 : 0;
+    struct node_record *k = FLI_CONTAINER_OF(w, struct node_record, witness.work);
+    note_write(k, &k->witness);
 }
 
-static void save_own(struct node *n)
+/* Whoever waited is let in before the next write, if there is one. */
+static void own_done(struct host_work *w)
 {
-    struct node_record *k = &n->record;
-    note_writes(n, &k->own.now.starts);
-    k->awaited = k->due || k->again;
-    save(&k->own);
-    if (k->own.busy) {
-        k->due = k->again = false;
+    struct node_record *k = FLI_CONTAINER_OF(w, struct node_record, own.work);
+    int error = k->own.error;
+    if (error != 0 && k->awaited && !fli_error_passes(error) && !k->ended) {
+        host_fail(k->host, FL_EIO, "the file identity in %s cannot be written", k->dir->path);
     }
-}
-
-void node_record_save(void *ctx)
-{
-    struct node *n = ctx;
-    n->record.due = true;
-    node_wake(n);
-}
-
-/* After all that this turn has read. */
-void node_record_turn(struct node *n)
-{
-    if (may_save(n) && n->record.due && !n->record.own.busy) {
-        save_own(n);
+    note_write(k, &k->own);
+    k->due = k->due || (k->awaited && error != 0);
+    if (error == 0 && !k->ended) {
+        transport_check_again(k->transport);
     }
+    k->host->wake(k->host->ctx);
 }
 
-static bool is_due(struct node_file *f, uint64_t now_ms)
+static void save_own(struct node_record *k)
 {
-    bool due = now_ms - f->saved_ms >= SAVE_MS;
-    f->saved_ms = due ? now_ms : f->saved_ms;
-    return due;
+    note_progress(k, &k->own);
+    k->awaited = k->due;
+    k->due = false;
+    take(&k->own);
+    host_work(k->host, &k->own.work, write_work, own_done);
 }
 
-void node_record_tick(struct node *n)
+void node_record_save(struct node_record *k)
 {
-    struct node_record *k = &n->record;
-    uint64_t now_ms = fli_clock_ms();
-    if (!may_save(n)) {
-        return;
-    }
-    if (!k->witness.busy && is_due(&k->witness, now_ms) && moves(&k->witness)) {
-        save(&k->witness);
-    }
-    if (!k->own.busy && (k->due || k->again || (is_due(&k->own, now_ms) && moves(&k->own)))) {
-        save_own(n);
+    k->due = true;
+    k->host->wake(k->host->ctx);
+}
+
+/* When a write has failed, the next one does not come at once. */
+void node_record_turn(struct node_record *k)
+{
+    if (k->due && !k->own.work.busy && !k->own.failing) {
+        save_own(k);
     }
 }
 
-/* At an orderly end, the latest progress of the others is worth a write. */
-void node_record_end(struct node *n)
+/* Whether it is time for a write of progress, and there is some. */
+static bool moves(const struct node_record *k, struct node_record_file *f)
 {
-    struct node_record *k = &n->record;
-    if (n->failed || n->membership == NULL || n->replica == NULL) {
-        return;
+    if (fli_clock_since_ms(f->looked_ms) < SAVE_MS) {
+        return false;
     }
-    if ((moves(&k->own) || k->due) && store(&k->own) != 0) {
-        host_log(&n->host, 2, "%s/identity cannot be written: %s", n->dir.path, strerror(errno));
+    f->looked_ms = fli_clock_ms();
+    return is_behind(k, f);
+}
+
+void node_record_tick(struct node_record *k)
+{
+    if (k->witness.path != NULL && !k->witness.work.busy && moves(k, &k->witness)) {
+        take(&k->witness);
+        host_work(k->host, &k->witness.work, write_work, witness_done);
     }
-    if (!k->witness.busy && moves(&k->witness) && store(&k->witness) != 0) {
-        host_log(&n->host, 2, "the witness %s cannot be written: %s", k->witness.path,
-                 strerror(errno));
+    if (!k->own.work.busy && (k->due || moves(k, &k->own))) {
+        save_own(k);
+    }
+}
+
+void node_record_end(struct node_record *k)
+{
+    k->ended = true;
+    if ((is_behind(k, &k->own) || k->due) && store(&k->own) != 0) {
+        log_failure(k, &k->own);
+    }
+    if (k->witness.path != NULL && !k->witness.work.busy && is_behind(k, &k->witness) &&
+        store(&k->witness) != 0) {
+        log_failure(k, &k->witness);
     }
 }
 
 /* ---- telling ---- */
 
-size_t node_record_message(struct node *n, uint8_t out[STARTS_MESSAGE_MAX])
+size_t node_record_message(const struct node_record *k, uint8_t out[STARTS_MESSAGE_MAX])
 {
-    return starts_message_encode(&n->record.own.kept.starts, n->id,
-                                 n->record.own.kept.identity.incarnation,
-                                 replica_term_on_disk(n->replica), node_record_index(n), out);
+    const struct record *r = &k->own.kept;
+    return starts_message_encode(&r->starts, r->identity.id, r->identity.incarnation,
+                                 replica_term_on_disk(k->replica), node_record_index(k), out);
 }

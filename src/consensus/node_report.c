@@ -1,87 +1,35 @@
-/* node_report.c: see node_report.h. A thread of libuv's pool asks for the disk's size: a disk that
- * hangs must not hold up the loop. */
-#include "consensus/node_report.h"
-
+/* node_report.c: the reports that nodes exchange (report.h): filled in, sent and compared. A worker
+ * asks for the disk's size: a disk that hangs must not hold up the loop. */
 #include <inttypes.h>
-#include <string.h>
 #include <sys/statvfs.h>
 
 #include "base/clock.h"
-#include "base/fields.h"
-#include "consensus/message_codec.h"
 #include "consensus/node_private.h"
-
-_Static_assert(NODE_REPORT_TYPE > MESSAGE_TIMEOUT_NOW, "a type of its own");
-
-#define FIELD(kind, name)                                                                          \
-    {                                                                                              \
-        kind, offsetof(struct node_report, name)                                                   \
-    }
-static const struct fli_field fields[] = {
-    FIELD(FLI_U8, role),          FIELD(FLI_BOOL, log_waits),
-    FIELD(FLI_BOOL, disk_hangs),  FIELD(FLI_BOOL, own_election),
-    FIELD(FLI_U8, hash_version),  FIELD(FLI_U64, term),
-    FIELD(FLI_U64, commit_index), FIELD(FLI_U64, applied_index),
-    FIELD(FLI_U64, disk_bytes),   FIELD(FLI_U64, disk_free_bytes),
-    FIELD(FLI_U64, hash_index),   FIELD(FLI_U64, hash),
-};
-#define FIELDS (sizeof fields / sizeof fields[0])
-
-void node_report_encode(const struct node_report *r, uint8_t out[NODE_REPORT_SIZE])
-{
-    const uint8_t *end = fli_put_fields(out, fields, FIELDS, r);
-    FLI_ASSERT(end == out + NODE_REPORT_SIZE);
-}
-
-int node_report_decode(struct fli_slice body, struct node_report *ret)
-{
-    struct fli_reader r;
-    struct node_report report = {0};
-    fli_reader_init(&r, body.data, body.len);
-    fli_read_fields(&r, fields, FIELDS, &report);
-    if (r.bad || fli_reader_left(&r) != 0 || report.role > NODE_STOPPED) {
-        return FL_EPROTO;
-    }
-    *ret = report;
-    return 0;
-}
 
 /* ---- the disk -------------------------------------------------------------------------------- */
 
-static void disk_work(uv_work_t *req)
+static void disk_work(struct host_work *w)
 {
-    struct node_disk *d = req->data;
+    struct node_disk *d = FLI_CONTAINER_OF(w, struct node_disk, work);
     struct statvfs v;
-    d->found = statvfs(d->path, &v) == 0;
-    if (d->found) {
-        d->bytes = (uint64_t)v.f_blocks * v.f_frsize;
-        d->free_bytes = (uint64_t)v.f_bavail * v.f_frsize;
-    }
+    bool found = statvfs(d->path, &v) == 0;
+    d->bytes = found ? (uint64_t)v.f_blocks * v.f_frsize : 0;
+    d->free_bytes = found ? (uint64_t)v.f_bavail * v.f_frsize : 0;
 }
 
-static void disk_done(uv_work_t *req, int status)
+static void disk_done(struct host_work *w)
 {
-    struct node_disk *d = req->data;
-    struct node *n = d->node;
-    struct node_report *own = &n->own_report;
-    own->disk_bytes = status == 0 && d->found ? d->bytes : 0;
-    own->disk_free_bytes = status == 0 && d->found ? d->free_bytes : 0;
-    d->asked = false;
-    node_closed_one(n);
+    struct node *n = FLI_CONTAINER_OF(w, struct node, report_disk.work);
+    n->own_report.disk_bytes = n->report_disk.bytes;
+    n->own_report.disk_free_bytes = n->report_disk.free_bytes;
 }
 
+/* The last answer is kept until another comes. */
 static void ask_disk(struct node *n)
 {
-    struct node_disk *d = &n->report_disk;
-    if (d->asked) {
-        return; /* the last answer is kept until another comes */
-    }
-    d->node = n;
-    d->path = n->dir.path;
-    d->work.data = d;
-    if (uv_queue_work(n->loop, &d->work, disk_work, disk_done) == 0) {
-        d->asked = true;
-        n->open++;
+    if (!n->report_disk.work.busy) {
+        n->report_disk.path = n->dir.path;
+        host_work(&n->host, &n->report_disk.work, disk_work, disk_done);
     }
 }
 
@@ -90,14 +38,14 @@ static void ask_disk(struct node *n)
 void node_report_tick(struct node *n)
 {
     uint64_t now_ms = fli_clock_ms();
-    if (n->reported_ms != 0 && now_ms - n->reported_ms < NODE_REPORT_MS) {
+    struct node_report *own = &n->own_report;
+    struct node_status s;
+    if (own->at_ms != 0 && now_ms - own->at_ms < NODE_REPORT_MS) {
         return;
     }
-    n->reported_ms = now_ms;
+    own->at_ms = now_ms;
     ask_disk(n);
-    struct node_status s;
     node_get_status(n, &s);
-    struct node_report *own = &n->own_report;
     own->role = (uint8_t)s.role;
     own->log_waits = s.log.waiting_for_segment;
     own->disk_hangs = n->disk_hangs;
@@ -117,7 +65,7 @@ void node_report_tick(struct node *n)
     node_report_encode(own, body);
     const struct fli_slice part = {body, sizeof body};
     uint8_t bytes[STARTS_MESSAGE_MAX];
-    const struct fli_slice starts = {bytes, node_record_message(n, bytes)};
+    const struct fli_slice starts = {bytes, node_record_message(&n->record, bytes)};
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         struct outbound *o = &n->peers.list[i].outbound;
         if (outbound_send(o, NODE_REPORT_TYPE, &part, 1) != 0 ||
@@ -199,15 +147,6 @@ static void compare_states(struct node *n, struct peer *t)
     }
 }
 
-uint64_t node_report_differs(const struct peers *p)
-{
-    uint64_t id = 0;
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX && id == 0; i++) {
-        id = p->list[i].differs ? p->list[i].id : 0;
-    }
-    return id;
-}
-
 void node_report_installed(struct node *n)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
@@ -222,32 +161,14 @@ int node_report_receive(struct node *n, uint64_t from, struct fli_slice body)
     struct peer *t = peers_find(&n->peers, from);
     if (rc == 0 && t != NULL) {
         reckon_lag(n, &r);
-        t->reported_ms = fli_clock_ms();
+        r.at_ms = fli_clock_ms();
         t->report = r;
         compare_states(n, t);
     }
     return rc;
 }
 
-static const struct node_report *fresh(const struct node_report *r, uint64_t at_ms)
-{
-    return at_ms != 0 && fli_clock_since_ms(at_ms) < NODE_REPORT_OLD_MS ? r : NULL;
-}
-
-static const struct node_report *report_of_peer(const struct peers *peers, uint64_t id)
-{
-    const struct peer *p = peers_find(peers, id);
-    return p == NULL ? NULL : fresh(&p->report, p->reported_ms);
-}
-
 const struct node_report *node_report_of(const struct node *n, uint64_t id)
 {
-    return id == n->id ? fresh(&n->own_report, n->reported_ms) : report_of_peer(&n->peers, id);
-}
-
-/* A node that has told nothing yet may be as good as any. */
-bool node_report_can_lead(const struct peers *p, uint64_t id)
-{
-    const struct node_report *r = report_of_peer(p, id);
-    return r == NULL || (!r->disk_hangs && r->lag <= NODE_REPORT_NEAR);
+    return id == n->id ? node_report_fresh(&n->own_report) : node_report_of_peer(&n->peers, id);
 }

@@ -73,24 +73,21 @@ static uint64_t keep_index(const struct node *n, const struct snapshot_meta *met
     return keep;
 }
 
-static void clean_work(uv_work_t *req)
+static void clean_work(struct host_work *w)
 {
-    struct node_cleaning *k = req->data;
-    (void)!snapshot_clean(k->node->device, k->parts, &k->error);
+    struct node_cleaning *k = FLI_CONTAINER_OF(w, struct node_cleaning, work);
+    (void)!snapshot_clean(k->device, k->parts, &k->error);
 }
 
-static void clean_done(uv_work_t *req, int status)
+static void clean_done(struct host_work *w)
 {
-    struct node_cleaning *k = req->data;
-    struct node *n = k->node;
-    if (status == 0 && k->error.code != 0) {
-        host_log(&n->host, 2, "an old snapshot cannot be removed: %s; this is tried again",
+    struct node_cleaning *k = FLI_CONTAINER_OF(w, struct node_cleaning, work);
+    if (k->error.code != 0) {
+        host_log(w->host, 2, "an old snapshot cannot be removed: %s; this is tried again",
                  k->error.text);
         k->wanted = true;
         k->not_before_ms = fli_clock_ms() + CLEAN_AGAIN_MS;
     }
-    k->busy = false;
-    node_closed_one(n);
 }
 
 /* Whether a snapshot has come: it is decoded, or waits to be installed, or what it replaces is
@@ -107,15 +104,12 @@ static bool install_works(const struct node *n)
 static void clean_if_possible(struct node *n)
 {
     struct node_cleaning *k = &n->cleaning;
-    if (!k->wanted || k->busy || n->child != NULL || install_works(n) ||
+    if (!k->wanted || k->work.busy || n->child != NULL || install_works(n) ||
         fli_clock_ms() < k->not_before_ms) {
         return;
     }
-    *k = (struct node_cleaning){.node = n, .busy = true, .parts = n->child_meta.index};
-    k->work.data = k;
-    n->open++;
-    int rv = uv_queue_work(n->loop, &k->work, clean_work, clean_done);
-    FLI_ASSERT(rv == 0);
+    *k = (struct node_cleaning){.device = n->device, .parts = n->child_meta.index};
+    host_work(&n->host, &k->work, clean_work, clean_done);
 }
 
 static void clean(struct node *n)
@@ -177,7 +171,7 @@ void node_snapshot_turn(struct node *n)
     struct snapshot_child_callbacks cbs = {.ctx = n, .done = child_done, .gone = node_closed_one};
     struct snapshot_meta meta;
     bool again = n->snapshot_damaged || node_backup_is_wanted(n);
-    if (n->child != NULL || n->cleaning.busy || !node_running(n) || !(is_due(n) || again) ||
+    if (n->child != NULL || n->cleaning.work.busy || !node_running(n) || !(is_due(n) || again) ||
         fli_clock_ms() < n->snapshot_not_before_ms ||
         replica_snapshot_meta(n->replica, again, &meta) != 0 || install_forbids(n, meta.index)) {
         return;
@@ -216,12 +210,6 @@ static void on_damaged(void *ctx, uint64_t index)
     node_wake(n);
 }
 
-static void on_send_busy(void *ctx)
-{
-    struct node *n = ctx;
-    n->open++;
-}
-
 /* What is told of snapshots is told as such. */
 static struct host snapshot_host(const struct node *n)
 {
@@ -238,7 +226,7 @@ static void make_send(struct node *n, struct peer *p)
                                       .peer_id = p->id,
                                       .ctx = n,
                                       .damaged = on_damaged,
-                                      .busy = on_send_busy,
+                                      .busy = node_hold,
                                       .idle = node_closed_one};
     if (snapshot_send_create(&sc, &p->send) != 0) {
         p->send = NULL; /* it is asked for again */

@@ -58,6 +58,12 @@ static void finished(uv_handle_t *handle)
     }
 }
 
+void node_hold(void *ctx)
+{
+    struct node *n = ctx;
+    n->open++;
+}
+
 /* When all parts but the tick timer have closed, the timer's handle is closed, which ends the
  * node. */
 void node_closed_one(void *ctx)
@@ -91,7 +97,9 @@ void node_close(struct node *n)
     FLI_ASSERT(n->phase < PHASE_CLOSE);
     n->phase = PHASE_CLOSE;
     n->commands.closed = true;
-    node_record_end(n);
+    if (!n->failed) {
+        node_record_end(&n->record);
+    }
     proposer_close(n->proposer); /* first, so that followers get answers to their commands */
     commands_end_bound(&n->commands);
     membership_close(n->membership);

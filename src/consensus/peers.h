@@ -9,7 +9,7 @@
 #ifndef CONSENSUS_PEERS_H
 #define CONSENSUS_PEERS_H
 
-#include "consensus/node.h"
+#include "consensus/report.h"
 #include "peer/handshake.h"
 #include "peer/members.h"
 #include "peer/outbound.h"
@@ -38,8 +38,7 @@ struct peer {
     enum peer_seen seen; /* node_watch.c */
 
     /* node_report.c: its last report */
-    uint64_t reported_ms; /* 0: never */
-    bool differs;         /* at the last entry whose hash this node had as well */
+    bool differs; /* at the last entry whose hash this node had as well */
     struct node_report report;
 
     /* relay.c */

@@ -615,9 +615,8 @@ int identity_refuse_lost_log(const struct data_dir *d, const struct identity *id
 static bool fails_for_now(const struct sim_node *n, const struct record *r)
 {
     const struct sim *sim = n->sim;
-    bool by_thread = n->node != NULL && r != &n->node->record.own.now;
     uint64_t state = sim->orders.seed * SIM_NODES_MAX + n->index + (r->sequence << 32);
-    return sim->options.starts_fail && by_thread && !sim->healed &&
+    return sim->options.starts_fail && n->by_thread && !sim->healed &&
            splitmix64(&state) % STARTS_FAIL == 0;
 }
 

@@ -41,18 +41,19 @@ void sim_members_choose(struct sim *s)
     o->fault_every_ms = o->fault_every_ms > 250 ? 250 : o->fault_every_ms;
 }
 
-size_t __real_node_record_message(struct node *n, uint8_t out[STARTS_MESSAGE_MAX]);
-size_t __wrap_node_record_message(struct node *n, uint8_t out[STARTS_MESSAGE_MAX]);
+size_t __real_node_record_message(const struct node_record *k, uint8_t out[STARTS_MESSAGE_MAX]);
+size_t __wrap_node_record_message(const struct node_record *k, uint8_t out[STARTS_MESSAGE_MAX]);
 
-size_t __wrap_node_record_message(struct node *n, uint8_t out[STARTS_MESSAGE_MAX])
+size_t __wrap_node_record_message(const struct node_record *k, uint8_t out[STARTS_MESSAGE_MAX])
 {
     struct sim *s = sim_running;
     struct starts_message told;
-    size_t len = __real_node_record_message(n, out);
+    size_t len = __real_node_record_message(k, out);
     int rv = starts_message_decode((struct fli_slice){out, len}, &told);
-    SIM_CHECK(s, rv == 0 && told.index <= replica_commit_index(n->replica),
-              "node %llu tells of entry %llu, and has committed %llu", (unsigned long long)n->id,
-              (unsigned long long)told.index, (unsigned long long)replica_commit_index(n->replica));
+    SIM_CHECK(s, rv == 0 && told.index <= replica_commit_index(k->replica),
+              "node %llu tells of entry %llu, and has committed %llu",
+              (unsigned long long)k->own.now.identity.id, (unsigned long long)told.index,
+              (unsigned long long)replica_commit_index(k->replica));
     sim_steps_told(s->current, &told);
     return len;
 }

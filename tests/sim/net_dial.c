@@ -437,7 +437,7 @@ static bool is_noted(const struct starts *kept, const struct peer_identity *peer
 /* Nobody waits for what is on disk. */
 void sim_net_check_waits(const struct sim_node *n)
 {
-    const struct node_file *k = &n->node->record.own;
+    const struct node_record_file *k = &n->node->record.own;
     if (n->sim->undecided_n == 0 || n->transport == NULL) {
         return;
     }

@@ -197,6 +197,7 @@ struct sim_node {
         uv_work_t *req;
         bool done;
     } works[SIM_WORKS_MAX];
+    bool by_thread; /* one of them is being done */
     /* the process that writes a snapshot */
     struct snapshot_child *child;
     uint64_t child_serial;

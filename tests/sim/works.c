@@ -10,6 +10,13 @@ static void forget_work(struct sim_node *n, const uv_work_t *req)
     }
 }
 
+static void do_work(struct sim_node *n, uv_work_t *req)
+{
+    n->by_thread = true;
+    req->work_cb(req);
+    n->by_thread = false;
+}
+
 static void end_work_deliver(struct sim_event *e)
 {
     uv_work_t *req = e->p;
@@ -30,7 +37,7 @@ static void work_deliver(struct sim_event *e)
             n->works[i].done = true;
         }
     }
-    req->work_cb(req);
+    do_work(n, req);
     uint64_t late_ms = sim_late_ms(n, SIM_LATE_WORK);
     e = sim_to_node(n, late_ms + sim_below(n->sim, 5), end_work_deliver);
     e->p = req;
@@ -68,7 +75,7 @@ bool sim_works_run(struct sim_node *n)
             continue;
         }
         if (!n->works[i].done) {
-            req->work_cb(req);
+            do_work(n, req);
         }
         n->works[i].req = NULL;
         req->after_work_cb(req, 0);
@@ -85,7 +92,7 @@ void sim_works_end(struct sim_node *n)
         uv_work_t *req = n->works[i].req;
         if (req != NULL && !n->works[i].done && (n->life + i) % 2 == 0) {
             n->works[i].done = true;
-            req->work_cb(req);
+            do_work(n, req);
         }
     }
     n->sim->current = NULL;

@@ -4,7 +4,7 @@
 
 #include "cluster.h"
 #include "consensus/node_private.h"
-#include "consensus/node_report.h"
+#include "consensus/report.h"
 #include "consensus/replica_private.h"
 #include "damage.h"
 #include "scratch.h"

@@ -391,7 +391,7 @@ static bool tells(struct cluster *c, unsigned i, uint64_t id)
 {
     uint8_t bytes[STARTS_MESSAGE_MAX];
     struct starts_message told;
-    size_t len = node_record_message(c->nodes[i].node, bytes);
+    size_t len = node_record_message(&c->nodes[i].node->record, bytes);
     assert_int_equal(starts_message_decode((struct fli_slice){bytes, len}, &told), 0);
     bool found = false;
     for (unsigned k = 0; k < told.n; k++) {
@@ -508,7 +508,7 @@ static int store_on_a_full_disk(struct node *n)
     const struct rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
     void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
-    int rv = node_record_store(n);
+    int rv = node_record_store(&n->record);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     (void)signal(SIGXFSZ, handler);
     return rv;
@@ -532,8 +532,8 @@ TEST_WITH(a_failed_write_overtakes_none, cluster_set_up, cluster_tear_down)
         assert_int_equal(uv_queue_work(n->loop, &threads[i], stand, stands_no_more), 0);
     }
     assert_int_equal(call_once(n, gone + 1, index, address, false), HANDSHAKE_UNDECIDED);
-    node_record_turn(n);
-    assert_true(n->record.own.busy);
+    node_record_turn(&n->record);
+    assert_true(n->record.own.work.busy);
     assert_int_not_equal(store_on_a_full_disk(n), 0);
     pthread_mutex_unlock(&threads_stand);
     assert_int_equal(call_from(c, leader, gone + 1, index, address), HANDSHAKE_WELCOME);
