@@ -54,6 +54,15 @@ _Noreturn void fli_fatal(const char *fmt, ...)
     die(text, len);
 }
 
+int fli_refuse(char *errmsg, size_t errmsg_size, int code, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(errmsg, errmsg_size, fmt, args);
+    va_end(args);
+    return code;
+}
+
 void *fli_xmalloc(size_t size)
 {
     void *p = malloc(size == 0 ? 1 : size);

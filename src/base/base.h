@@ -28,6 +28,9 @@ _Noreturn void fli_assert_fail(const char *cond, const char *file, int line, con
  * applying, a log that cannot be written). */
 _Noreturn void fli_fatal(const char *fmt, ...) FLI_PRINTF(1, 2);
 
+/* Writes a sentence, and returns `code`. */
+int fli_refuse(char *errmsg, size_t errmsg_size, int code, const char *fmt, ...) FLI_PRINTF(4, 5);
+
 /* Goes by way of an integer, so that a pointer to const works without a warning: comparison
  * functions get const nodes, and must treat the element as const themselves. */
 #define FLI_CONTAINER_OF(ptr, type, member) ((type *)((uintptr_t)(ptr)-offsetof(type, member)))

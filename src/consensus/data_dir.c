@@ -12,7 +12,6 @@
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -22,54 +21,81 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/folder.h"
-#include "base/part.h"
 #include "base/write.h"
 
 #define FILE_PATH_MAX (DATA_DIR_PATH_MAX + 320u)
 #define LOCK_WAIT_MS 5000u
 #define LOCK_AGAIN_NS 10000000
 
-static const char *path_of(const struct data_dir *d, char path[FILE_PATH_MAX])
+static const char *path_of(const char *dir, const char *name, char path[FILE_PATH_MAX])
 {
-    (void)snprintf(path, FILE_PATH_MAX, "%s/identity", d->path);
+    (void)snprintf(path, FILE_PATH_MAX, "%s/%s", dir, name);
     return path;
 }
 
 int record_store(const struct data_dir *d, struct record *r)
 {
     char path[FILE_PATH_MAX];
-    return d->record_fd >= 0 ? record_write_fd(d->record_fd, r) : record_write(path_of(d, path), r);
+    return d->record_fd >= 0 ? record_write_fd(d->record_fd, r)
+                             : record_write(path_of(d->path, "identity", path), r);
 }
 
-/* mkdir -p, at most as deep as the path is long. What is made is durable: else a power cut could
- * take away the whole directory, with all that was synced in it. */
+/* ---- directories ---- */
+
+/* It may be there already. What is made is durable: else a power cut could take away the whole
+ * directory, with all that was synced in it. 0 or -1 and errno. */
+static int make_dir(const char *path)
+{
+    if (mkdir(path, 0700) == 0) {
+        return fli_sync_folder_of(path) == 0 ? 0 : -1;
+    }
+    int fd = errno == EEXIST ? open(path, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return fd >= 0 ? 0 : -1;
+}
+
+/* mkdir -p */
 static int make_dirs(const char *path)
 {
-    char part[DATA_DIR_PATH_MAX + 8];
-    size_t len = strlen(path);
-    FLI_ASSERT(len < sizeof part);
-    memcpy(part, path, len + 1);
-    for (size_t i = 1; i <= len; i++) {
-        if (part[i] != '/' && part[i] != '\0') {
-            continue;
+    char part[DATA_DIR_PATH_MAX];
+    int rv = 0;
+    for (size_t i = 1; rv == 0 && path[i - 1] != '\0'; i++) {
+        if (path[i] == '/' || path[i] == '\0') {
+            (void)snprintf(part, sizeof part, "%.*s", (int)i, path);
+            rv = make_dir(part);
         }
-        char saved = part[i];
-        part[i] = '\0';
-        if (mkdir(part, 0700) == 0 ? fli_sync_folder_of(part) != 0 : errno != EEXIST) {
-            return FL_ESYSTEM;
-        }
-        part[i] = saved;
     }
-    struct stat st;
-    if (stat(path, &st) != 0) {
-        return FL_ESYSTEM;
-    }
-    if (!S_ISDIR(st.st_mode)) {
-        errno = ENOTDIR;
-        return FL_ESYSTEM;
-    }
-    return 0;
+    return rv;
 }
+
+struct scan {
+    const char *path;
+    bool clear, any;
+};
+
+static int scan_one(void *ctx, const char *name)
+{
+    struct scan *s = ctx;
+    char file[FILE_PATH_MAX];
+    s->any = true;
+    return s->clear && unlink(path_of(s->path, name, file)) != 0 ? -errno : 0;
+}
+
+/* Whether a directory has any entry. With `clear`, every one that is found is removed. 0 or -1 and
+ * errno; one that does not exist is empty. */
+static int scan_dir(const char *path, bool clear, bool *ret_any, bool *ret_exists)
+{
+    struct scan s = {.path = path, .clear = clear};
+    int rv = fli_folder_each(AT_FDCWD, path, scan_one, &s);
+    errno = -rv;
+    *ret_any = s.any;
+    *ret_exists = rv != -ENOENT;
+    return rv == 0 || rv == -ENOENT ? 0 : -1;
+}
+
+/* ---- the lock ---- */
 
 /* The process that the lock file names, or 0. */
 static pid_t owner_of(int fd)
@@ -79,21 +105,6 @@ static pid_t owner_of(int fd)
     ssize_t n = pread(fd, pid, sizeof pid - 1, 0);
     size_t len = n > 0 ? strcspn(pid, "\n") : 0;
     return len > 0 && fli_parse_u64(pid, len, INT_MAX, &number) ? (pid_t)number : 0;
-}
-
-static int refuse_locked(int fd, const char *path, char *errmsg, size_t errmsg_size)
-{
-    char pid[32] = "";
-    pid_t owner = owner_of(fd);
-    close(fd);
-    if (owner > 0) {
-        snprintf(pid, sizeof pid, " (pid %ld)", (long)owner);
-    }
-    snprintf(errmsg, errmsg_size,
-             "data directory %s is in use by another process%s: stop that one, or give this one a "
-             "directory of its own",
-             path, pid);
-    return FL_EBUSY;
 }
 
 /* A child that writes a snapshot begins with a copy of its parent's lock and ports. When the parent
@@ -121,8 +132,7 @@ static int take_lock(int fd)
 void data_dir_await_child(const char *path)
 {
     char file[FILE_PATH_MAX];
-    int n = snprintf(file, sizeof file, "%s/lock", path);
-    int fd = n > 0 && (size_t)n < sizeof file ? open(file, O_RDWR | O_CLOEXEC) : -1;
+    int fd = open(path_of(path, "lock", file), O_RDWR | O_CLOEXEC);
     if (fd >= 0) {
         (void)take_lock(fd);
         close(fd);
@@ -132,29 +142,32 @@ void data_dir_await_child(const char *path)
 static int lock_dir(struct data_dir *d, char *errmsg, size_t errmsg_size)
 {
     char path[FILE_PATH_MAX];
-    snprintf(path, sizeof path, "%s/lock", d->path);
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0) {
-        snprintf(errmsg, errmsg_size, "cannot open %s: %s", path, strerror(errno));
-        return FL_ESYSTEM;
+    char pid[32] = "";
+    d->lock_fd = open(path_of(d->path, "lock", path), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (d->lock_fd < 0) {
+        return fli_refuse(errmsg, errmsg_size, FL_ESYSTEM, "cannot open %s: %s", path,
+                          strerror(errno));
     }
-    int rv = take_lock(fd);
+    int rv = take_lock(d->lock_fd);
     if (rv == EWOULDBLOCK) {
-        return refuse_locked(fd, d->path, errmsg, errmsg_size);
+        pid_t owner = owner_of(d->lock_fd);
+        if (owner > 0) {
+            snprintf(pid, sizeof pid, " (pid %ld)", (long)owner);
+        }
+        return fli_refuse(errmsg, errmsg_size, FL_EBUSY,
+                          "data directory %s is in use by another process%s: stop that one, or "
+                          "give this one a directory of its own",
+                          d->path, pid);
     }
     if (rv != 0) {
-        snprintf(errmsg, errmsg_size, "cannot lock %s: %s", path, strerror(rv));
-        close(fd);
-        return FL_ESYSTEM;
+        return fli_refuse(errmsg, errmsg_size, FL_ESYSTEM, "cannot lock %s: %s", path,
+                          strerror(rv));
     }
-    char pid[32];
     int n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
-    FLI_ASSERT(n > 0);
     /* The pid only improves a message: failing to write it is no reason to stop. */
-    if (ftruncate(fd, 0) == 0 && pwrite(fd, pid, (size_t)n, 0) != n) {
+    if (ftruncate(d->lock_fd, 0) == 0 && pwrite(d->lock_fd, pid, (size_t)n, 0) != n) {
         errno = 0;
     }
-    d->lock_fd = fd;
     return 0;
 }
 
@@ -166,22 +179,22 @@ int data_dir_open(const char *path, struct data_dir *ret, char *errmsg, size_t e
         len--;
     }
     if (len == 0 || len >= sizeof d.path) {
-        snprintf(errmsg, errmsg_size, "the path of the data directory must have 1 to %zu bytes",
-                 sizeof d.path - 1);
-        return FL_EINVAL;
+        return fli_refuse(errmsg, errmsg_size, FL_EINVAL,
+                          "the path of the data directory must have 1 to %zu bytes",
+                          sizeof d.path - 1);
     }
     memcpy(d.path, path, len);
     snprintf(d.log_path, sizeof d.log_path, "%s/log", d.path);
-    int rv = make_dirs(d.path);
+    int rv = make_dirs(d.path) == 0
+                 ? lock_dir(&d, errmsg, errmsg_size)
+                 : fli_refuse(errmsg, errmsg_size, FL_ESYSTEM, "cannot make data directory %s: %s",
+                              d.path, strerror(errno));
     if (rv != 0) {
-        snprintf(errmsg, errmsg_size, "cannot make data directory %s: %s", d.path, strerror(errno));
+        data_dir_close(&d);
         return rv;
     }
-    rv = lock_dir(&d, errmsg, errmsg_size);
-    if (rv == 0) {
-        *ret = d;
-    }
-    return rv;
+    *ret = d;
+    return 0;
 }
 
 static void close_one(int *fd)
@@ -198,29 +211,7 @@ void data_dir_close(struct data_dir *d)
     close_one(&d->lock_fd);
 }
 
-struct scan {
-    const char *path;
-    bool clear, any;
-};
-
-static int scan_one(void *ctx, const char *name)
-{
-    struct scan *s = ctx;
-    char file[FILE_PATH_MAX];
-    s->any = true;
-    (void)snprintf(file, sizeof file, "%s/%s", s->path, name);
-    return s->clear && unlink(file) != 0 ? -errno : 0;
-}
-
-/* Whether DIR/log has any entry. With `clear`, every entry that is found is removed. */
-static int scan_log(const char *path, bool clear, bool *ret_any)
-{
-    struct scan s = {.path = path, .clear = clear};
-    int rv = fli_folder_each(AT_FDCWD, path, scan_one, &s);
-    errno = -rv;
-    *ret_any = s.any;
-    return rv == 0 || rv == -ENOENT ? 0 : FL_ESYSTEM;
-}
+/* ---- the record ---- */
 
 /* An earlier start may have been killed after it had made the directory. The parent of one that an
  * operator has made may be closed to this user. */
@@ -231,38 +222,40 @@ static int sync_name(const char *path)
                                                                                             : 0;
 }
 
+void record_begin(struct record *r, uint64_t id, const struct members *members)
+{
+    *r = (struct record){.identity = {.id = id, .members = *members}};
+    while (r->identity.incarnation == 0) {
+        fli_random(&r->identity.incarnation, sizeof r->identity.incarnation);
+    }
+}
+
 static int create_record(const struct data_dir *d, const char *path, uint64_t id,
                          const struct members *members, bool joins, struct record *ret,
                          char *errmsg, size_t errmsg_size)
 {
     char text[MEMBERS_TEXT_MAX];
-    struct identity *fresh = &ret->identity;
     bool any = false;
-    if (scan_log(d->log_path, false, &any) != 0) {
-        snprintf(errmsg, errmsg_size, "cannot read %s: %s", d->log_path, strerror(errno));
-        return FL_ESYSTEM;
+    bool exists = false;
+    if (scan_dir(d->log_path, false, &any, &exists) != 0) {
+        return fli_refuse(errmsg, errmsg_size, FL_ESYSTEM, "cannot read %s: %s", d->log_path,
+                          strerror(errno));
     }
     if (any) {
-        snprintf(errmsg, errmsg_size,
-                 "%s is missing although %s is not empty: put back what was taken away, or use an "
-                 "empty directory",
-                 path, d->log_path);
-        return FL_EDENIED;
+        return fli_refuse(errmsg, errmsg_size, FL_EDENIED,
+                          "%s is missing although %s is not empty: put back what was taken away, "
+                          "or use an empty directory",
+                          path, d->log_path);
     }
-    memset(ret, 0, sizeof *ret);
-    fresh->id = id;
-    fresh->members = *members;
-    fresh->joins = joins;
-    fresh->begun_crc = joins ? 0 : fli_crc32c(0, text, members_format(members, text, sizeof text));
-    while (fresh->incarnation == 0) {
-        fli_random(&fresh->incarnation, sizeof fresh->incarnation);
-    }
+    record_begin(ret, id, members);
+    ret->identity.joins = joins;
+    ret->identity.begun_crc =
+        joins ? 0 : fli_crc32c(0, text, members_format(members, text, sizeof text));
     int rv = record_write(path, ret);
     rv = rv != 0 ? rv : sync_name(d->path);
-    if (rv != 0) {
-        snprintf(errmsg, errmsg_size, "cannot write %s: %s", path, strerror(errno));
-    }
-    return rv;
+    return rv == 0
+               ? 0
+               : fli_refuse(errmsg, errmsg_size, rv, "cannot write %s: %s", path, strerror(errno));
 }
 
 int identity_refuse_members(const struct data_dir *d, const struct members *found,
@@ -272,11 +265,19 @@ int identity_refuse_members(const struct data_dir *d, const struct members *foun
     char wanted[MEMBERS_TEXT_MAX];
     members_format(found, stored, sizeof stored);
     members_format(given, wanted, sizeof wanted);
-    snprintf(errmsg, errmsg_size,
-             "data directory %s belongs to the cluster %.600s, but this node is configured for "
-             "%.600s: start with the former, or with another directory",
-             d->path, stored, wanted);
-    return FL_EDENIED;
+    return fli_refuse(errmsg, errmsg_size, FL_EDENIED,
+                      "data directory %s belongs to the cluster %.600s, but this node is "
+                      "configured for %.600s: start with the former, or with another directory",
+                      d->path, stored, wanted);
+}
+
+int identity_refuse_id(const char *path, const struct identity *found, uint64_t id, char *errmsg,
+                       size_t errmsg_size)
+{
+    return fli_refuse(errmsg, errmsg_size, FL_EDENIED,
+                      "data directory %s belongs to node %llu, but this is node %llu: start with "
+                      "that id, or with another directory",
+                      path, (unsigned long long)found->id, (unsigned long long)id);
 }
 
 /* Whether the file agrees with the configuration. Once a cluster is formed, its log says who is a
@@ -286,21 +287,16 @@ static int check_identity(const struct data_dir *d, const struct identity *found
                           size_t errmsg_size)
 {
     if (found->id != id) {
-        snprintf(errmsg, errmsg_size,
-                 "data directory %s belongs to node %llu, but this is node %llu: start with that "
-                 "id, or with another directory",
-                 d->path, (unsigned long long)found->id, (unsigned long long)id);
-        return FL_EDENIED;
+        return identity_refuse_id(d->path, found, id, errmsg, errmsg_size);
     }
     if (found->cluster_id != 0 || (found->joins && joins)) {
         return 0;
     }
     if (found->joins != joins) {
-        snprintf(errmsg, errmsg_size,
-                 "data directory %s was begun with --%s, and this node is started with --%s: start "
-                 "it as before, or with an empty directory",
-                 d->path, found->joins ? "join" : "cluster", joins ? "join" : "cluster");
-        return FL_EDENIED;
+        return fli_refuse(errmsg, errmsg_size, FL_EDENIED,
+                          "data directory %s was begun with --%s, and this node is started with "
+                          "--%s: start it as before, or with an empty directory",
+                          d->path, found->joins ? "join" : "cluster", joins ? "join" : "cluster");
     }
     return members_equal(&found->members, members)
                ? 0
@@ -310,55 +306,44 @@ static int check_identity(const struct data_dir *d, const struct identity *found
 int identity_refuse_lost_log(const struct data_dir *d, const struct identity *id, char *errmsg,
                              size_t errmsg_size)
 {
-    snprintf(errmsg, errmsg_size,
-             "%s has lost its log: move %s out of the way, run fencelock cluster replace %llu, "
-             "and start again with an empty directory. An older copy is not safe: it has "
-             "forgotten what it acknowledged",
-             d->log_path, d->path, (unsigned long long)id->id);
-    return FL_EDENIED;
+    return fli_refuse(errmsg, errmsg_size, FL_EDENIED,
+                      "%s has lost its log: move %s out of the way, run fencelock cluster replace "
+                      "%llu, and start again with an empty directory. An older copy is not safe: "
+                      "it has forgotten what it acknowledged",
+                      d->log_path, d->path, (unsigned long long)id->id);
 }
 
 /* Whether a log that must be there is there, log_open() says. */
 static int prepare_log_dir(const struct data_dir *d, const struct identity *id, char *errmsg,
                            size_t errmsg_size)
 {
-    bool any = false;
-    int rv = id->bootstrapped ? 0 : scan_log(d->log_path, true, &any);
-    bool made = rv == 0 && mkdir(d->log_path, 0700) == 0;
-    bool failed = made ? fli_sync_folder_of(d->log_path) != 0 : rv != 0 || errno != EEXIST;
-    if (failed) {
-        snprintf(errmsg, errmsg_size, "cannot prepare %s: %s", d->log_path, strerror(errno));
-    }
-    return failed ? FL_ESYSTEM : 0;
+    bool any;
+    bool exists;
+    int rv = id->bootstrapped ? 0 : scan_dir(d->log_path, true, &any, &exists);
+    rv = rv != 0 ? rv : make_dir(d->log_path);
+    return rv == 0 ? 0
+                   : fli_refuse(errmsg, errmsg_size, FL_ESYSTEM, "cannot prepare %s: %s",
+                                d->log_path, strerror(errno));
 }
 
 static int refuse_unread(const char *dir, const char *path, int rv, char *errmsg,
                          size_t errmsg_size)
 {
     if (rv == FL_EVERSION) {
-        snprintf(errmsg, errmsg_size,
-                 "%s was written by another version of fencelock (0.1.0, which was never released, "
-                 "or a newer one): start that version, or use an empty directory",
-                 path);
-    } else if (rv == FL_ECORRUPT) {
-        snprintf(errmsg, errmsg_size,
-                 "%s is damaged: move %s out of the way, run fencelock cluster replace for this "
-                 "node, and start again with an empty directory. An older copy is not safe: it "
-                 "has forgotten what it acknowledged",
-                 path, dir);
-    } else {
-        snprintf(errmsg, errmsg_size, "cannot read %s: %s", path, strerror(errno));
+        return fli_refuse(
+            errmsg, errmsg_size, rv,
+            "%s was written by another version of fencelock (0.1.0, which was never "
+            "released, or a newer one): start that version, or use an empty directory",
+            path);
     }
-    return rv;
-}
-
-static int keep_open(struct data_dir *d, const char *path, char *errmsg, size_t errmsg_size)
-{
-    d->record_fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (d->record_fd < 0) {
-        snprintf(errmsg, errmsg_size, "cannot write %s: %s", path, strerror(errno));
+    if (rv == FL_ECORRUPT) {
+        return fli_refuse(errmsg, errmsg_size, rv,
+                          "%s is damaged: move %s out of the way, run fencelock cluster replace "
+                          "for this node, and start again with an empty directory. An older copy "
+                          "is not safe: it has forgotten what it acknowledged",
+                          path, dir);
     }
-    return d->record_fd < 0 ? FL_ESYSTEM : 0;
+    return fli_refuse(errmsg, errmsg_size, rv, "cannot read %s: %s", path, strerror(errno));
 }
 
 int record_open(struct data_dir *d, uint64_t id, const struct members *members, bool joins,
@@ -366,7 +351,7 @@ int record_open(struct data_dir *d, uint64_t id, const struct members *members, 
 {
     char path[FILE_PATH_MAX];
     FLI_ASSERT(members_find(members, id) != NULL && d->record_fd < 0);
-    int rv = record_read(path_of(d, path), ret);
+    int rv = record_read(path_of(d->path, "identity", path), ret);
     if (rv == FL_ENOTFOUND) {
         rv = create_record(d, path, id, members, joins, ret, errmsg, errmsg_size);
     } else if (rv != 0) {
@@ -375,67 +360,50 @@ int record_open(struct data_dir *d, uint64_t id, const struct members *members, 
         rv = check_identity(d, &ret->identity, id, members, joins, errmsg, errmsg_size);
     }
     rv = rv != 0 ? rv : prepare_log_dir(d, &ret->identity, errmsg, errmsg_size);
-    return rv != 0 ? rv : keep_open(d, path, errmsg, errmsg_size);
+    if (rv != 0) {
+        return rv;
+    }
+    d->record_fd = open(path, O_WRONLY | O_CLOEXEC);
+    return d->record_fd >= 0 ? 0
+                             : fli_refuse(errmsg, errmsg_size, FL_ESYSTEM, "cannot write %s: %s",
+                                          path, strerror(errno));
 }
 
 /* ---- a look at it ---- */
 
-/* Sets `is_used`: whether a process has the directory open. */
-static int check_lock(const char *path, struct directory_summary *ret)
+/* Whether a process has the directory open. 0 or -1 and errno. */
+static int peek_lock(const char *path, bool *ret_is_used)
 {
     char name[FILE_PATH_MAX];
-    (void)snprintf(name, sizeof name, "%s/lock", path);
-    int fd = open(name, O_RDONLY | O_CLOEXEC);
+    int fd = open(path_of(path, "lock", name), O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
-        return errno == ENOENT ? 0 : FL_ESYSTEM;
+        return errno == ENOENT ? 0 : -1;
     }
-    ret->is_used = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    *ret_is_used = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     close(fd);
     return 0;
 }
 
-static int on_entry(void *ctx, const char *name)
-{
-    struct directory_summary *s = ctx;
-    s->is_empty = false;
-    return 0;
-}
-
-/* Sets `exists` and `is_empty`. */
-static int check_entries(const char *path, struct directory_summary *ret)
-{
-    ret->is_empty = true;
-    int rv = fli_folder_each(AT_FDCWD, path, on_entry, ret);
-    ret->exists = rv != -ENOENT;
-    errno = -rv;
-    return rv == 0 || rv == -ENOENT ? 0 : FL_ESYSTEM;
-}
-
-static int read_identity(const char *path, struct directory_summary *ret, char *errmsg,
-                         size_t errmsg_size)
+int identity_peek(const char *path, struct directory_summary *ret, char *errmsg, size_t errmsg_size)
 {
     char name[FILE_PATH_MAX];
     struct record record;
-    (void)snprintf(name, sizeof name, "%s/identity", path);
-    int rv = record_peek(name, &record);
+    bool any;
+    memset(ret, 0, sizeof *ret);
+    if (strlen(path) >= DATA_DIR_PATH_MAX) {
+        return fli_refuse(errmsg, errmsg_size, FL_ESYSTEM,
+                          "the path of the data directory must have 1 to %u bytes",
+                          DATA_DIR_PATH_MAX - 1);
+    }
+    if (scan_dir(path, false, &any, &ret->exists) != 0 || peek_lock(path, &ret->is_used) != 0) {
+        return fli_refuse(errmsg, errmsg_size, FL_ESYSTEM, "cannot read data directory %s: %s",
+                          path, strerror(errno));
+    }
+    ret->is_empty = !any;
+    int rv = record_peek(path_of(path, "identity", name), &record);
     ret->has_identity = rv == 0;
     if (rv == 0) {
         ret->identity = record.identity;
     }
     return rv == 0 || rv == FL_ENOTFOUND ? 0 : refuse_unread(path, name, rv, errmsg, errmsg_size);
-}
-
-int identity_peek(const char *path, struct directory_summary *ret, char *errmsg, size_t errmsg_size)
-{
-    memset(ret, 0, sizeof *ret);
-    if (strlen(path) >= DATA_DIR_PATH_MAX) {
-        snprintf(errmsg, errmsg_size, "the path of the data directory must have 1 to %u bytes",
-                 DATA_DIR_PATH_MAX - 1);
-        return FL_ESYSTEM;
-    }
-    if (check_entries(path, ret) != 0 || check_lock(path, ret) != 0) {
-        snprintf(errmsg, errmsg_size, "cannot read data directory %s: %s", path, strerror(errno));
-        return FL_ESYSTEM;
-    }
-    return read_identity(path, ret, errmsg, errmsg_size);
 }

@@ -39,7 +39,12 @@ void data_dir_await_child(const char *path);
 int record_open(struct data_dir *d, uint64_t id, const struct members *members, bool joins,
                 struct record *ret, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 
-/* Returns FL_EDENIED, with a sentence that the directory belongs to another cluster. */
+/* Begins the record of a new node of these members. */
+void record_begin(struct record *r, uint64_t id, const struct members *members);
+
+/* Return FL_EDENIED, with a sentence that the directory belongs to another node, or cluster. */
+int identity_refuse_id(const char *path, const struct identity *found, uint64_t id, char *errmsg,
+                       size_t errmsg_size) FLI_MUST_USE;
 int identity_refuse_members(const struct data_dir *d, const struct members *found,
                             const struct members *given, char *errmsg,
                             size_t errmsg_size) FLI_MUST_USE;

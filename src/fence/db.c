@@ -12,7 +12,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -44,15 +43,6 @@ static const struct setting {
     {"cache_spill", "0", false}, /* a transaction writes when it commits, and not before */
     {"cache_size", "-32768", false},    {"mmap_size", "0", false},
 };
-
-static int FLI_PRINTF(4, 5) say(char *errmsg, size_t errmsg_size, int code, const char *fmt, ...)
-{
-    va_list args;
-    va_start(args, fmt);
-    (void)vsnprintf(errmsg, errmsg_size, fmt, args);
-    va_end(args);
-    return code;
-}
 
 /* ---- errors ---- */
 
@@ -435,14 +425,14 @@ struct opening {
 
 static int sql_error(const struct opening *o, sqlite3 *sql, int code)
 {
-    return say(o->errmsg, o->errmsg_size, code, "%s: %s", o->path,
-               sql == NULL ? "out of memory" : sqlite3_errmsg(sql));
+    return fli_refuse(o->errmsg, o->errmsg_size, code, "%s: %s", o->path,
+                      sql == NULL ? "out of memory" : sqlite3_errmsg(sql));
 }
 
 static int damaged(const struct opening *o, const char *what)
 {
-    return say(o->errmsg, o->errmsg_size, FL_ECORRUPT, "%s is damaged (%s): restore a backup",
-               o->path, what);
+    return fli_refuse(o->errmsg, o->errmsg_size, FL_ECORRUPT,
+                      "%s is damaged (%s): restore a backup", o->path, what);
 }
 
 static int exec(const struct opening *o, sqlite3 *sql, const char *text)
@@ -662,8 +652,9 @@ static int make_durable(const struct opening *o)
     int rc =
         code_of(sql, sqlite3_wal_checkpoint_v2(sql, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL));
     if (rc == FL_EBUSY) {
-        return say(o->errmsg, o->errmsg_size, rc,
-                   "another program reads or writes %s: let it end its transaction", o->path);
+        return fli_refuse(o->errmsg, o->errmsg_size, rc,
+                          "another program reads or writes %s: let it end its transaction",
+                          o->path);
     }
     return rc == 0 ? 0 : sql_error(o, sql, rc);
 }
@@ -684,14 +675,14 @@ static int open_file(const struct opening *o)
 {
     struct fli_db *db = o->db;
     if (db->dir.established && faccessat(db->dir.dir_fd, FLI_DB_FILE, F_OK, 0) != 0) {
-        return say(o->errmsg, o->errmsg_size, FL_ECORRUPT, "%s has disappeared: restore a backup",
-                   o->path);
+        return fli_refuse(o->errmsg, o->errmsg_size, FL_ECORRUPT,
+                          "%s has disappeared: restore a backup", o->path);
     }
     /* SQLite would let everybody read it. */
     int fd = openat(db->dir.dir_fd, FLI_DB_FILE, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0 || close(fd) != 0) {
-        return say(o->errmsg, o->errmsg_size, FL_EIO, "cannot open %s: %s", o->path,
-                   strerror(errno));
+        return fli_refuse(o->errmsg, o->errmsg_size, FL_EIO, "cannot open %s: %s", o->path,
+                          strerror(errno));
     }
     int rc = open_sql(o, o->path, WRITES, &db->sql);
     for (size_t i = 0; rc == 0 && i < sizeof(settings) / sizeof(settings[0]); i++) {
@@ -733,7 +724,7 @@ int fli_db_open(const char *dir, const struct fli_db_options *options, struct fl
     int n =
         snprintf(o.path, sizeof(o.path), "%s%s/%s", dir[0] == '/' ? "" : "./", dir, FLI_DB_FILE);
     if (dir[0] == '\0' || n >= (int)sizeof(o.path) || options->size_max < FLI_DB_SIZE_MIN) {
-        return say(errmsg, errmsg_size, FL_EINVAL, "a directory or a size is out of range");
+        return fli_refuse(errmsg, errmsg_size, FL_EINVAL, "a directory or a size is out of range");
     }
     int rc = fli_data_dir_open(dir, options->kind, &ret->dir, errmsg, errmsg_size);
     if (rc != 0) {

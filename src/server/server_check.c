@@ -74,26 +74,19 @@ static int check_directory(const struct config *c, const struct directory_summar
                            char *errmsg, size_t errmsg_size)
 {
     if (summary->is_used) {
-        snprintf(errmsg, errmsg_size,
-                 "data directory %s is in use by another process: stop that one, or give this one "
-                 "a directory of its own",
-                 c->data);
-        return FL_EBUSY;
+        return fli_refuse(errmsg, errmsg_size, FL_EBUSY,
+                          "data directory %s is in use by another process: stop that one, or give "
+                          "this one a directory of its own",
+                          c->data);
     }
     if (summary->exists && !summary->is_empty && !summary->has_identity) {
-        snprintf(errmsg, errmsg_size,
-                 "data directory %s is not empty and has no identity: use an empty directory",
-                 c->data);
-        return FL_EDENIED;
+        return fli_refuse(
+            errmsg, errmsg_size, FL_EDENIED,
+            "data directory %s is not empty and has no identity: use an empty directory", c->data);
     }
-    if (summary->has_identity && summary->identity.id != c->id) {
-        snprintf(errmsg, errmsg_size,
-                 "data directory %s belongs to node %llu, but this is node %llu: start with that "
-                 "id, or with another directory",
-                 c->data, (unsigned long long)summary->identity.id, (unsigned long long)c->id);
-        return FL_EDENIED;
-    }
-    return 0;
+    return summary->has_identity && summary->identity.id != c->id
+               ? identity_refuse_id(c->data, &summary->identity, c->id, errmsg, errmsg_size)
+               : 0;
 }
 
 int server_check(const struct config *c, struct directory_summary *ret, char *errmsg,

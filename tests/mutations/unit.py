@@ -152,7 +152,7 @@ MUTANTS = [
      'auth/test_auth', 'passwords are not guessed in the simulation'),
     ('what is cleaned up after clients goes before what others ask', 'src/consensus/commands.c', '        return COMMAND_CLEANUP;', '        return COMMAND_URGENT;',
      'consensus/test_consensus_commands', TIME_ONLY),
-    ('the loop closes a snapshot that was sent', 'src/snapshot/source.c', '        s->last = true;\n        start_work(s);\n        return;\n',
+    ('the loop closes a snapshot that was sent', 'src/snapshot/source.c', '        start_work(s, close_cb);\n        return;\n',
      '        snapshot_reader_close(s->reader);\n', 'consensus/test_consensus_snapshot_transfer', NO_TIME),
     ('a check of waits costs nothing', 'src/machine/users.c', 'machine_charge(m, steps < m->steps ? (uint32_t)steps : m->steps);', '(void)m, (void)steps;',
      'machine/test_machine_rights', NO_TIME),
