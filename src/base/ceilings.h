@@ -153,7 +153,6 @@
  *   server/server.c: PIPELINE_MAX SUBSCRIBER_UNSENT_MAX
  *   snapshot/file.h: SNAPSHOT_CONF_MAX
  *   snapshot/format.h: SNAPSHOT_UNIT_MAX SNAPSHOT_INDEX_MAX SNAPSHOT_TERM_MAX
- *   snapshot/read.c: FIND_AGAIN_MAX
  *   store/server.c: REQUEST_MAX INFO_MAX
  *   store/server.h: STORE_PIPELINE_MAX STORE_OUTPUT_MAX
  *   store/store.h: STORE_KEY_MAX STORE_VALUE_MAX

@@ -20,7 +20,7 @@
 #include "base/part.h"
 #include "base/write.h"
 #include "cli/fencelock_common.h"
-#include "consensus/backup_file.h"
+#include "snapshot/file.h"
 
 #define STATUS_MS UINT64_C(2000)
 #define AGAIN_MS UINT64_C(100)
@@ -47,7 +47,9 @@ struct backup {
     const struct cli_args *args;
     bool keeps; /* the argument is a folder, and the name says what is in the file */
     struct target target;
-    struct backup_header header;
+    struct snapshot_meta meta;
+    uint64_t cluster_id;
+    fl_token last_token;
     struct machine_counts counts;
     int code; /* of the error of a node that says most, and the error */
     char error[ERROR_SIZE];
@@ -289,12 +291,17 @@ static int fetch(struct backup *b, fl_client *c)
 static int inspect(struct backup *b, const char *path)
 {
     struct machine *m = NULL;
-    int rc = backup_file_read(path, &b->header, &m, b->target.error, sizeof b->target.error);
-    if (rc == 0) {
-        machine_get_counts(m, &b->counts);
-        machine_destroy(m);
+    struct snapshot_error error;
+    int rc = snapshot_read_backup(path, &b->meta, &m, &error);
+    if (rc != 0) {
+        (void)snprintf(b->target.error, sizeof b->target.error, "%s", error.text);
+        return rc;
     }
-    return rc;
+    b->cluster_id = machine_cluster_id(m);
+    b->last_token = machine_last_token(m);
+    machine_get_counts(m, &b->counts);
+    machine_destroy(m);
+    return 0;
 }
 
 /* In UTC, to the second: for people; or as a part of a file name. */
@@ -321,10 +328,10 @@ static int give_name(struct backup *b, uint64_t *removed)
     if (rc != 0 || !b->keeps) {
         return rc != 0 ? rc : target_rename(t);
     }
-    format_time(b->header.made_ms, true, when);
-    (void)snprintf(start, sizeof start, "fencelock-%016" PRIx64 "-", b->header.cluster_id);
+    format_time(b->meta.made_ms, true, when);
+    (void)snprintf(start, sizeof start, "fencelock-%016" PRIx64 "-", b->cluster_id);
     (void)snprintf(t->path, sizeof t->path, "%.3000s/%s%s-%020" PRIu64 SUFFIX, folder, start, when,
-                   b->header.index);
+                   b->meta.index);
     rc = target_rename(t);
     return rc != 0 ? rc : target_keep(t, folder, start, b->args->number[CLI_OPT_KEEP], removed);
 }
@@ -348,7 +355,7 @@ static int open_part(struct backup *b)
 
 static void report(const struct backup *b, const char *path, uint64_t removed)
 {
-    const struct backup_header *h = &b->header;
+    const struct snapshot_meta *h = &b->meta;
     struct cli_out o = cli_result(b->args);
     struct cli_list f;
     char when[FLI_UTC_SIZE];
@@ -356,8 +363,8 @@ static void report(const struct backup *b, const char *path, uint64_t removed)
     cli_list_one(&f, &o, 12);
     format_time(h->made_ms, false, when);
     cli_list_text(&f, "file", "file", CLI_BOLD, path);
-    (void)snprintf(text, sizeof text, "%016" PRIx64, h->cluster_id);
-    cli_list_number(&f, "cluster_id", "cluster", CLI_PLAIN, h->cluster_id, text);
+    (void)snprintf(text, sizeof text, "%016" PRIx64, b->cluster_id);
+    cli_list_number(&f, "cluster_id", "cluster", CLI_PLAIN, b->cluster_id, text);
     (void)snprintf(text, sizeof text, "%s by node %" PRIu64, when, h->node_id);
     cli_list_text(&f, "made", NULL, CLI_PLAIN, when);
     cli_list_number(&f, "made_ms", "made", CLI_PLAIN, h->made_ms, text);
@@ -365,11 +372,11 @@ static void report(const struct backup *b, const char *path, uint64_t removed)
     (void)snprintf(text, sizeof text, "%" PRIu64 ", term %" PRIu64, h->index, h->term);
     cli_list_number(&f, "index", "index", CLI_PLAIN, h->index, text);
     cli_list_count(&f, "term", h->term);
-    cli_list_u64(&f, "last_token", "last token", CLI_PLAIN, h->last_token);
+    cli_list_u64(&f, "last_token", "last token", CLI_PLAIN, b->last_token);
     cli_list_u64(&f, "locks_held", "holds", CLI_PLAIN, b->counts.locks_held);
     cli_list_count(&f, "sessions", b->counts.sessions_explicit);
     cli_list_u64(&f, "waits", "waits", CLI_PLAIN, b->counts.waits);
-    cli_list_u64(&f, "bytes", "bytes", CLI_PLAIN, h->body + BACKUP_HEADER);
+    cli_list_u64(&f, "bytes", "bytes", CLI_PLAIN, h->file_size);
     (void)snprintf(text, sizeof text, "%" PRIu64 " older", removed);
     cli_list_number(&f, "removed", removed > 0 ? "removed" : NULL, CLI_PLAIN, removed, text);
     cli_out_end(&o);

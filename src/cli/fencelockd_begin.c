@@ -74,13 +74,14 @@ int fencelockd_begin(const struct config *c)
     struct beginning_result result;
     bool recovers = c->recover_from[0] != '\0';
     const struct beginning b = {.data = c->data,
+                                .backup = recovers ? NULL : c->restore,
+                                .old_data = recovers ? c->recover_from : NULL,
                                 .id = c->id,
                                 .members = &c->members,
                                 .above = recovers ? c->tokens_above : c->above,
                                 .step = c->step,
                                 .reset_users = c->reset_users};
-    int rc = recovers ? beginning_recover(&b, c->recover_from, &result, errmsg, sizeof errmsg)
-                      : beginning_restore(&b, c->restore, &result, errmsg, sizeof errmsg);
+    int rc = beginning_make(&b, &result, errmsg, sizeof errmsg);
     if (rc != 0) {
         daemon_complain("%s", errmsg);
         return rc == FL_EIO || rc == FL_ENOMEM || rc == FL_ESYSTEM ? 1 : 2;

@@ -10,44 +10,188 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
-#include "consensus/backup_file.h"
 #include "consensus/configuration.h"
 #include "consensus/data_dir.h"
 #include "log/log.h"
 #include "snapshot/format.h"
 
-struct maker {
-    const struct beginning *b;
-    const struct machine *old;
-    struct snapshot_meta meta;
-    fl_token last_token;
-    uint32_t state_crc;
+#include <raft.h>
+
+#define READ_BYTES ((size_t)4 << 20)
+#define READ_ENTRIES 256u
+
+/* A directory with its log: the one that is made, or the one that is read. */
+struct place {
     struct data_dir dir;
     struct log_device *device;
+    struct log *log;
+};
+
+struct maker {
+    const struct beginning *b;
+    struct beginning_result *result;
+    struct machine *old;
+    struct snapshot_meta meta; /* of the new snapshot */
+    uint32_t state_crc;
     char *errmsg;
     size_t errmsg_size;
 };
 
-int beginning_check(const struct beginning *b, char *errmsg, size_t errmsg_size)
+#define REFUSE(k, code, ...) fli_refuse((k)->errmsg, (k)->errmsg_size, code, __VA_ARGS__)
+
+/* Checks, before anything else, whether the directory may be used. */
+static int check(const struct maker *k)
 {
     struct directory_summary summary;
-    int rv = identity_peek(b->data, &summary, errmsg, errmsg_size);
+    int rv = identity_peek(k->b->data, &summary, k->errmsg, k->errmsg_size);
     if (summary.is_used) {
-        snprintf(errmsg, errmsg_size,
-                 "data directory %s is in use by another process: name a new "
-                 "directory",
-                 b->data);
-        return FL_EBUSY;
+        return REFUSE(k, FL_EBUSY,
+                      "data directory %s is in use by another process: name a new directory",
+                      k->b->data);
     }
     if (summary.exists && !summary.is_empty) {
-        snprintf(errmsg, errmsg_size,
-                 "data directory %s is not empty: a new cluster begins in a new directory; move "
-                 "the old one out of the way, and keep it until all is well",
-                 b->data);
-        return FL_EDENIED;
+        return REFUSE(k, FL_EDENIED,
+                      "data directory %s is not empty: a new cluster begins in a new directory; "
+                      "move the old one out of the way, and keep it until all is well",
+                      k->b->data);
     }
     return rv;
 }
+
+static void log_failed(void *ctx, int error, const char *message)
+{
+    (void)REFUSE((const struct maker *)ctx, error, "%s", message);
+}
+
+static void log_message(void *ctx, enum log_level level, const char *message)
+{
+    if (level == LOG_LEVEL_ERROR) {
+        log_failed(ctx, FL_EIO, message);
+    }
+}
+
+static int open_place(struct maker *k, struct place *p, const char *path)
+{
+    *p = (struct place){.dir = {.lock_fd = -1, .record_fd = -1}};
+    return data_dir_open(path, &p->dir, k->errmsg, k->errmsg_size);
+}
+
+static int open_device(const struct maker *k, struct place *p)
+{
+    return log_files_create(p->dir.log_path, LOG_ENGINE_BEST, &p->device, k->errmsg,
+                            k->errmsg_size);
+}
+
+static int open_log(struct maker *k, struct place *p)
+{
+    const struct log_config config = {
+        .device = p->device, .ctx = k, .failed = log_failed, .log = log_message};
+    return log_open(&config, &p->log, k->errmsg, k->errmsg_size);
+}
+
+static void close_place(struct place *p)
+{
+    if (p->log != NULL) {
+        log_end(p->log);
+    }
+    if (p->device != NULL) {
+        log_files_destroy(p->device);
+    }
+    data_dir_close(&p->dir);
+}
+
+/* ---- what a lost cluster has left ----
+ *
+ * All entries count, committed or not: it is unknown which of them were. An entry too many does no
+ * harm. It only ends a hold of which no client was told, or skips a token. */
+
+static int read_snapshot(struct maker *k, struct place *p)
+{
+    struct snapshot_reader *reader = NULL;
+    struct snapshot_meta meta = {0};
+    struct snapshot_error error = {0};
+    uint64_t seed[2];
+    fli_random(seed, sizeof seed);
+    int rv = snapshot_reader_open(p->device, 0, &reader, &error);
+    if (rv == FL_ENOTFOUND) {
+        k->old = machine_create(seed);
+        return 0;
+    }
+    rv = rv != 0 ? rv : snapshot_decode(reader, seed, &meta, &k->old, &error);
+    k->result->index = meta.index;
+    k->result->term = meta.term;
+    return rv == 0 ? 0
+                   : REFUSE(k, rv,
+                            "the snapshot in %s cannot be read: %s; try the directory of another "
+                            "node, or a backup",
+                            p->dir.log_path, error.text);
+}
+
+static int apply(struct maker *k, const struct place *p, const struct log_entry *e)
+{
+    int rv = e->kind == RAFT_COMMAND ? machine_apply(k->old, e->data, e->len, NULL) : 0;
+    k->result->index = e->index;
+    k->result->term = e->term;
+    return rv == 0 ? 0
+                   : REFUSE(k, rv,
+                            "entry %" PRIu64 " of the log in %s cannot be applied: %s; try the "
+                            "directory of another node, or a backup",
+                            e->index, p->dir.log_path, fl_strerror(rv));
+}
+
+static int read_log(struct maker *k, struct place *p)
+{
+    struct log_entry some[READ_ENTRIES];
+    struct beginning_result *r = k->result;
+    int rv = 0;
+    if (log_first_index(p->log) > r->index + 1) {
+        return REFUSE(k, FL_ECORRUPT,
+                      "the log in %s begins with entry %" PRIu64
+                      ", and what came before is missing",
+                      p->dir.log_path, log_first_index(p->log));
+    }
+    while (rv == 0 && r->index < log_last_index(p->log)) {
+        unsigned n = 0;
+        rv = log_read_some(p->log, r->index + 1, READ_BYTES, some, READ_ENTRIES, &n);
+        for (unsigned i = 0; i < n && rv == 0; i++) {
+            rv = apply(k, p, &some[i]);
+        }
+    }
+    if (log_get_hard_state(p->log).term > r->term) {
+        r->term = log_get_hard_state(p->log).term;
+    }
+    r->lost_after = r->index;
+    return rv;
+}
+
+static int read_directory(struct maker *k, const char *old_data)
+{
+    struct place p;
+    struct directory_summary summary;
+    int rv = identity_peek(old_data, &summary, k->errmsg, k->errmsg_size);
+    if (rv == 0 && !summary.has_identity) {
+        rv =
+            REFUSE(k, FL_EINVAL, "%s is no data directory of a node: it has no identity", old_data);
+    }
+    if (rv != 0) {
+        return rv;
+    }
+    rv = open_place(k, &p, old_data);
+    rv = rv != 0 ? rv : open_device(k, &p);
+    rv = rv != 0 ? rv : open_log(k, &p);
+    rv = rv != 0 ? rv : read_snapshot(k, &p);
+    rv = rv != 0 ? rv : read_log(k, &p);
+    if (rv == 0 && machine_cluster_id(k->old) == 0) {
+        rv = REFUSE(k, FL_EINVAL,
+                    "the cluster of %s was never formed, so there is nothing to recover: start "
+                    "anew",
+                    p.dir.path);
+    }
+    close_place(&p);
+    return rv;
+}
+
+/* ---- the new directory ---- */
 
 static int choose_token(struct maker *k)
 {
@@ -55,37 +199,36 @@ static int choose_token(struct maker *k)
     fl_token base = last > k->b->above ? last : k->b->above;
     FLI_ASSERT(k->b->step >= BEGINNING_STEP_MIN);
     if (base > MACHINE_RAISE_TO_MAX || k->b->step > MACHINE_RAISE_TO_MAX - base) {
-        snprintf(k->errmsg, k->errmsg_size,
-                 "tokens would begin above %" PRIu64 " + %" PRIu64
-                 ", and the largest token of a cluster is %" PRIu64 ": name smaller numbers",
-                 base, k->b->step, (uint64_t)FL_TOKEN_MAX);
-        return FL_ELIMIT;
+        return REFUSE(k, FL_ELIMIT,
+                      "tokens would begin above %" PRIu64 " + %" PRIu64
+                      ", and the largest token of a cluster is %" PRIu64 ": name smaller numbers",
+                      base, k->b->step, (uint64_t)FL_TOKEN_MAX);
     }
-    k->last_token = base + k->b->step;
+    k->result->old_token = last;
+    k->result->new_token = base + k->b->step;
     return 0;
 }
 
-/* The new log begins with the entry behind the old ones, in the next term. */
-static int choose_entry(struct maker *k, uint64_t index, uint64_t term)
+/* The new log begins with the entry behind the old ones, in the next term. Its members have to meet
+ * before there is a configuration (membership.h). */
+static int choose_entry(struct maker *k)
 {
+    struct configuration none = {0};
+    uint64_t index = k->result->index;
+    uint64_t term = k->result->term;
     if (index >= SNAPSHOT_INDEX_MAX || term >= SNAPSHOT_TERM_MAX) {
-        snprintf(k->errmsg, k->errmsg_size,
-                 "the old state claims to be of entry %" PRIu64 ", term %" PRIu64
-                 ", and no log comes so far",
-                 index, term);
-        return FL_ECORRUPT;
+        return REFUSE(k, FL_ECORRUPT,
+                      "the old state claims to be of entry %" PRIu64 ", term %" PRIu64
+                      ", and no log comes so far",
+                      index, term);
     }
-    k->meta.index = index + 1;
-    k->meta.term = term + 1;
+    k->meta = (struct snapshot_meta){.index = index + 1,
+                                     .term = term + 1,
+                                     .conf_index = index + 1,
+                                     .node_id = k->b->id,
+                                     .made_ms = fli_clock_wall_ms()};
+    k->meta.conf_len = (uint32_t)configuration_encode(&none, k->meta.conf);
     return 0;
-}
-
-/* The members have to meet before there is a configuration (membership.h). */
-static void fill_configuration(struct maker *k)
-{
-    struct configuration c = {0};
-    k->meta.conf_index = k->meta.index;
-    k->meta.conf_len = (uint32_t)configuration_encode(&c, k->meta.conf);
 }
 
 struct sink {
@@ -103,46 +246,33 @@ static int take_bytes(void *ctx, const void *bytes, size_t len)
     return snapshot_writer_write(s->writer, bytes, len, &s->error);
 }
 
-static int write_state(struct maker *k)
+static int write_state(struct maker *k, const struct place *p)
 {
     struct sink s = {0};
-    int rv = snapshot_writer_open(k->device, &k->meta, &s.writer, &s.error);
+    int rv = snapshot_writer_open(p->device, &k->meta, &s.writer, &s.error);
     if (rv == 0) {
-        rv = machine_snapshot_write_heir(k->old, k->last_token, take_bytes, &s);
+        rv = machine_snapshot_write_heir(k->old, k->result->new_token, take_bytes, &s);
         if (rv == 0) {
             rv = snapshot_writer_finish(s.writer, &s.error);
         } else {
             snapshot_writer_abort(s.writer);
         }
     }
-    if (rv != 0) {
-        snprintf(k->errmsg, k->errmsg_size, "%s", s.error.text);
-    }
     k->state_crc = s.crc;
-    return rv;
-}
-
-static void log_failed(void *ctx, int error, const char *message)
-{
-    struct maker *k = ctx;
-    snprintf(k->errmsg, k->errmsg_size, "%s", message);
+    return rv == 0 ? 0 : REFUSE(k, rv, "%s", s.error.text);
 }
 
 /* Writes an empty log that continues behind the state. */
-static int write_log(struct maker *k)
+static int write_log(struct maker *k, struct place *p)
 {
-    struct log *log = NULL;
     struct log_hard_state hs = {.term = k->meta.term};
-    const struct log_config config = {.device = k->device, .ctx = k, .failed = log_failed};
-    int rv = log_open(&config, &log, k->errmsg, k->errmsg_size);
+    int rv = open_log(k, p);
     if (rv != 0) {
         return rv;
     }
     bool good =
-        log_set_hard_state(log, &hs) != 0 && log_reset(log, k->meta.index, k->meta.term) != 0;
-    rv = good ? log_write_out(log) : FL_ENOMEM;
-    log_end(log);
-    return rv;
+        log_set_hard_state(p->log, &hs) != 0 && log_reset(p->log, k->meta.index, k->meta.term) != 0;
+    return good ? log_write_out(p->log) : FL_ENOMEM;
 }
 
 /* Members that begin with different states must refuse each other before their cluster is formed.
@@ -159,81 +289,77 @@ static uint32_t begun_crc(const struct maker *k)
     return crc == 0 ? 1 : crc;
 }
 
-static int write_record(struct maker *k)
+static int write_record(struct maker *k, const struct place *p)
 {
-    struct record record = {.identity = {.id = k->b->id,
-                                         .members = *k->b->members,
-                                         .bootstrapped = true,
-                                         .begun_crc = begun_crc(k)}};
-    while (record.identity.incarnation == 0) {
-        fli_random(&record.identity.incarnation, sizeof record.identity.incarnation);
+    struct record record;
+    record_begin(&record, k->b->id, k->b->members);
+    record.identity.bootstrapped = true;
+    record.identity.begun_crc = begun_crc(k);
+    int rv = record_store(&p->dir, &record);
+    return rv == 0
+               ? 0
+               : REFUSE(k, rv, "cannot write the identity in %s: %s", p->dir.path, strerror(errno));
+}
+
+static int make_directory(struct maker *k)
+{
+    struct place p;
+    int rv = open_place(k, &p, k->b->data);
+    if (rv == 0 && mkdir(p.dir.log_path, 0700) != 0) {
+        rv = REFUSE(k, FL_ESYSTEM, "cannot make %s: %s", p.dir.log_path, strerror(errno));
     }
-    int rv = record_store(&k->dir, &record);
-    if (rv != 0) {
-        snprintf(k->errmsg, k->errmsg_size, "cannot write the identity in %s: %s", k->dir.path,
-                 strerror(errno));
-    }
+    rv = rv != 0 ? rv : open_device(k, &p);
+    rv = rv != 0 ? rv : write_state(k, &p);
+    rv = rv != 0 ? rv : write_log(k, &p);
+    rv = rv != 0 ? rv : write_record(k, &p);
+    close_place(&p);
     return rv;
 }
 
-static int fill_directory(struct maker *k)
-{
-    if (mkdir(k->dir.log_path, 0700) != 0) {
-        snprintf(k->errmsg, k->errmsg_size, "cannot make %s: %s", k->dir.log_path, strerror(errno));
-        return FL_ESYSTEM;
-    }
-    int rv =
-        log_files_create(k->dir.log_path, LOG_ENGINE_BEST, &k->device, k->errmsg, k->errmsg_size);
-    if (rv != 0) {
-        return rv;
-    }
-    rv = write_state(k);
-    rv = rv != 0 ? rv : write_log(k);
-    log_files_destroy(k->device);
-    return rv != 0 ? rv : write_record(k);
-}
-
-int beginning_make(const struct beginning *b, struct machine *old, uint64_t index, uint64_t term,
-                   struct beginning_result *ret, char *errmsg, size_t errmsg_size)
+static int make(struct maker *k)
 {
     struct machine_counts counts;
-    struct maker k = {.b = b, .old = old, .errmsg = errmsg, .errmsg_size = errmsg_size};
-    snprintf(errmsg, errmsg_size, "out of memory");
-    int rv = choose_entry(&k, index, term);
-    rv = rv != 0 ? rv : choose_token(&k);
-    fill_configuration(&k);
-    rv = rv != 0 ? rv : data_dir_open(b->data, &k.dir, errmsg, errmsg_size);
+    int rv = choose_entry(k);
+    rv = rv != 0 ? rv : choose_token(k);
     if (rv != 0) {
         return rv;
     }
-    if (b->reset_users) {
-        machine_reset_users(old);
+    if (k->b->reset_users) {
+        machine_reset_users(k->old);
     }
-    rv = fill_directory(&k);
-    data_dir_close(&k.dir);
-    machine_get_counts(old, &counts);
-    ret->old_cluster_id = machine_cluster_id(old);
-    ret->index = index;
-    ret->term = term;
-    ret->old_token = machine_last_token(old);
-    ret->new_token = k.last_token;
-    ret->ended_holds = counts.locks_held;
-    ret->ended_waits = counts.waits;
+    rv = make_directory(k);
+    machine_get_counts(k->old, &counts);
+    k->result->old_cluster_id = machine_cluster_id(k->old);
+    k->result->ended_holds = counts.locks_held;
+    k->result->ended_waits = counts.waits;
     return rv;
 }
 
-int beginning_restore(const struct beginning *b, const char *backup, struct beginning_result *ret,
-                      char *errmsg, size_t errmsg_size)
+static int read_backup(struct maker *k, const char *backup)
 {
-    struct backup_header header;
-    struct machine *old = NULL;
-    memset(ret, 0, sizeof *ret);
-    int rv = beginning_check(b, errmsg, errmsg_size);
-    rv = rv != 0 ? rv : backup_file_read(backup, &header, &old, errmsg, errmsg_size);
-    if (rv == 0) {
-        ret->made_ms = header.made_ms;
-        rv = beginning_make(b, old, header.index, header.term, ret, errmsg, errmsg_size);
+    struct snapshot_meta meta;
+    struct snapshot_error error;
+    int rv = snapshot_read_backup(backup, &meta, &k->old, &error);
+    if (rv != 0) {
+        return REFUSE(k, rv, "%s", error.text);
     }
-    machine_destroy(old);
+    k->result->index = meta.index;
+    k->result->term = meta.term;
+    k->result->made_ms = meta.made_ms;
+    return 0;
+}
+
+int beginning_make(const struct beginning *b, struct beginning_result *ret, char *errmsg,
+                   size_t errmsg_size)
+{
+    struct maker k = {.b = b, .result = ret, .errmsg = errmsg, .errmsg_size = errmsg_size};
+    memset(ret, 0, sizeof *ret);
+    (void)REFUSE(&k, FL_ENOMEM, "out of memory");
+    int rv = check(&k);
+    if (rv == 0) {
+        rv = b->backup != NULL ? read_backup(&k, b->backup) : read_directory(&k, b->old_data);
+    }
+    rv = rv != 0 ? rv : make(&k);
+    machine_destroy(k.old);
     return rv;
 }

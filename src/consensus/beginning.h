@@ -15,14 +15,15 @@
 #ifndef CONSENSUS_BEGINNING_H
 #define CONSENSUS_BEGINNING_H
 
-#include "snapshot/file.h"
-#include "machine/machine.h"
 #include "peer/members.h"
 
 #define BEGINNING_STEP_MIN UINT64_C(1000000000)
 
 struct beginning {
     const char *data; /* the new directory: empty, or absent */
+    /* Where the state comes from: a backup; else, with everything in its log, committed or not, a
+     * data directory that no process uses. */
+    const char *backup, *old_data;
     uint64_t id;
     const struct members *members;
     fl_token above; /* 0: no token above the state's is known */
@@ -39,23 +40,11 @@ struct beginning_result {
     uint64_t ended_holds, ended_waits;
 };
 
-/* Makes the directory from a backup. 0; FL_EDENIED: the directory is not empty; FL_EBUSY;
- * FL_ECORRUPT, FL_EVERSION; FL_ELIMIT: too few tokens would be left; FL_EINVAL, FL_EIO, FL_ESYSTEM,
- * FL_ENOMEM; errmsg says what is wrong and what to do. */
-int beginning_restore(const struct beginning *b, const char *backup, struct beginning_result *ret,
-                      char *errmsg, size_t errmsg_size) FLI_MUST_USE;
-
-/* Makes it from a data directory that no process uses, with everything in its log, committed or
- * not. The same errors. The old directory stays unchanged, except that a torn end of its log is cut
- * off, as at a start. */
-int beginning_recover(const struct beginning *b, const char *old_data, struct beginning_result *ret,
-                      char *errmsg, size_t errmsg_size) FLI_MUST_USE;
-
-/* The common part: writes the old state, at an index and term, into the new directory. */
-int beginning_make(const struct beginning *b, struct machine *old, uint64_t index, uint64_t term,
-                   struct beginning_result *ret, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
-
-/* Checks, before anything else, whether the directory may be used. */
-int beginning_check(const struct beginning *b, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
+/* Makes the directory. 0; FL_EDENIED: it is not empty; FL_EBUSY; FL_ECORRUPT, FL_EVERSION;
+ * FL_ELIMIT: too few tokens would be left; FL_EINVAL, FL_EIO, FL_ESYSTEM, FL_ENOMEM; errmsg says
+ * what is wrong and what to do. An old directory stays unchanged, except that a torn end of its log
+ * is cut off, as at a start. */
+int beginning_make(const struct beginning *b, struct beginning_result *ret, char *errmsg,
+                   size_t errmsg_size) FLI_MUST_USE;
 
 #endif

@@ -48,22 +48,12 @@ bool node_backup_is_wanted(const struct node *n)
     return n->backup.phase == BACKUP_WANTED;
 }
 
-void node_backup_began(struct node *n, const struct snapshot_meta *meta)
+void node_backup_began(struct node *n, uint64_t index)
 {
-    struct node_backup *b = &n->backup;
-    const struct machine *m = fsm_machine(n->fsm);
-    if (b->phase != BACKUP_WANTED) {
-        return;
+    if (n->backup.phase == BACKUP_WANTED) {
+        n->backup.phase = BACKUP_WRITTEN;
+        n->backup.index = index;
     }
-    b->phase = BACKUP_WRITTEN;
-    b->header = (struct backup_header){
-        .cluster_id = machine_cluster_id(m),
-        .made_ms = fli_clock_wall_ms(),
-        .last_token = machine_last_token(m),
-        .index = meta->index,
-        .term = meta->term,
-        .node_id = n->id,
-    };
 }
 
 static void fail(struct node_backup *b, const char *why)
@@ -73,19 +63,13 @@ static void fail(struct node_backup *b, const char *why)
     snprintf(b->why, sizeof b->why, "%s", why);
 }
 
-/* The client asks again. */
-static void on_ready(void *ctx)
-{
-}
-
 void node_backup_ended(struct node *n, int error, const char *why)
 {
     struct node_backup *b = &n->backup;
     struct snapshot_source_config config = {.loop = n->loop,
                                             .device = n->device,
-                                            .index = b->header.index,
-                                            .ctx = n,
-                                            .ready = on_ready,
+                                            .index = b->index,
+                                            .closed_ctx = n,
                                             .closed = node_closed_one};
     if (b->phase != BACKUP_WRITTEN) {
         return;
@@ -101,30 +85,18 @@ void node_backup_ended(struct node *n, int error, const char *why)
     }
 }
 
-/* The header comes first, alone in its read. */
-static int read_some(struct node_backup *b, uint64_t offset, void *data, size_t len,
-                     size_t *ret_len, struct snapshot_error *e)
+static int read_some(struct node_backup *b, void *data, size_t len, size_t *ret_len,
+                     struct snapshot_error *e)
 {
-    uint8_t header[BACKUP_HEADER];
-    if (offset != b->offset) {
-        return FL_EINVAL;
+    struct fli_slice bytes;
+    int rv = snapshot_source_next(b->source, len, &bytes, e);
+    if (rv == 0 && bytes.len > 0) {
+        memcpy(data, bytes.data, bytes.len);
+        snapshot_source_take(b->source, bytes.len);
+        b->offset += bytes.len;
+        *ret_len = bytes.len;
     }
-    if (offset >= BACKUP_HEADER || snapshot_source_meta(b->source) == NULL) {
-        struct fli_slice bytes;
-        int rv = snapshot_source_next(b->source, len, &bytes, e);
-        if (rv == 0 && bytes.len > 0) {
-            memcpy(data, bytes.data, bytes.len);
-            snapshot_source_take(b->source, bytes.len);
-        }
-        *ret_len = rv == 0 ? bytes.len : 0;
-        return rv;
-    }
-    FLI_ASSERT(offset == 0 && len >= sizeof header);
-    b->header.body = snapshot_source_size(b->source);
-    backup_header_encode(&b->header, header);
-    memcpy(data, header, sizeof header);
-    *ret_len = sizeof header;
-    return 0;
+    return rv;
 }
 
 int node_backup_read(struct node *n, uint64_t id, uint64_t offset, void *data, size_t len,
@@ -146,9 +118,11 @@ int node_backup_read(struct node *n, uint64_t id, uint64_t offset, void *data, s
     if (b->phase != BACKUP_READ) {
         return FL_EBUSY;
     }
-    int rv = read_some(b, offset, data, len, ret_len, &e);
-    b->offset += rv == 0 ? *ret_len : 0;
-    if (rv != 0 && rv != FL_EINVAL && rv != FL_EBUSY) {
+    if (offset != b->offset) {
+        return FL_EINVAL;
+    }
+    int rv = read_some(b, data, len, ret_len, &e);
+    if (rv != 0 && rv != FL_EBUSY) {
         snprintf(b->why, sizeof b->why, "%s", e.text);
         *ret_why = b->why;
         b->counts.failed++;

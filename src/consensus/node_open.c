@@ -14,7 +14,6 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "consensus/node_private.h"
-#include "snapshot/decode.h"
 #include "machine/batch.h"
 
 #define RAFT_FRAME_MAX MESSAGE_BODY_MAX
@@ -195,11 +194,7 @@ static int load_snapshot(struct node *n, struct snapshot_meta *ret_meta,
     struct snapshot_reader *reader;
     struct snapshot_error error = {0};
     int rv = snapshot_reader_open(n->device, 0, &reader, &error);
-    if (rv == 0) {
-        rv = snapshot_decode(reader, n->hash_seed, ret_machine, &error);
-        *ret_meta = *snapshot_reader_meta(reader);
-        snapshot_reader_close(reader);
-    }
+    rv = rv != 0 ? rv : snapshot_decode(reader, n->hash_seed, ret_meta, ret_machine, &error);
     if (rv == 0 || rv == FL_ENOTFOUND) {
         rv = snapshot_clean(n->device, UINT64_MAX, &error);
     }

@@ -17,7 +17,6 @@
 #ifndef CONSENSUS_NODE_PRIVATE_H
 #define CONSENSUS_NODE_PRIVATE_H
 
-#include "consensus/backup_format.h"
 #include "consensus/election.h"
 #include "consensus/membership.h"
 #include "consensus/node.h"
@@ -73,8 +72,8 @@ enum node_backup_phase {
 
 struct node_backup {
     enum node_backup_phase phase;
-    uint64_t id, offset, used_ms; /* offset: of the next byte; used_ms: of the last read */
-    struct backup_header header;
+    uint64_t id, offset, used_ms;   /* offset: of the next byte; used_ms: of the last read */
+    uint64_t index;                 /* of its snapshot */
     struct snapshot_source *source; /* of the file, in phase BACKUP_READ */
     char why[512];
     struct backup_counts counts; /* node_backup_counts() fills in its age */
@@ -185,7 +184,7 @@ void node_arrived(void *ctx);
 
 /* node_backup.c */
 bool node_backup_is_wanted(const struct node *n);
-void node_backup_began(struct node *n, const struct snapshot_meta *meta);
+void node_backup_began(struct node *n, uint64_t index);
 void node_backup_ended(struct node *n, int error, const char *why);
 void node_backup_tick(struct node *n); /* from time to time */
 void node_backup_stop(struct node *n);

@@ -177,6 +177,8 @@ void node_snapshot_turn(struct node *n)
         return;
     }
     n->child_meta = meta;
+    n->child_meta.node_id = n->id;
+    n->child_meta.made_ms = fli_clock_wall_ms();
     applied_now(n, &n->child_bytes, &n->child_entries);
     n->child_began_ns = fli_clock_ns();
     enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_SNAPSHOT);
@@ -188,7 +190,7 @@ void node_snapshot_turn(struct node *n)
         failed(n, "there is no process to write it");
         return;
     }
-    node_backup_began(n, &n->child_meta);
+    node_backup_began(n, n->child_meta.index);
     n->open++;
 }
 

@@ -1,7 +1,6 @@
 /* child.c: see child.h. */
 #include "snapshot/child.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -20,7 +19,7 @@
 #define NICENESS 10 /* the child's: requests come first, but it must not starve for long */
 #define SYNC_BYTES (UINT64_C(1) << 20)
 #define REST_MAX_NS UINT64_C(50000000)
-#define REAP_MS 5u
+#define POLL_MS 10u
 
 /* The child's final message through the pipe. Shorter than PIPE_BUF. */
 struct verdict {
@@ -32,12 +31,9 @@ struct verdict {
 struct snapshot_child {
     struct snapshot_child_callbacks cbs;
     pid_t pid; /* 0: it was waited for */
-    int pipe;  /* has the verdict, or its end when the child was killed */
+    int pipe;  /* has the verdict, or nothing when the child was killed */
     bool closing;
-    unsigned handles; /* that are not closed */
-    struct verdict verdict;
-    uv_poll_t poll;
-    uv_timer_t timer; /* waits for the end of the process */
+    uv_timer_t timer; /* looks whether the process has ended */
 };
 
 /* ---- the child ------------------------------------------------------------------------------- */
@@ -143,52 +139,37 @@ static void closed(uv_handle_t *handle)
     struct snapshot_child *c = handle->data;
     void (*gone)(void *ctx) = c->cbs.gone;
     void *ctx = c->cbs.ctx;
-    if (--c->handles > 0) {
-        return;
-    }
     close(c->pipe);
     free(c);
     gone(ctx);
 }
 
-/* After the verdict the process gives back its memory, which takes tenths of a second for a large
- * state, and longer at its low priority. So nobody waits for that in waitpid(). */
-static bool has_ended(struct snapshot_child *c)
+static void read_verdict(const struct snapshot_child *c, struct verdict *ret)
 {
-    if (c->pid != 0 && waitpid(c->pid, NULL, WNOHANG) != 0) {
-        c->pid = 0;
+    if (read(c->pipe, ret, sizeof *ret) != (ssize_t)sizeof *ret) {
+        *ret =
+            (struct verdict){.error = FL_ESYSTEM, .why = "the process that writes it was killed"};
     }
-    return c->pid == 0;
+    ret->why[sizeof ret->why - 1] = '\0';
 }
 
-static void reap_cb(uv_timer_t *timer)
+/* After its verdict the process gives back its memory, which takes tenths of a second for a large
+ * state, and longer at its low priority. So nobody waits for that in waitpid(). */
+static void poll_cb(uv_timer_t *timer)
 {
     struct snapshot_child *c = timer->data;
-    if (!has_ended(c)) {
+    struct verdict v = {0};
+    if (c->pid != 0 && waitpid(c->pid, NULL, WNOHANG) == 0) {
         return;
     }
+    c->pid = 0;
     (void)uv_timer_stop(timer);
     if (c->closing) {
         uv_close((uv_handle_t *)timer, closed);
-    } else {
-        c->cbs.done(c->cbs.ctx, c->verdict.error, c->verdict.why, c->verdict.size);
-    }
-}
-
-static void poll_cb(uv_poll_t *poll, int status, int events)
-{
-    struct snapshot_child *c = poll->data;
-    struct verdict *v = &c->verdict;
-    ssize_t n = read(c->pipe, v, sizeof *v);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         return;
     }
-    if (n != (ssize_t)sizeof *v) {
-        *v = (struct verdict){.error = FL_ESYSTEM, .why = "the process that writes it was killed"};
-    }
-    v->why[sizeof v->why - 1] = '\0';
-    (void)uv_poll_stop(poll);
-    (void)uv_timer_start(&c->timer, reap_cb, 0, REAP_MS);
+    read_verdict(c, &v);
+    c->cbs.done(c->cbs.ctx, v.error, v.why, v.size);
 }
 
 /* No signal may reach a handler of the parent in the child: it would use the parent's loop. */
@@ -211,49 +192,28 @@ static pid_t fork_quietly(struct log_device *device, const struct machine *m,
     return pid;
 }
 
-static int start(struct snapshot_child *c, uv_loop_t *loop, struct log_device *device,
-                 const struct machine *m, const struct snapshot_meta *meta)
-{
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
-        return FL_ESYSTEM;
-    }
-    c->pid = fork_quietly(device, m, meta, ends[1]);
-    close(ends[1]);
-    if (c->pid < 0) {
-        close(ends[0]);
-        return FL_ESYSTEM;
-    }
-    c->pipe = ends[0];
-    if (uv_poll_init(loop, &c->poll, c->pipe) != 0) {
-        (void)kill(c->pid, SIGKILL);
-        (void)waitpid(c->pid, NULL, 0);
-        close(ends[0]);
-        return FL_ESYSTEM;
-    }
-    int rv = uv_poll_start(&c->poll, UV_READABLE, poll_cb);
-    FLI_ASSERT(rv == 0);
-    (void)uv_timer_init(loop, &c->timer); /* cannot fail */
-    c->poll.data = c;
-    c->timer.data = c;
-    c->handles = 2;
-    return 0;
-}
-
 int snapshot_child_start(uv_loop_t *loop, struct log_device *device, const struct machine *m,
                          const struct snapshot_meta *meta,
                          const struct snapshot_child_callbacks *cbs, struct snapshot_child **ret)
 {
+    int ends[2];
     struct snapshot_child *c = calloc(1, sizeof *c);
-    if (c == NULL) {
+    if (c == NULL || pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
+        free(c);
         return FL_ESYSTEM;
     }
     c->cbs = *cbs;
-    int rv = start(c, loop, device, m, meta);
-    if (rv != 0) {
+    c->pipe = ends[0];
+    c->pid = fork_quietly(device, m, meta, ends[1]);
+    close(ends[1]);
+    if (c->pid < 0) {
+        close(c->pipe);
         free(c);
-        return rv;
+        return FL_ESYSTEM;
     }
+    (void)uv_timer_init(loop, &c->timer); /* these cannot fail */
+    c->timer.data = c;
+    (void)uv_timer_start(&c->timer, poll_cb, POLL_MS, POLL_MS);
     *ret = c;
     return 0;
 }
@@ -261,11 +221,8 @@ int snapshot_child_start(uv_loop_t *loop, struct log_device *device, const struc
 void snapshot_child_destroy(struct snapshot_child *c)
 {
     c->closing = true;
-    uv_close((uv_handle_t *)&c->poll, closed);
-    if (has_ended(c)) {
-        uv_close((uv_handle_t *)&c->timer, closed);
-    } else {
+    if (c->pid != 0) {
         (void)kill(c->pid, SIGKILL);
-        (void)uv_timer_start(&c->timer, reap_cb, 0, REAP_MS);
     }
+    (void)uv_timer_start(&c->timer, poll_cb, 0, POLL_MS);
 }

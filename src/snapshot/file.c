@@ -11,6 +11,7 @@
 
 struct snapshot_writer {
     struct snapshot_part part;
+    struct snapshot_meta meta;
     struct snapshot_stream stream;
     size_t filled; /* bytes of data in the piece that is being filled */
     uint8_t unit[SNAPSHOT_UNIT_MAX];
@@ -28,91 +29,74 @@ int snapshot_fail(struct snapshot_error *e, int code, const char *fmt, ...)
     return code;
 }
 
-int snapshot_io_fail(struct snapshot_error *e, const struct log_device *d, const char *what,
-                     const char *name, int error)
+int snapshot_io(struct snapshot_error *e, const struct log_device *d, const char *what,
+                const char *name, int error)
 {
     int code = error == -ENOMEM ? FL_ENOMEM : FL_EIO;
-    return snapshot_fail(e, code, "cannot %s %s%s%s: %s", what, d->where,
-                         name[0] == '\0' ? "" : "/", name, strerror(-error));
+    return error == 0 ? 0
+                      : snapshot_fail(e, code, "cannot %s %s%s%s: %s", what, d->where,
+                                      name[0] == '\0' ? "" : "/", name, strerror(-error));
 }
 
 /* --- a file that is being made --- */
 
-static void part_name(const struct snapshot_part *p, char out[LOG_NAME_MAX + 1])
-{
-    snapshot_name(p->index, p->term, true, out);
-}
-
 int snapshot_part_open(struct snapshot_part *p, struct log_device *d, uint64_t index, uint64_t term,
                        struct snapshot_error *e)
 {
-    char name[LOG_NAME_MAX + 1];
     *p = (struct snapshot_part){.device = d, .index = index, .term = term};
-    part_name(p, name);
-    int rv = d->ops->remove(d, name);
+    snapshot_name(index, term, true, p->name);
+    int rv = d->ops->remove(d, p->name);
     if (rv != 0 && rv != -ENOENT) {
-        return snapshot_io_fail(e, d, "remove", name, rv);
+        return snapshot_io(e, d, "remove", p->name, rv);
     }
-    rv = d->ops->open(d, name, LOG_OPEN_WRITE | LOG_OPEN_CREATE, &p->file);
-    return rv == 0 ? 0 : snapshot_io_fail(e, d, "make", name, rv);
+    rv = d->ops->open(d, p->name, LOG_OPEN_WRITE | LOG_OPEN_CREATE, &p->file);
+    return snapshot_io(e, d, "make", p->name, rv);
 }
 
 int snapshot_part_write(struct snapshot_part *p, const void *data, size_t len,
                         struct snapshot_error *e)
 {
     int rv = p->device->ops->write(p->device, p->file, data, len, p->len);
-    if (rv != 0) {
-        char name[LOG_NAME_MAX + 1];
-        part_name(p, name);
-        return snapshot_io_fail(e, p->device, "write", name, rv);
-    }
-    p->len += len;
-    return 0;
+    p->len += rv == 0 ? len : 0;
+    return snapshot_io(e, p->device, "write", p->name, rv);
 }
 
 int snapshot_part_sync(struct snapshot_part *p, struct snapshot_error *e)
 {
-    int rv = p->device->ops->sync(p->device, p->file);
-    if (rv != 0) {
-        char name[LOG_NAME_MAX + 1];
-        part_name(p, name);
-        return snapshot_io_fail(e, p->device, "sync", name, rv);
-    }
-    return 0;
+    return snapshot_io(e, p->device, "sync", p->name, p->device->ops->sync(p->device, p->file));
 }
 
-void snapshot_part_abort(struct snapshot_part *p)
+static void close_part(struct snapshot_part *p)
 {
-    char name[LOG_NAME_MAX + 1];
-    part_name(p, name);
     if (p->file != NULL) {
         p->device->ops->close(p->device, p->file);
         p->file = NULL;
     }
-    (void)!p->device->ops->remove(p->device, name); /* if that fails, the next start removes it */
+}
+
+void snapshot_part_abort(struct snapshot_part *p)
+{
+    close_part(p);
+    /* If that fails, the next start removes it. */
+    (void)!p->device->ops->remove(p->device, p->name);
 }
 
 int snapshot_part_finish(struct snapshot_part *p, struct snapshot_error *e)
 {
-    char from[LOG_NAME_MAX + 1];
-    char to[LOG_NAME_MAX + 1];
+    char name[LOG_NAME_MAX + 1];
     struct log_device *d = p->device;
+    snapshot_name(p->index, p->term, false, name);
     int rv = snapshot_part_sync(p, e);
+    if (rv == 0) {
+        close_part(p);
+        rv = d->ops->rename(d, p->name, name, true); /* a damaged one may have the name */
+        rv = snapshot_io(e, d, "rename", p->name, rv);
+    }
     if (rv != 0) {
         snapshot_part_abort(p);
         return rv;
     }
-    d->ops->close(d, p->file);
-    p->file = NULL;
-    part_name(p, from);
-    snapshot_name(p->index, p->term, false, to);
-    rv = d->ops->rename(d, from, to, true); /* a damaged one may have the name */
-    if (rv != 0) {
-        snapshot_part_abort(p);
-        return snapshot_io_fail(e, d, "rename", from, rv);
-    }
-    rv = d->ops->sync_dir(d);
-    return rv == 0 ? 0 : snapshot_io_fail(e, d, "sync the directory of", to, rv);
+    return snapshot_io(e, d, "sync the directory of", name, d->ops->sync_dir(d));
 }
 
 /* --- writing --- */
@@ -124,15 +108,14 @@ int snapshot_writer_open(struct log_device *d, const struct snapshot_meta *meta,
     if (w == NULL) {
         return snapshot_fail(e, FL_ENOMEM, "no memory for a snapshot file");
     }
+    w->meta = *meta;
     w->stream = (struct snapshot_stream){0};
     w->filled = 0;
     int rv = snapshot_part_open(&w->part, d, meta->index, meta->term, e);
-    if (rv != 0) {
-        free(w);
-        return rv;
+    if (rv == 0) {
+        size_t len = snapshot_put_header(&w->stream, meta, w->unit);
+        rv = snapshot_part_write(&w->part, w->unit, len, e);
     }
-    size_t len = snapshot_put_header(&w->stream, meta, w->unit);
-    rv = snapshot_part_write(&w->part, w->unit, len, e);
     if (rv != 0) {
         snapshot_writer_abort(w);
         return rv;
@@ -155,7 +138,7 @@ int snapshot_writer_write(struct snapshot_writer *w, const void *data, size_t le
     while (len > 0) {
         size_t room = SNAPSHOT_PIECE - w->filled;
         size_t n = len < room ? len : room;
-        memcpy(w->unit + SNAPSHOT_PIECE_HEADER + w->filled, p, n);
+        memcpy(w->unit + SNAPSHOT_UNIT_HEAD + w->filled, p, n);
         w->filled += n;
         p += n;
         len -= n;
@@ -178,7 +161,7 @@ int snapshot_writer_finish(struct snapshot_writer *w, struct snapshot_error *e)
 {
     int rv = w->filled > 0 ? put_piece(w, e) : 0;
     if (rv == 0) {
-        size_t len = snapshot_put_trailer(&w->stream, w->unit);
+        size_t len = snapshot_put_trailer(&w->stream, &w->meta, w->unit);
         rv = snapshot_part_write(&w->part, w->unit, len, e);
     }
     if (rv != 0) {
@@ -229,7 +212,7 @@ int snapshot_find(struct log_device *d, uint64_t index, struct snapshot_found *r
     struct search s = {.index = index};
     int rv = d->ops->list(d, on_name, &s);
     *ret = s.found;
-    return rv == 0 ? 0 : snapshot_io_fail(e, d, "read", "", rv);
+    return snapshot_io(e, d, "read", "", rv);
 }
 
 /* Whoever gave it its name may have failed to sync the directory, or have been killed before
@@ -246,7 +229,7 @@ static int make_durable(struct log_device *d, const struct snapshot_found *newes
         d->ops->close(d, f);
     }
     rv = rv != 0 ? rv : d->ops->sync_dir(d);
-    return rv == 0 ? 0 : snapshot_io_fail(e, d, "sync", name, rv);
+    return snapshot_io(e, d, "sync", name, rv);
 }
 
 /* A newer one may come meanwhile, and stays. */
@@ -275,5 +258,5 @@ int snapshot_clean(struct log_device *d, uint64_t parts, struct snapshot_error *
         return rv;
     }
     rv = log_device_remove(d, is_rubbish, &r, name);
-    return rv == 0 ? 0 : snapshot_io_fail(e, d, name[0] == '\0' ? "read" : "remove", name, rv);
+    return snapshot_io(e, d, name[0] == '\0' ? "read" : "remove", name, rv);
 }

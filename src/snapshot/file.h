@@ -12,8 +12,8 @@
 #ifndef SNAPSHOT_FILE_H
 #define SNAPSHOT_FILE_H
 
-#include "base/base.h"
 #include "log/device.h"
+#include "machine/machine.h"
 
 #define SNAPSHOT_CONF_MAX 4096u
 #define SNAPSHOT_PIECE ((size_t)256 << 10) /* bytes of data under one checksum, at most */
@@ -24,7 +24,11 @@ struct snapshot_meta {
     uint64_t conf_index; /* of the configuration that is in force at index */
     uint32_t conf_len;   /* at most SNAPSHOT_CONF_MAX */
     uint8_t conf[SNAPSHOT_CONF_MAX];
-    uint64_t size; /* bytes of data, once all was read; a writer ignores it */
+    /* A reader knows the next three once all was read. */
+    uint64_t node_id;   /* of the node that made the file */
+    uint64_t made_ms;   /* its wall clock then, since 1970: for people */
+    uint64_t size;      /* bytes of data; a writer ignores it, and the next */
+    uint64_t file_size; /* of a backup only when all was read */
 };
 
 struct snapshot_error {
@@ -54,20 +58,12 @@ void snapshot_writer_abort(struct snapshot_writer *w);
 
 struct snapshot_reader;
 
-/* index 0: opens the newest. Checks its header. A damaged snapshot is an error, never skipped: the
- * log that an older one needs may be gone. */
+/* Opens the one of this entry; index 0: the newest, while none is removed. Checks its header. A
+ * damaged snapshot is an error, never skipped: the log that an older one needs may be gone. */
 FLI_MUST_USE int snapshot_reader_open(struct log_device *d, uint64_t index,
                                       struct snapshot_reader **ret, struct snapshot_error *e);
 
-/* Opens a snapshot of `size` bytes that begins at byte `begin` of the file. It is read from its
- * first byte to its last, so the file may be one that can be read only once. The reader closes the
- * file, also after an error. */
-FLI_MUST_USE int snapshot_reader_open_within(struct log_device *d, struct log_file *file,
-                                             uint64_t begin, uint64_t size,
-                                             struct snapshot_reader **ret,
-                                             struct snapshot_error *e);
 const struct snapshot_meta *snapshot_reader_meta(const struct snapshot_reader *r);
-uint64_t snapshot_reader_file_size(const struct snapshot_reader *r);
 
 /* Reads the next unit of the file and verifies it: the header, each piece, the trailer. `whole` is
  * all of its bytes, `data` those of the state; both are valid until the next call. `whole` is empty
@@ -75,10 +71,19 @@ uint64_t snapshot_reader_file_size(const struct snapshot_reader *r);
 FLI_MUST_USE int snapshot_reader_next(struct snapshot_reader *r, struct fli_slice *whole,
                                       struct fli_slice *data, struct snapshot_error *e);
 
-/* Sets *e and returns `code`: the last unit that was read makes no sense. */
-int snapshot_reader_refuse(const struct snapshot_reader *r, int code, const char *why,
-                           struct snapshot_error *e);
 void snapshot_reader_close(struct snapshot_reader *r);
+
+/* Reads a file that was just opened to its end, and closes it: the state in it, as a machine. 0;
+ * FL_ENOMEM; FL_ECORRUPT or FL_EVERSION of the state; or an error of the file; *e says which, and
+ * where. After an error *ret_meta and *ret are as before. Any thread. */
+FLI_MUST_USE int snapshot_decode(struct snapshot_reader *r, const uint64_t hash_seed[2],
+                                 struct snapshot_meta *ret_meta, struct machine **ret,
+                                 struct snapshot_error *e);
+
+/* The same for a backup, which is the file of a snapshot in any place. It may be one that can be
+ * read only once. */
+FLI_MUST_USE int snapshot_read_backup(const char *path, struct snapshot_meta *ret_meta,
+                                      struct machine **ret, struct snapshot_error *e);
 
 /* --- a file that is being made --- */
 
@@ -87,6 +92,7 @@ struct snapshot_part {
     struct log_device *device;
     struct log_file *file; /* NULL: none is being made */
     uint64_t index, term;
+    char name[LOG_NAME_MAX + 1];
     uint64_t len; /* bytes in the file */
 };
 

@@ -1,23 +1,25 @@
-/* format.c: the bytes of a snapshot file. All numbers are little endian.
+/* format.c: the bytes of a snapshot file. All numbers are little endian. The file is a chain of
+ * units:
  *
- *   header:   at  bytes
- *              0   6   "FLKSNP"
- *              6   2   version of the format, 1
- *              8   4   CRC-32C of the header without these four bytes
- *             12   4   length of the configuration
+ *             at  bytes
+ *              0   4   CRC-32C of all that follows
+ *              4   4   checksum of the unit before; of the first one "FLSN"
+ *              8   4   length of the content
+ *             12       content
+ *
+ *   header:   12   4   version of the format, 2
  *             16   8   index
  *             24   8   term
  *             32   8   index of the configuration
  *             40       configuration, as the caller encodes it
  *
- *   piece:     0   4   CRC-32C of all that follows
- *              4   4   checksum of the unit before (header or piece)
- *              8   4   length of data: SNAPSHOT_PIECE, in the last piece 1 to that
- *             12       data
+ *   piece:    12       data, 1 to SNAPSHOT_PIECE bytes
  *
- *   trailer:   0  12   as a piece, with length 0
- *             12   8   pieces
- *             20   8   bytes of data in all */
+ *   trailer:  12   8   id of the node that made the file; the length is 0 here
+ *             20   8   when it was made, ms since 1970
+ *
+ * Nodes with the same state at the same entry write the same bytes, but for the trailer. The
+ * checksums are a chain, so no piece can be missing before the trailer. */
 #include "snapshot/format.h"
 
 #include <inttypes.h>
@@ -26,69 +28,66 @@
 
 #include "base/bytes.h"
 
-static const char magic[6] = "FLKSNP";
+static const char magic[4] = "FLSN";
+static const char version_1[] = "FLKSNP"; /* with which it began */
 static const char prefix[] = "snapshot-";
 static const char suffix[] = ".part";
 #define DIGITS 20
+#define CONF_AT (SNAPSHOT_HEADER - SNAPSHOT_UNIT_HEAD)
 
 const char snapshot_other_version[] = "its format is of another version";
+const char snapshot_foreign[] = "this is not a snapshot of fencelock";
 static const char impossible[] = "its header has impossible numbers";
 
-static uint32_t header_crc(const uint8_t *data, size_t len)
+/* Goes on behind a unit. */
+static size_t pass(struct snapshot_stream *s, enum snapshot_stage stage, size_t len, uint32_t crc)
 {
-    return fli_crc32c(fli_crc32c(0, data, 8), data + 12, len - 12);
-}
-
-static size_t unit_put(struct snapshot_stream *s, size_t len, uint32_t crc)
-{
+    s->stage = stage;
     s->chain = crc;
     s->offset += len;
     return len;
 }
 
+/* size: of the content, which is there already, as is what a trailer has in its place. */
+static size_t seal(struct snapshot_stream *s, size_t size, size_t len, uint8_t *out)
+{
+    if (s->stage == SNAPSHOT_AT_HEADER) {
+        memcpy(out + 4, magic, sizeof magic);
+    } else {
+        fli_put_u32(out + 4, s->chain);
+    }
+    fli_put_u32(out + 8, (uint32_t)size);
+    uint32_t crc = fli_crc32c(0, out + 4, len - 4);
+    fli_put_u32(out, crc);
+    return pass(s, size == 0 ? SNAPSHOT_AT_END : SNAPSHOT_AT_PIECE, len, crc);
+}
+
 size_t snapshot_put_header(struct snapshot_stream *s, const struct snapshot_meta *meta,
                            uint8_t *out)
 {
-    size_t len = SNAPSHOT_HEADER + meta->conf_len;
     FLI_ASSERT(s->stage == SNAPSHOT_AT_HEADER && meta->conf_len <= SNAPSHOT_CONF_MAX);
-    memcpy(out, magic, sizeof magic);
-    fli_put_u16(out + 6, SNAPSHOT_VERSION);
-    fli_put_u32(out + 12, meta->conf_len);
+    fli_put_u32(out + 12, SNAPSHOT_VERSION);
     fli_put_u64(out + 16, meta->index);
     fli_put_u64(out + 24, meta->term);
     fli_put_u64(out + 32, meta->conf_index);
     memcpy(out + SNAPSHOT_HEADER, meta->conf, meta->conf_len);
-    uint32_t crc = header_crc(out, len);
-    fli_put_u32(out + 8, crc);
-    s->stage = SNAPSHOT_AT_PIECE;
-    return unit_put(s, len, crc);
+    return seal(s, CONF_AT + meta->conf_len, SNAPSHOT_HEADER + meta->conf_len, out);
 }
 
 size_t snapshot_put_piece(struct snapshot_stream *s, size_t len, uint8_t *out)
 {
-    FLI_ASSERT(s->stage == SNAPSHOT_AT_PIECE && !s->short_piece);
-    FLI_ASSERT(len > 0 && len <= SNAPSHOT_PIECE);
-    fli_put_u32(out + 4, s->chain);
-    fli_put_u32(out + 8, (uint32_t)len);
-    uint32_t crc = fli_crc32c(0, out + 4, SNAPSHOT_PIECE_HEADER - 4 + len);
-    fli_put_u32(out, crc);
-    s->pieces++;
+    FLI_ASSERT(s->stage == SNAPSHOT_AT_PIECE && len > 0 && len <= SNAPSHOT_PIECE);
     s->size += len;
-    s->short_piece = len < SNAPSHOT_PIECE;
-    return unit_put(s, SNAPSHOT_PIECE_HEADER + len, crc);
+    return seal(s, len, SNAPSHOT_UNIT_HEAD + len, out);
 }
 
-size_t snapshot_put_trailer(struct snapshot_stream *s, uint8_t *out)
+size_t snapshot_put_trailer(struct snapshot_stream *s, const struct snapshot_meta *meta,
+                            uint8_t *out)
 {
     FLI_ASSERT(s->stage == SNAPSHOT_AT_PIECE);
-    fli_put_u32(out + 4, s->chain);
-    fli_put_u32(out + 8, 0);
-    fli_put_u64(out + 12, s->pieces);
-    fli_put_u64(out + 20, s->size);
-    uint32_t crc = fli_crc32c(0, out + 4, SNAPSHOT_TRAILER - 4);
-    fli_put_u32(out, crc);
-    s->stage = SNAPSHOT_AT_END;
-    return unit_put(s, SNAPSHOT_TRAILER, crc);
+    fli_put_u64(out + 12, meta->node_id);
+    fli_put_u64(out + 20, meta->made_ms);
+    return seal(s, 0, SNAPSHOT_TRAILER, out);
 }
 
 static size_t refuse(const char **ret_why, const char *why)
@@ -100,38 +99,27 @@ static size_t refuse(const char **ret_why, const char *why)
 size_t snapshot_unit_len(const struct snapshot_stream *s, const uint8_t *data, size_t have,
                          const char **ret_why)
 {
-    if (s->stage == SNAPSHOT_AT_END) {
-        return refuse(ret_why, "there are bytes behind its end");
-    }
-    if (s->stage == SNAPSHOT_AT_HEADER) {
-        if (have < SNAPSHOT_HEADER) {
-            return SNAPSHOT_HEADER;
-        }
-        if (memcmp(data, magic, sizeof magic) != 0) {
-            return refuse(ret_why, "this is not a snapshot of fencelock");
-        }
-        uint32_t conf_len = fli_get_u32(data + 12);
-        return conf_len > SNAPSHOT_CONF_MAX ? refuse(ret_why, impossible)
-                                            : SNAPSHOT_HEADER + conf_len;
-    }
-    if (have < SNAPSHOT_PIECE_HEADER) {
-        return SNAPSHOT_PIECE_HEADER;
+    FLI_ASSERT(s->stage != SNAPSHOT_AT_END);
+    if (have < SNAPSHOT_UNIT_HEAD) {
+        return SNAPSHOT_UNIT_HEAD;
     }
     uint32_t len = fli_get_u32(data + 8);
-    if (len > SNAPSHOT_PIECE) {
-        return refuse(ret_why, "a piece has an impossible length");
+    if (s->stage == SNAPSHOT_AT_PIECE) {
+        return len > SNAPSHOT_PIECE ? refuse(ret_why, "a piece has an impossible length")
+               : len == 0           ? SNAPSHOT_TRAILER
+                                    : SNAPSHOT_UNIT_HEAD + len;
     }
-    return len == 0 ? SNAPSHOT_TRAILER : SNAPSHOT_PIECE_HEADER + len;
+    if (memcmp(data + 4, magic, sizeof magic) != 0) {
+        bool is_old = memcmp(data, version_1, sizeof version_1 - 1) == 0;
+        return refuse(ret_why, is_old ? snapshot_other_version : snapshot_foreign);
+    }
+    return len < CONF_AT || len > CONF_AT + SNAPSHOT_CONF_MAX ? refuse(ret_why, impossible)
+                                                              : SNAPSHOT_UNIT_HEAD + len;
 }
 
-static const char *take_header(struct snapshot_stream *s, const uint8_t *data, size_t len,
-                               struct snapshot_meta *meta)
+static const char *take_header(const uint8_t *data, size_t len, struct snapshot_meta *meta)
 {
-    uint32_t crc = fli_get_u32(data + 8);
-    if (crc != header_crc(data, len)) {
-        return "its header has a wrong checksum";
-    }
-    if (fli_get_u16(data + 6) != SNAPSHOT_VERSION) {
+    if (fli_get_u32(data + 12) != SNAPSHOT_VERSION) {
         return snapshot_other_version;
     }
     if (fli_get_u64(data + 16) > SNAPSHOT_INDEX_MAX || fli_get_u64(data + 24) > SNAPSHOT_TERM_MAX) {
@@ -140,45 +128,37 @@ static const char *take_header(struct snapshot_stream *s, const uint8_t *data, s
     *meta = (struct snapshot_meta){.index = fli_get_u64(data + 16),
                                    .term = fli_get_u64(data + 24),
                                    .conf_index = fli_get_u64(data + 32),
-                                   .conf_len = fli_get_u32(data + 12)};
+                                   .conf_len = (uint32_t)(len - SNAPSHOT_HEADER)};
     memcpy(meta->conf, data + SNAPSHOT_HEADER, meta->conf_len);
-    s->stage = SNAPSHOT_AT_PIECE;
-    (void)unit_put(s, len, crc);
     return NULL;
 }
 
 const char *snapshot_take_unit(struct snapshot_stream *s, const uint8_t *data, size_t len,
                                struct snapshot_meta *meta, struct fli_slice *ret_data)
 {
-    FLI_ASSERT(s->stage != SNAPSHOT_AT_END);
-    *ret_data = (struct fli_slice){0};
-    if (s->stage == SNAPSHOT_AT_HEADER) {
-        return take_header(s, data, len, meta);
-    }
+    bool is_header = s->stage == SNAPSHOT_AT_HEADER;
     uint32_t crc = fli_get_u32(data);
+    uint32_t size = fli_get_u32(data + 8);
+    *ret_data = (struct fli_slice){0};
     if (crc != fli_crc32c(0, data + 4, len - 4)) {
-        return "a piece has a wrong checksum";
+        return is_header ? "its header has a wrong checksum" : "a piece has a wrong checksum";
     }
-    if (fli_get_u32(data + 4) != s->chain) {
+    if (!is_header && fli_get_u32(data + 4) != s->chain) {
         return "a piece does not follow the one before";
     }
-    uint32_t size = fli_get_u32(data + 8);
-    if (size == 0) {
-        if (fli_get_u64(data + 12) != s->pieces || fli_get_u64(data + 20) != s->size) {
-            return "its end does not fit the pieces before it";
-        }
-        meta->size = s->size;
-        s->stage = SNAPSHOT_AT_END;
-    } else {
-        if (s->short_piece) {
-            return "there is a piece behind the last one";
-        }
-        s->pieces++;
-        s->size += size;
-        s->short_piece = size < SNAPSHOT_PIECE;
-        *ret_data = (struct fli_slice){.data = data + SNAPSHOT_PIECE_HEADER, .len = size};
+    (void)pass(s, size == 0 ? SNAPSHOT_AT_END : SNAPSHOT_AT_PIECE, len, crc);
+    if (is_header) {
+        return take_header(data, len, meta);
     }
-    (void)unit_put(s, len, crc);
+    s->size += size;
+    if (size != 0) {
+        *ret_data = (struct fli_slice){.data = data + SNAPSHOT_UNIT_HEAD, .len = size};
+        return NULL;
+    }
+    meta->node_id = fli_get_u64(data + 12);
+    meta->made_ms = fli_get_u64(data + 20);
+    meta->size = s->size;
+    meta->file_size = s->offset;
     return NULL;
 }
 

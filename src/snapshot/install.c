@@ -1,15 +1,14 @@
 /* install.c: see install.h.
  *
- *   IDLE --BEGIN--> RECEIVING --all pieces--> DECODING --whole--> READY --taken--> IDLE
- *     ^---------------failure--------------------'                  |
- *     ^-------------------------------------------------------------'
- *
- * After a failure it is FAILED until the worker is done, and IDLE then.
+ *   IDLE --BEGIN--> RECEIVING --all pieces--> DECODING --whole--> READY
+ *     ^                 |failure                 |failure           |taken
+ *     '---- DROPPING <--'------------------------'------------------'
  *
  * The worker has one piece of work at a time. While it does, it owns the fields of the work. A
- * stream that ends meanwhile is noticed when the work comes back. The worker also makes the file,
- * and in IDLE it drops what is left of the last one: a half-written file, or a machine. To remove a
- * large file takes a file system seconds. Another snapshot may begin meanwhile: its pieces wait.
+ * stream that ends meanwhile is noticed when the work comes back. In RECEIVING it makes the file
+ * and writes; in DECODING it finishes the file; in DROPPING it removes what is left: a half-written
+ * file, or a machine. To remove a large file takes a file system seconds. A stream that comes
+ * meanwhile is not read.
  *
  * The bytes are written as they come. Whether they are a snapshot is seen when they are decoded,
  * before the file gets its name. */
@@ -22,27 +21,25 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
-#include "snapshot/decode.h"
+#include "snapshot/private.h"
 
 #define SYNC_BYTES (UINT64_C(4) << 20)
 /* Of received bytes: a sender is given up that sends one beyond the window. */
 #define WAITING_MAX ((size_t)SNAPSHOT_WINDOW + SNAPSHOT_FRAME_MAX)
 #define ALIVE_MS 500u /* between messages that tell the sender that this node is alive */
 
-enum state { STATE_IDLE, STATE_RECEIVING, STATE_DECODING, STATE_READY, STATE_FAILED };
+enum state { STATE_IDLE, STATE_RECEIVING, STATE_DECODING, STATE_READY, STATE_DROPPING };
 
 /* A piece of work for the worker, and its result. */
 struct work {
     uv_work_t req;
     struct snapshot_install *owner;
+    enum state state;          /* when it began */
     struct snapshot_part part; /* the file */
-    bool broken;               /* it is to be dropped first */
     struct fli_buf bytes;      /* to be written */
-    bool last;                 /* finish the file and decode it */
-    uint64_t index, term;
     uint64_t synced;
     struct snapshot_meta meta;
-    struct machine *fresh, *garbage;
+    struct machine *machine; /* decoded; or to be destroyed */
     struct snapshot_error error;
 };
 
@@ -50,6 +47,7 @@ struct snapshot_install {
     struct snapshot_install_config config;
     enum state state;
     bool working, stopping;
+    bool reads; /* the stream was started */
     uint64_t from;
     struct stream *stream;
     uint64_t index, term, size;
@@ -65,15 +63,14 @@ static const char has_all[] = "this node has all that is in it";
 
 /* ---- the worker ------------------------------------------------------------------------------ */
 
-static int open_file(struct work *w)
-{
-    w->synced = 0;
-    return snapshot_part_open(&w->part, w->owner->config.device, w->index, w->term, &w->error);
-}
-
 static int write_bytes(struct work *w)
 {
-    int rv = w->part.file == NULL ? open_file(w) : 0;
+    int rv = 0;
+    if (w->part.file == NULL) {
+        const struct snapshot_install *s = w->owner; /* its entry stays while there is a file */
+        w->synced = 0;
+        rv = snapshot_part_open(&w->part, s->config.device, s->index, s->term, &w->error);
+    }
     if (rv == 0 && w->bytes.len > 0) {
         rv = snapshot_part_write(&w->part, w->bytes.data, w->bytes.len, &w->error);
     }
@@ -84,59 +81,41 @@ static int write_bytes(struct work *w)
     return rv;
 }
 
-static int decode(struct work *w, struct snapshot_reader *reader)
-{
-    uint64_t seed[2];
-    w->meta = *snapshot_reader_meta(reader);
-    if (!w->owner->config.is_sound(&w->meta)) {
-        return snapshot_reader_refuse(reader, FL_ECORRUPT, "no log can go on behind it", &w->error);
-    }
-    fli_random(seed, sizeof seed);
-    int rv = snapshot_decode(reader, seed, &w->fresh, &w->error);
-    w->meta.size = snapshot_reader_meta(reader)->size;
-    return rv;
-}
-
 /* The file gets its name only when this node can start from it: under that name it is the newest,
  * and this node's own is removed for it. */
 static int finish_file(struct work *w)
 {
+    uint64_t seed[2];
     struct snapshot_reader *reader;
+    fli_random(seed, sizeof seed);
     int rv = snapshot_part_read(&w->part, &reader, &w->error);
-    if (rv != 0) {
-        return rv;
+    rv = rv != 0 ? rv : snapshot_decode(reader, seed, &w->meta, &w->machine, &w->error);
+    if (rv == 0 && !w->owner->config.is_sound(&w->meta)) {
+        rv = snapshot_fail(&w->error, FL_ECORRUPT, "no log can go on behind it");
     }
-    rv = decode(w, reader);
-    snapshot_reader_close(reader);
     return rv != 0 ? rv : snapshot_part_finish(&w->part, &w->error);
-}
-
-static void drop(struct work *w)
-{
-    machine_destroy(w->garbage);
-    w->garbage = NULL;
-    if (w->broken) {
-        snapshot_part_abort(&w->part);
-        w->broken = false;
-    }
 }
 
 static void work_cb(uv_work_t *req)
 {
     struct work *w = FLI_CONTAINER_OF(req, struct work, req);
-    drop(w);
-    int rv = w->bytes.len > 0 || w->last ? write_bytes(w) : 0;
-    rv = rv == 0 && w->last ? finish_file(w) : rv;
+    if (w->state == STATE_DROPPING) {
+        machine_destroy(w->machine);
+        w->machine = NULL;
+        if (w->part.file != NULL) {
+            snapshot_part_abort(&w->part);
+        }
+        return;
+    }
+    int rv = write_bytes(w);
+    rv = rv == 0 && w->state == STATE_DECODING ? finish_file(w) : rv;
     fli_buf_fini(&w->bytes);
     FLI_ASSERT(w->error.code == rv);
-    if (rv != 0 && w->part.file != NULL) {
-        snapshot_part_abort(&w->part);
-    }
 }
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
-static void continue_install(struct snapshot_install *s);
+static void go_on(struct snapshot_install *s);
 
 static void hang_up(struct snapshot_install *s)
 {
@@ -174,17 +153,23 @@ static void send_done(struct snapshot_install *s, int error, const char *text)
     }
 }
 
-/* Frees everything that the worker does not own. The sender closes the stream when it has read
- * this. */
+/* What is left of it is for the worker. */
+static void drop(struct snapshot_install *s)
+{
+    fli_buf_fini(&s->waiting);
+    s->state = STATE_DROPPING;
+    go_on(s);
+}
+
+/* The sender closes the stream when it has read this. */
 static void fail(struct snapshot_install *s, int error, const char *why)
 {
     s->failures++;
+    s->state = STATE_DROPPING; /* if the stream is lost now, that is all the same */
     host_log(&s->config.host, 2, "the snapshot from node %" PRIu64 " is given up: %s", s->from,
              why);
     send_done(s, error, why);
-    fli_buf_fini(&s->waiting);
-    s->state = STATE_FAILED;
-    continue_install(s);
+    drop(s);
 }
 
 static void worked_cb(uv_work_t *req, int status)
@@ -192,85 +177,31 @@ static void worked_cb(uv_work_t *req, int status)
     struct work *w = FLI_CONTAINER_OF(req, struct work, req);
     struct snapshot_install *s = w->owner;
     s->working = false;
-    if (w->part.file != NULL && w->error.code == 0) {
+    if (s->state == STATE_DROPPING) {
+        go_on(s);
+    } else if (w->error.code != 0) {
+        fail(s, w->error.code, w->error.text);
+    } else {
         s->taken = w->part.len;
+        if (s->state == STATE_DECODING) {
+            s->state = STATE_READY;
+        } else {
+            send_taken(s);
+        }
+        go_on(s);
     }
-    if (w->error.code != 0 && s->state != STATE_FAILED) {
-        int error = w->error.code;
-        char why[sizeof w->error.text];
-        memcpy(why, w->error.text, sizeof why);
-        fail(s, error, why);
-        return;
-    }
-    if (s->state == STATE_DECODING && w->fresh != NULL) {
-        s->state = STATE_READY;
-    } else if (s->state == STATE_RECEIVING) {
-        send_taken(s);
-    }
-    continue_install(s);
 }
 
 static void begin_work(struct snapshot_install *s)
 {
     struct work *w = &s->work;
+    w->state = s->state;
     w->bytes = s->waiting;
     fli_buf_init(&s->waiting, WAITING_MAX);
-    w->last = s->state == STATE_RECEIVING && s->received == s->size;
-    w->index = s->index;
-    w->term = s->term;
-    if (w->last) {
-        s->state = STATE_DECODING;
-    }
     memset(&w->error, 0, sizeof w->error);
     s->working = true;
     int rv = uv_queue_work(s->config.host.loop, &w->req, work_cb, worked_cb);
     FLI_ASSERT(rv == 0);
-}
-
-/* Returns to IDLE. What is left is for the worker. */
-static void reset(struct snapshot_install *s)
-{
-    struct work *w = &s->work;
-    w->broken = w->part.file != NULL;
-    if (w->fresh != NULL) {
-        w->garbage = w->fresh;
-        w->fresh = NULL;
-    }
-    s->state = STATE_IDLE;
-}
-
-static bool has_to_drop(const struct snapshot_install *s)
-{
-    return s->work.garbage != NULL || s->work.broken;
-}
-
-/* Whether the worker has something to do for what is received. */
-static bool has_to_write(const struct snapshot_install *s)
-{
-    return s->state == STATE_RECEIVING && (s->waiting.len > 0 || s->received == s->size);
-}
-
-static void continue_install(struct snapshot_install *s)
-{
-    struct work *w = &s->work;
-    if (s->working) {
-        return;
-    }
-    if (s->state == STATE_FAILED || s->stopping) {
-        fli_buf_fini(&s->waiting);
-        reset(s);
-    }
-    if (has_to_drop(s)) {
-        begin_work(s);
-        return;
-    }
-    if (s->stopping) {
-        s->config.idle(s->config.ctx);
-    } else if (has_to_write(s)) {
-        begin_work(s);
-    } else if (s->state == STATE_READY) {
-        s->config.ready(s->config.ctx, &w->meta, w->fresh);
-    }
 }
 
 static void on_begin(struct snapshot_install *s, struct fli_slice body)
@@ -308,7 +239,7 @@ static void on_data(struct snapshot_install *s, struct fli_slice body)
         return;
     }
     s->received += body.len - 8;
-    continue_install(s);
+    go_on(s);
 }
 
 static void frame_cb(void *ctx, uint8_t type, struct fli_slice body)
@@ -330,34 +261,54 @@ static void lost_cb(void *ctx, enum channel_end how, const char *why)
     }
 }
 
+/* Does what is to be done in this state, when the worker rests. */
+static void go_on(struct snapshot_install *s)
+{
+    const struct stream_callbacks cbs = {.ctx = s, .frame = frame_cb, .lost = lost_cb};
+    if (s->working) {
+        return;
+    }
+    if (s->state == STATE_DROPPING && s->work.part.file == NULL && s->work.machine == NULL) {
+        s->state = STATE_IDLE;
+    } else if (s->state == STATE_RECEIVING && s->received == s->size) {
+        s->state = STATE_DECODING;
+    }
+    if (s->state == STATE_DROPPING || s->state == STATE_DECODING || s->waiting.len > 0) {
+        begin_work(s);
+    } else if (s->state == STATE_READY) {
+        s->config.ready(s->config.ctx, &s->work.meta, s->work.machine);
+    } else if (s->state == STATE_IDLE && s->stopping) {
+        s->config.idle(s->config.ctx);
+    } else if (s->state == STATE_IDLE && s->stream != NULL && !s->reads) {
+        s->reads = true;
+        (void)stream_start(s->stream, &cbs);
+    }
+}
+
 void snapshot_install_accept(struct snapshot_install *s, uint64_t from, struct stream *stream)
 {
-    struct stream_callbacks cbs = {.ctx = s, .frame = frame_cb, .lost = lost_cb};
     /* What is said of one that is whole is for its sender: another one would take it for an answer
      * to what it sends. It calls again after a pause. */
     if (s->stopping || s->state == STATE_DECODING || s->state == STATE_READY) {
         stream_close(stream);
         return;
     }
-    if (s->stream != NULL) {
-        hang_up(s);
-    }
+    hang_up(s);
     if (s->state == STATE_RECEIVING) {
         fail(s, FL_EBUSY, "its sender has begun again");
     }
     s->from = from;
     s->stream = stream;
-    (void)stream_start(stream, &cbs);
+    s->reads = false;
+    go_on(s);
 }
 
 void snapshot_install_taken(struct snapshot_install *s, int error, struct machine *garbage)
 {
     FLI_ASSERT(s->state == STATE_READY && !s->working);
     send_done(s, error, error == 0 ? "" : fl_strerror(error));
-    s->work.fresh = NULL;
-    s->work.garbage = garbage;
-    s->state = STATE_IDLE;
-    continue_install(s);
+    s->work.machine = garbage;
+    drop(s);
 }
 
 /* Whether it is the sender's turn. */
@@ -398,28 +349,24 @@ void snapshot_install_tick(struct snapshot_install *s)
         give_up_in_vain(s);
     }
     /* What was taken of one that was given up means nothing to whoever begins anew. */
-    bool counts = s->state != STATE_IDLE && s->state != STATE_FAILED;
+    bool counts = s->state != STATE_IDLE && s->state != STATE_DROPPING;
     if (s->stream != NULL && counts && must_report(s) &&
         fli_clock_since_ms(s->sent_ms) >= ALIVE_MS) {
         send_taken(s);
     }
     if (s->state == STATE_READY) {
-        continue_install(s);
+        go_on(s);
     }
 }
 
 bool snapshot_install_busy(const struct snapshot_install *s)
 {
-    return s->state != STATE_IDLE || s->working;
+    return s->state != STATE_IDLE;
 }
 
 uint64_t snapshot_install_receives(const struct snapshot_install *s)
 {
-    if (s->state != STATE_RECEIVING && s->state != STATE_FAILED) {
-        return 0;
-    }
-    /* The worker may still remove the file of the one before, which was given up. */
-    return s->working && s->work.index < s->index ? s->work.index : s->index;
+    return s->state == STATE_RECEIVING ? s->index : 0;
 }
 
 uint64_t snapshot_install_failures(const struct snapshot_install *s)
@@ -445,10 +392,8 @@ void snapshot_install_stop(struct snapshot_install *s)
 {
     FLI_ASSERT(!s->stopping);
     s->stopping = true;
-    if (s->stream != NULL) {
-        hang_up(s);
-    }
-    continue_install(s);
+    hang_up(s);
+    drop(s);
 }
 
 void snapshot_install_destroy(struct snapshot_install *s)

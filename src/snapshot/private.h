@@ -1,4 +1,4 @@
-/* private.h: shared by file.c and read.c. */
+/* private.h: shared by file.c, read.c and install.c. */
 #ifndef SNAPSHOT_PRIVATE_H
 #define SNAPSHOT_PRIVATE_H
 
@@ -7,9 +7,9 @@
 /* Sets *e and returns its code. */
 int snapshot_fail(struct snapshot_error *e, int code, const char *fmt, ...) FLI_PRINTF(3, 4);
 
-/* FL_EIO: "cannot <what> <file>: <the system's words>". */
-int snapshot_io_fail(struct snapshot_error *e, const struct log_device *d, const char *what,
-                     const char *name, int error);
+/* error: of a call of the device. 0; or FL_EIO: "cannot <what> <file>: <the system's words>". */
+int snapshot_io(struct snapshot_error *e, const struct log_device *d, const char *what,
+                const char *name, int error);
 
 /* A whole snapshot, by its name. */
 struct snapshot_found {

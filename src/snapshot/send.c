@@ -1,10 +1,12 @@
 /* send.c: see send.h.
  *
  *   IDLE --start--> OPENING --the file is open--> DIALING --answered--> SENDING
- *     ^                |                             |                    |
- *     '--- ENDING <----'-----------------------------'--------------------'
+ *     ^                |                           |     |                |
+ *     |<---------------'            ENDING <--stop-'     |                |
+ *     '-------------------------------'------------------'----------------'
  *
- * ENDING lasts until the worker that reads the file is done. */
+ * However it ends, a worker closes the file, and the sender does not wait for it. ENDING waits for
+ * the answer. */
 #include "snapshot/send.h"
 
 #include <inttypes.h>
@@ -22,9 +24,8 @@ enum state { STATE_IDLE, STATE_OPENING, STATE_DIALING, STATE_SENDING, STATE_ENDI
 struct snapshot_send {
     struct snapshot_send_config config;
     enum state state;
-    bool stopped; /* stopped while dialing */
     struct snapshot_source *source;
-    uint64_t least_index; /* until it is open: it is this one or a newer one */
+    uint64_t index; /* of the snapshot */
     struct stream *stream;
     uint64_t sent, taken;
     uint64_t not_before_ms;
@@ -32,22 +33,13 @@ struct snapshot_send {
     uint64_t failures;
 };
 
-static void end(struct snapshot_send *s)
+static void end(struct snapshot_send *s, enum state state)
 {
-    struct snapshot_source *source = s->source;
     stream_close(s->stream);
     s->stream = NULL;
+    s->state = state;
+    snapshot_source_close(s->source);
     s->source = NULL;
-    s->state = STATE_ENDING;
-    snapshot_source_close(source);
-}
-
-static void closed_cb(void *ctx)
-{
-    struct snapshot_send *s = ctx;
-    FLI_ASSERT(s->state == STATE_ENDING);
-    s->state = STATE_IDLE;
-    s->config.idle(s->config.ctx);
 }
 
 static void pause_after(struct snapshot_send *s, const char *why)
@@ -64,17 +56,16 @@ static void pause_after(struct snapshot_send *s, const char *why)
 static void give_up(struct snapshot_send *s, const char *why)
 {
     pause_after(s, why);
-    end(s);
+    end(s, STATE_IDLE);
 }
 
 static void cannot_read(struct snapshot_send *s, const struct snapshot_error *error)
 {
     bool unusable =
         error->code == FL_ECORRUPT || error->code == FL_EVERSION || error->code == FL_ENOTFOUND;
-    uint64_t index = snapshot_send_index(s);
     give_up(s, error->text);
     if (unusable) {
-        s->config.damaged(s->config.ctx, index);
+        s->config.damaged(s->config.ctx, s->index);
     }
 }
 
@@ -135,9 +126,9 @@ static void on_done(struct snapshot_send *s, struct fli_slice body)
         return;
     }
     host_log(&s->config.host, 3, "node %" PRIu64 " has the snapshot of entry %" PRIu64,
-             s->config.peer_id, snapshot_source_meta(s->source)->index);
+             s->config.peer_id, s->index);
     s->pause_ms = 0;
-    end(s);
+    end(s, STATE_IDLE);
 }
 
 static void frame_cb(void *ctx, uint8_t type, struct fli_slice body)
@@ -164,11 +155,10 @@ static void lost_cb(void *ctx, enum channel_end how, const char *why)
 static void begin(struct snapshot_send *s)
 {
     uint8_t head[24];
-    const struct snapshot_meta *meta = snapshot_source_meta(s->source);
     uint64_t size = snapshot_source_size(s->source);
     struct stream_callbacks cbs = {.ctx = s, .frame = frame_cb, .lost = lost_cb};
-    fli_put_u64(head, meta->index);
-    fli_put_u64(head + 8, meta->term);
+    fli_put_u64(head, s->index);
+    fli_put_u64(head + 8, snapshot_source_meta(s->source)->term);
     fli_put_u64(head + 16, size);
     struct fli_slice part = {head, sizeof head};
     if (!stream_start(s->stream, &cbs)) {
@@ -181,7 +171,7 @@ static void begin(struct snapshot_send *s)
     }
     host_log(&s->config.host, 3,
              "the snapshot of entry %" PRIu64 " (%" PRIu64 " bytes) is sent to node %" PRIu64,
-             meta->index, size, s->config.peer_id);
+             s->index, size, s->config.peer_id);
     send_more(s);
 }
 
@@ -189,12 +179,10 @@ static void dialed_cb(void *ctx, int status, const struct peer_identity *peer,
                       struct stream *stream)
 {
     struct snapshot_send *s = ctx;
-    FLI_ASSERT(s->state == STATE_DIALING);
-    if (s->stopped) {
-        if (status == 0) {
-            stream_close(stream);
-        }
-        end(s);
+    FLI_ASSERT(s->state == STATE_DIALING || s->state == STATE_ENDING);
+    if (s->state == STATE_ENDING) {
+        s->stream = status == 0 ? stream : NULL;
+        end(s, STATE_IDLE);
     } else if (status != 0) {
         give_up(s, "it cannot be reached");
     } else {
@@ -226,13 +214,15 @@ static void ready_cb(void *ctx)
     }
 }
 
-void snapshot_send_start(struct snapshot_send *s, uint64_t newest_index)
+void snapshot_send_start(struct snapshot_send *s, uint64_t index)
 {
     struct snapshot_source_config config = {.loop = s->config.host.loop,
                                             .device = s->config.device,
+                                            .index = index,
                                             .ctx = s,
                                             .ready = ready_cb,
-                                            .closed = closed_cb};
+                                            .closed_ctx = s->config.ctx,
+                                            .closed = s->config.idle};
     if (s->state != STATE_IDLE || fli_clock_ms() < s->not_before_ms) {
         return;
     }
@@ -240,8 +230,7 @@ void snapshot_send_start(struct snapshot_send *s, uint64_t newest_index)
         pause_after(s, fl_strerror(FL_ENOMEM));
         return;
     }
-    s->stopped = false;
-    s->least_index = newest_index;
+    s->index = index;
     s->sent = 0;
     s->taken = 0;
     s->state = STATE_OPENING;
@@ -255,8 +244,7 @@ bool snapshot_send_busy(const struct snapshot_send *s)
 
 uint64_t snapshot_send_index(const struct snapshot_send *s)
 {
-    const struct snapshot_meta *meta = s->source == NULL ? NULL : snapshot_source_meta(s->source);
-    return s->source == NULL ? 0 : meta == NULL ? s->least_index : meta->index;
+    return s->source == NULL ? 0 : s->index;
 }
 
 void snapshot_send_tick(struct snapshot_send *s)
@@ -273,9 +261,9 @@ void snapshot_send_tick(struct snapshot_send *s)
 
 void snapshot_send_stop(struct snapshot_send *s)
 {
-    s->stopped = true;
-    if (s->state == STATE_OPENING || s->state == STATE_SENDING) {
-        end(s);
+    if (s->state != STATE_IDLE) {
+        bool dials = s->state == STATE_DIALING || s->state == STATE_ENDING;
+        end(s, dials ? STATE_ENDING : STATE_IDLE);
     }
 }
 

@@ -1,4 +1,4 @@
-/* send.h: sends the newest snapshot to a follower that lacks compacted entries.
+/* send.h: sends a snapshot to a follower that lacks compacted entries.
  *
  *   leader                                     follower
  *   BEGIN: 8 index, 8 term, 8 file size  -->   receives into a file of its own
@@ -43,23 +43,24 @@ struct snapshot_send_config {
     /* The snapshot of this entry is damaged or missing. If it is the newest, make another one. */
     void (*damaged)(void *ctx, uint64_t index);
     void (*busy)(void *ctx); /* a worker uses the device, until */
-    void (*idle)(void *ctx); /* this is called; maybe by snapshot_send_stop() */
+    void (*idle)(void *ctx); /* this is called; maybe by snapshot_send_stop(), and maybe when the
+                                next transfer has begun */
 };
 
 /* Makes one for each peer, idle until it is started. 0 or FL_ENOMEM. */
 int snapshot_send_create(const struct snapshot_send_config *config,
                          struct snapshot_send **ret) FLI_MUST_USE;
 
-/* Begins, unless a transfer is under way or failed a moment ago. newest_index: of the newest
- * snapshot that is known now. */
-void snapshot_send_start(struct snapshot_send *s, uint64_t newest_index);
+/* Begins to send the snapshot of this entry, the newest that there is, unless a transfer is under
+ * way or failed a moment ago. One that is replaced before it is open is missing: the next attempt
+ * is for its successor. */
+void snapshot_send_start(struct snapshot_send *s, uint64_t index);
 
 bool snapshot_send_busy(const struct snapshot_send *s);
-/* Of the snapshot being sent; until it is open, of the oldest that it can be. 0: none is. */
-uint64_t snapshot_send_index(const struct snapshot_send *s);
-void snapshot_send_tick(struct snapshot_send *s); /* from time to time: gives up a silent
+uint64_t snapshot_send_index(const struct snapshot_send *s); /* of what is sent; 0: nothing is */
+void snapshot_send_tick(struct snapshot_send *s);            /* from time to time: gives up a silent
                                                      follower */
-/* This node does not lead any more, or stops. It stays busy until worker and dial are done. */
+/* This node does not lead any more, or stops. It stays busy until a call is answered. */
 void snapshot_send_stop(struct snapshot_send *s);
 uint64_t snapshot_send_failures(const struct snapshot_send *s);
 

@@ -10,7 +10,6 @@ struct snapshot_source {
     struct snapshot_source_config config;
     uv_work_t work;
     bool working, closing;
-    bool last; /* the work under way closes the file */
     struct snapshot_reader *reader;
     uint64_t size; /* 0: not open */
     struct snapshot_error error;
@@ -19,8 +18,9 @@ struct snapshot_source {
 
 /* ---- the worker ------------------------------------------------------------------------------ */
 
-static void read_unit(struct snapshot_source *s)
+static void read_cb(uv_work_t *work)
 {
+    struct snapshot_source *s = FLI_CONTAINER_OF(work, struct snapshot_source, work);
     struct fli_slice data;
     int rv = s->reader != NULL
                  ? 0
@@ -29,22 +29,18 @@ static void read_unit(struct snapshot_source *s)
     s->error.code = rv;
 }
 
-static void work_cb(uv_work_t *work)
+static void close_cb(uv_work_t *work)
 {
     struct snapshot_source *s = FLI_CONTAINER_OF(work, struct snapshot_source, work);
-    if (s->last) {
-        snapshot_reader_close(s->reader);
-        s->reader = NULL;
-    } else {
-        read_unit(s);
-    }
+    snapshot_reader_close(s->reader);
+    s->reader = NULL;
 }
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
 static void worked_cb(uv_work_t *work, int status);
 
-static void start_work(struct snapshot_source *s)
+static void start_work(struct snapshot_source *s, uv_work_cb work_cb)
 {
     int rv = uv_queue_work(s->config.loop, &s->work, work_cb, worked_cb);
     FLI_ASSERT(rv == 0);
@@ -56,10 +52,9 @@ static void start_work(struct snapshot_source *s)
 static void finish(struct snapshot_source *s)
 {
     void (*closed)(void *ctx) = s->config.closed;
-    void *ctx = s->config.ctx;
+    void *ctx = s->config.closed_ctx;
     if (s->reader != NULL) {
-        s->last = true;
-        start_work(s);
+        start_work(s, close_cb);
         return;
     }
     free(s);
@@ -75,9 +70,11 @@ static void worked_cb(uv_work_t *work, int status)
         return;
     }
     if (s->reader != NULL && s->size == 0) {
-        s->size = snapshot_reader_file_size(s->reader);
+        s->size = snapshot_reader_meta(s->reader)->file_size;
     }
-    s->config.ready(s->config.ctx);
+    if (s->config.ready != NULL) {
+        s->config.ready(s->config.ctx);
+    }
 }
 
 int snapshot_source_open(const struct snapshot_source_config *config, struct snapshot_source **ret)
@@ -87,7 +84,7 @@ int snapshot_source_open(const struct snapshot_source_config *config, struct sna
         return FL_ENOMEM;
     }
     s->config = *config;
-    start_work(s);
+    start_work(s, read_cb);
     *ret = s;
     return 0;
 }
@@ -121,7 +118,7 @@ void snapshot_source_take(struct snapshot_source *s, size_t len)
     s->unit.data += len;
     s->unit.len -= len;
     if (s->unit.len == 0) {
-        start_work(s);
+        start_work(s, read_cb);
     }
 }
 

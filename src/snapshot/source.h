@@ -15,9 +15,9 @@ struct snapshot_source;
 struct snapshot_source_config {
     uv_loop_t *loop;
     struct log_device *device; /* in use until `closed` is called */
-    uint64_t index;            /* 0: the newest */
-    void *ctx;
-    void (*ready)(void *ctx);  /* it is open, has more bytes, or has failed */
+    uint64_t index;            /* of the snapshot */
+    void *ctx, *closed_ctx;
+    void (*ready)(void *ctx);  /* it is open, has more bytes, or has failed; NULL: the owner asks */
     void (*closed)(void *ctx); /* the source is gone; the last call */
 };
 

@@ -10,47 +10,10 @@
 #include <string.h>
 
 #include "../unit/log/sim_device.h"
-#include "base/bytes.h"
-#include "snapshot/format.h"
+#include "snapshot_mend.h"
 
 #define FILE_MAX ((size_t)1 << 20)
-#define INDEX 9
-#define TERM 4
 #define NAME "snapshot-00000000000000000009-00000000000000000004"
-
-/* Checksums of the units that are there as far as lengths go; returns where the last ends. */
-static size_t mend(uint8_t *data, size_t len, struct snapshot_stream *s)
-{
-    const char *why = NULL;
-    size_t at = 0;
-    memcpy(data, "FLKSNP", len < 6 ? len : 6);
-    for (;;) {
-        size_t need = snapshot_unit_len(s, data + at, len - at, &why);
-        if (need == 0 || need > len - at) {
-            return at;
-        }
-        uint8_t *p = data + at;
-        struct snapshot_meta meta;
-        struct fli_slice piece;
-        if (s->stage == SNAPSHOT_AT_HEADER) {
-            fli_put_u16(p + 6, SNAPSHOT_VERSION);
-            fli_put_u64(p + 16, INDEX);
-            fli_put_u64(p + 24, TERM);
-            fli_put_u32(p + 8, fli_crc32c(fli_crc32c(0, p, 8), p + 12, need - 12));
-        } else {
-            fli_put_u32(p + 4, s->chain);
-            if (fli_get_u32(p + 8) == 0) {
-                fli_put_u64(p + 12, s->pieces);
-                fli_put_u64(p + 20, s->size);
-            }
-            fli_put_u32(p, fli_crc32c(0, p + 4, need - 4));
-        }
-        at += need;
-        if (snapshot_take_unit(s, p, need, &meta, &piece) != NULL || s->stage == SNAPSHOT_AT_END) {
-            return at;
-        }
-    }
-}
 
 /* Reads from the first unit to the last, and closes the reader. */
 static int read_units(struct snapshot_reader *r, uint64_t *ret_size, struct snapshot_error *e)
@@ -74,7 +37,7 @@ static int receive(struct log_device *d, const uint8_t *data, size_t len, size_t
     struct snapshot_part p;
     struct snapshot_reader *r = NULL;
     uint64_t size = 0;
-    int rv = snapshot_part_open(&p, d, INDEX, TERM, &e);
+    int rv = snapshot_part_open(&p, d, MEND_INDEX, MEND_TERM, &e);
     FLI_ASSERT(rv == 0);
     for (size_t at = 0; at < len; at += cut) {
         rv = snapshot_part_write(&p, data + at, len - at < cut ? len - at : cut, &e);
@@ -113,10 +76,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(bytes, data + 2, len);
     if ((data[0] & 1) != 0) {
         struct snapshot_stream s = {0};
-        size_t end = mend(bytes, len, &s);
+        const struct snapshot_meta meta = {.node_id = 1};
+        size_t end = snapshot_mend(bytes, len, &s);
         if ((data[0] & 2) != 0 && s.stage == SNAPSHOT_AT_PIECE) {
             memset(bytes + end, 0, len + SNAPSHOT_TRAILER - end);
-            len = end + snapshot_put_trailer(&s, bytes + end);
+            len = end + snapshot_put_trailer(&s, &meta, bytes + end);
         }
     }
     struct sim_device *from = sim_device_create(1);

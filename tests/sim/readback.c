@@ -11,7 +11,7 @@
  * writes after a log was truncated or begun anew. */
 #include "base/bytes.h"
 #include "machine/batch.h"
-#include "snapshot/decode.h"
+#include "snapshot/file.h"
 #include "promises.h"
 
 #define EACH 48u    /* of turns after which more is on the disk */
@@ -62,15 +62,16 @@ static uint64_t read_snapshot(struct sim_node *n, struct log_device *d)
     SIM_CHECK(n->sim, rv == 0, "the snapshot of node %u cannot be opened after a power cut: %s",
               n->index + 1, error.text);
     struct snapshot_meta meta = *snapshot_reader_meta(reader);
-    if (meta.index != k->snapshot) {
-        rv = snapshot_decode(reader, hash_seed, &m, &error);
-        SIM_CHECK(n->sim, rv == 0, "the snapshot of node %u cannot be read after a power cut: %s",
-                  n->index + 1, error.text);
-        check_state(n, &meta, m);
-        machine_destroy(m);
-        k->snapshot = meta.index;
+    if (meta.index == k->snapshot) {
+        snapshot_reader_close(reader);
+        return meta.index;
     }
-    snapshot_reader_close(reader);
+    rv = snapshot_decode(reader, hash_seed, &meta, &m, &error);
+    SIM_CHECK(n->sim, rv == 0, "the snapshot of node %u cannot be read after a power cut: %s",
+              n->index + 1, error.text);
+    check_state(n, &meta, m);
+    machine_destroy(m);
+    k->snapshot = meta.index;
     return meta.index;
 }
 

@@ -104,29 +104,28 @@ static void check_kept(struct sim_node *n)
 
 /* ---- a snapshot that is being opened ---- */
 
-void __real_snapshot_send_start(struct snapshot_send *s, uint64_t newest_index);
-void __wrap_snapshot_send_start(struct snapshot_send *s, uint64_t newest_index);
+void __real_snapshot_send_start(struct snapshot_send *s, uint64_t index);
+void __wrap_snapshot_send_start(struct snapshot_send *s, uint64_t index);
 void __real_replica_snapshot_taken(struct replica *r, uint64_t now_ms,
                                    const struct snapshot_meta *meta, uint64_t keep_index);
 void __wrap_replica_snapshot_taken(struct replica *r, uint64_t now_ms,
                                    const struct snapshot_meta *meta, uint64_t keep_index);
 
-void __wrap_snapshot_send_start(struct snapshot_send *s, uint64_t newest_index)
+void __wrap_snapshot_send_start(struct snapshot_send *s, uint64_t index)
 {
     struct sim_node *n = sim_running->current;
     bool before = snapshot_send_busy(s);
-    __real_snapshot_send_start(s, newest_index);
+    __real_snapshot_send_start(s, index);
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX && !before && snapshot_send_busy(s); i++) {
         const struct peer *p = &n->node->peers.list[i];
         if (p->send == s) {
             n->opens[p->id - 1].life = n->life;
-            n->opens[p->id - 1].index = newest_index;
+            n->opens[p->id - 1].index = index;
             n->opens[p->id - 1].failures = snapshot_send_failures(s);
         }
     }
 }
 
-/* Until it is open nobody knows which one it is: the one that was the newest, or a later one. */
 static void check_keeps(const struct sim_node *n, uint64_t keep_index)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX && replica_role(n->node->replica) == REPLICA_LEADER;

@@ -2,7 +2,6 @@
  * not: somebody made them. */
 #include "../../lib/unit.h"
 
-#include "consensus/backup_format.h"
 #include "consensus/beginning.h"
 #include "consensus/data_dir.h"
 #include "snapshot/format.h"
@@ -35,7 +34,7 @@ static int take_bytes(void *ctx, const void *bytes, size_t len)
 {
     struct file *f = ctx;
     for (size_t i = 0; i < len; i++) {
-        f->unit[SNAPSHOT_PIECE_HEADER + f->have++] = ((const uint8_t *)bytes)[i];
+        f->unit[SNAPSHOT_UNIT_HEAD + f->have++] = ((const uint8_t *)bytes)[i];
         if (f->have == SNAPSHOT_PIECE) {
             put_piece(f);
         }
@@ -48,22 +47,13 @@ static void write_backup(const char *path, uint64_t index, uint64_t term)
 {
     struct file *f = test_calloc(1, sizeof *f);
     struct machine *m = states_make_cluster(CLUSTER, 3);
-    struct snapshot_meta meta = {.index = index, .term = term, .conf_index = 1};
-    struct backup_header h = {.cluster_id = CLUSTER,
-                              .made_ms = 1,
-                              .last_token = machine_last_token(m),
-                              .index = index,
-                              .term = term,
-                              .node_id = 1};
-    uint8_t header[BACKUP_HEADER] = {0};
+    struct snapshot_meta meta = {
+        .index = index, .term = term, .conf_index = 1, .node_id = 1, .made_ms = 1};
     fli_buf_init(&f->bytes, 1 << 20);
-    put(f, header, sizeof header);
     put(f, f->unit, snapshot_put_header(&f->stream, &meta, f->unit));
     assert_int_equal(machine_snapshot_write(m, take_bytes, f), 0);
     put_piece(f);
-    put(f, f->unit, snapshot_put_trailer(&f->stream, f->unit));
-    h.body = f->stream.offset;
-    backup_header_encode(&h, f->bytes.data);
+    put(f, f->unit, snapshot_put_trailer(&f->stream, &meta, f->unit));
     scratch_write(path, f->bytes.data, f->bytes.len);
     machine_destroy(m);
     fli_buf_fini(&f->bytes);
@@ -82,9 +72,9 @@ static int restore(uint64_t index, uint64_t term, char errmsg[512])
     char *data = scratch_path(dir, "data");
     assert_int_equal(members_parse("1=127.0.0.1:1", &members, errmsg, 512), 0);
     const struct beginning b = {
-        .data = data, .id = 1, .members = &members, .step = BEGINNING_STEP_MIN};
+        .data = data, .backup = backup, .id = 1, .members = &members, .step = BEGINNING_STEP_MIN};
     write_backup(backup, index, term);
-    int rv = beginning_restore(&b, backup, &result, errmsg, 512);
+    int rv = beginning_make(&b, &result, errmsg, 512);
     assert_int_equal(scratch_exists(data), rv == 0);
     if (rv == 0) {
         char why[512];

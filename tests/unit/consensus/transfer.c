@@ -106,7 +106,7 @@ static void read_file(struct fixture *f)
         assert_int_equal(snapshot_reader_next(reader, &whole, &piece, &error), 0);
         assert_int_equal(fli_buf_append(&f->file, whole.data, whole.len), 0);
     }
-    assert_int_equal(f->file.len, snapshot_reader_file_size(reader));
+    assert_int_equal(f->file.len, snapshot_reader_meta(reader)->file_size);
     snapshot_reader_close(reader);
 }
 
@@ -229,7 +229,7 @@ int transfer_tear_down(void **state)
     assert_int_equal(f->idles, 0);
     snapshot_install_stop(f->install);
     RUN_UNTIL(f->r, f->idles == 1);
-    RUN_UNTIL(f->r, !snapshot_send_busy(f->send));
+    RUN_UNTIL(f->r, !snapshot_send_busy(f->send) && f->busies == 0);
     rig_close(f->r);
     assert_int_equal(f->busies, 0);
     assert_int_equal(f->idles, 1);
