@@ -124,7 +124,6 @@
  *   net/connection_commands.h: NET_HELLO_FIELDS_MAX NET_USER_NAME_MAX
  *   net/net.h: NET_CONN_ADDRESS_MAX
  *   net/secure.c: OUT_MAX
- *   peer/channel.h: CHANNEL_RESUMED_MAX CHANNEL_RESHAKEN_MAX
  *   peer/frame.h: FRAME_MAX
  *   peer/handshake.h: HANDSHAKE_REASON_MAX
  *   peer/members.c: MEMBER_ID_MAX
@@ -133,7 +132,7 @@
  *   peer/security.h: SECURITY_NAME_MAX SECURITY_MEMBER_NAME_MAX
  *   peer/stream.h: STREAM_PARTS_MAX STREAM_OUT_MAX
  *   peer/transport.h: TRANSPORT_PENDING_ADDRESS_MAX TRANSPORT_ACCEPTED_MAX
- *   peer/transport_private.h: TRANSPORT_LOG_MAX
+ *   peer/transport_private.h: TRANSPORT_LOG_MAX TRANSPORT_RESUMED_MAX TRANSPORT_RESHAKEN_MAX
  *   server/access_users.c: LIST_MAX KNOWN_MAX
  *   server/audit_record.h: AUDIT_TEXT_MAX AUDIT_RECORD_MAX AUDIT_LINE_MAX
  *   server/backup.c: PIECE_MAX

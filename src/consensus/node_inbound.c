@@ -73,7 +73,7 @@ static void inbound_frame(void *ctx, uint8_t type, struct fli_slice body)
     }
 }
 
-static void inbound_lost(void *ctx, enum channel_end how, const char *why)
+static void inbound_lost(void *ctx, const char *why)
 {
     inbound_close(ctx);
 }

@@ -236,7 +236,7 @@ static void answer_cb(void *ctx, uint8_t type, struct fli_slice body)
     fli_turn_leave(turn, part);
 }
 
-static void leader_lost_cb(void *ctx, enum channel_end how, const char *why)
+static void leader_lost_cb(void *ctx, const char *why)
 {
     give_up(ctx, why);
 }
@@ -441,7 +441,7 @@ static void command_cb(void *ctx, uint8_t type, struct fli_slice body)
     fli_turn_leave(turn, part);
 }
 
-static void follower_lost_cb(void *ctx, enum channel_end how, const char *why)
+static void follower_lost_cb(void *ctx, const char *why)
 {
     close_follower(ctx, why);
 }

@@ -45,7 +45,7 @@ static void go_down(struct outbound *o, const char *why)
     pause_then_dial(o, 0);
 }
 
-static void lost_cb(void *ctx, enum channel_end end, const char *why)
+static void lost_cb(void *ctx, const char *why)
 {
     go_down(ctx, why);
 }

@@ -1,4 +1,4 @@
-/* stream.h: frames over one connection between two nodes.
+/* stream.h: one connection between two nodes, and the frames on it.
  *
  * frame.h reads and checks the frames. Bytes that are no valid frame end the stream, with a reason
  * for the log. They never end the node.
@@ -11,7 +11,7 @@
  * does that.
  *
  * Limits: bodies of at most frame_max bytes, both ways; out_max bytes not yet sent, beyond which
- * sending fails.
+ * sending fails. What TLS adds to them counts.
  *
  * Ownership: the transport hands a stream on, unread; stream_start() begins to read. After `lost`,
  * which comes at most once, nothing is read or sent any more and the descriptor is closed, but the
@@ -20,7 +20,6 @@
 #ifndef PEER_STREAM_H
 #define PEER_STREAM_H
 
-#include "peer/channel.h"
 #include "peer/frame.h"
 
 #define STREAM_PARTS_MAX 64u /* parts of a frame */
@@ -37,7 +36,7 @@ struct stream_callbacks {
     void *ctx;
     /* The body is valid during the call only. */
     void (*frame)(void *ctx, uint8_t type, struct fli_slice body);
-    void (*lost)(void *ctx, enum channel_end end, const char *why);
+    void (*lost)(void *ctx, const char *why);
 };
 
 /* Begins to read; call it once. False: the stream is lost (`lost` was called). */

@@ -1,7 +1,4 @@
-/* transport.c: binding, handshakes under way, deadlines, checks of peers, log lines, closing. See
- * transport.h. */
-#include "peer/transport.h"
-
+/* transport.c: binding, deadlines, checks of peers, members, log lines, the end. */
 #include <errno.h>
 #include <netdb.h>
 #include <stdarg.h>
@@ -16,6 +13,7 @@
 #include "peer/transport_private.h"
 
 #define CERT_WARN_DAYS 14 /* an earlier end is worth a warning */
+#define FILES_MS 2000u    /* between two checks of security's files for changes */
 
 /* ---- log ---- */
 
@@ -99,83 +97,17 @@ enum handshake_verdict transport_check(struct transport *t, const struct handsha
     return verdict;
 }
 
-/* ---- handshakes under way ---- */
-
-static struct shake *shake_of(struct fli_list *pos)
-{
-    return FLI_CONTAINER_OF(pos, struct shake, link);
-}
-
-void shake_init(struct shake *s, struct transport *t)
-{
-    s->t = t;
-    fli_buf_init(&s->leftover, CHANNEL_READ_SIZE);
-    fli_list_init(&s->link);
-    fli_list_push(&t->shaking, &s->link);
-}
-
-void shake_fini(struct shake *s)
-{
-    fli_list_remove(&s->link);
-    fli_buf_fini(&s->leftover);
-}
-
-void shake_bytes(void *shake, const uint8_t *data, size_t len)
-{
-    struct shake *s = shake;
-    struct transport *t = s->t;
-    size_t n = HANDSHAKE_SIZE - s->got < len ? HANDSHAKE_SIZE - s->got : len;
-    memcpy(s->buf + s->got, data, n);
-    s->got += n;
-    if (s->got == HANDSHAKE_SIZE) {
-        s->check(s, (struct fli_slice){data + n, len - n});
-        deadlines_changed(t);
-    }
-}
-
-bool shake_send(struct shake *s, const struct handshake *h)
-{
-    struct fli_buf out;
-    uint8_t bytes[HANDSHAKE_SIZE];
-    handshake_encode(h, &s->t->formats, bytes);
-    fli_buf_init(&out, sizeof bytes);
-    if (fli_buf_append(&out, bytes, sizeof bytes) != 0) {
-        channel_lose(s->channel, CHANNEL_FAILED, "out of memory");
-        return false;
-    }
-    bool sent = channel_write(s->channel, &out);
-    fli_buf_fini(&out);
-    return sent;
-}
-
-static struct shake *first_due(struct transport *t)
-{
-    FLI_LIST_FOREACH(pos, &t->shaking)
-    {
-        if (shake_of(pos)->due) {
-            return shake_of(pos);
-        }
-    }
-    return NULL;
-}
-
-/* Each result may begin and end others, so the list is read anew after each. */
+/* A check may begin and end others. */
 void transport_check_again(struct transport *t)
 {
-    struct shake *s;
     if (!t->started || t->closing) {
         return;
     }
-    FLI_LIST_FOREACH(pos, &t->shaking)
+    FLI_LIST_FOREACH(pos, &t->all)
     {
-        shake_of(pos)->due = shake_of(pos)->waits;
-    }
-    while ((s = first_due(t)) != NULL) {
-        struct fli_buf leftover = s->leftover;
-        s->due = false;
-        fli_buf_init(&s->leftover, CHANNEL_READ_SIZE);
-        s->check(s, (struct fli_slice){leftover.data, leftover.len});
-        fli_buf_fini(&leftover);
+        if (stream_of(pos)->phase == STREAM_UNDECIDED && !stream_of(pos)->closing) {
+            shake_check(stream_of(pos));
+        }
     }
     deadlines_changed(t);
 }
@@ -232,12 +164,11 @@ void transport_reload(struct transport *t)
 
 static void files_sweep(struct transport *t)
 {
-    if (t->security == NULL || !deadline_over(&t->files)) {
-        return;
-    }
-    deadline_set(&t->files, TRANSPORT_FILES_MS);
-    if (fli_tls_context_changed(security_context(t->security))) {
-        transport_reload(t);
+    if (deadline_over(&t->files)) {
+        deadline_set(&t->files, FILES_MS);
+        if (fli_tls_context_changed(security_context(t->security))) {
+            transport_reload(t);
+        }
     }
 }
 
@@ -246,14 +177,13 @@ void transport_set_times(struct transport *t, unsigned connect_ms, unsigned answ
 {
     t->connect_ms = connect_ms;
     t->answer_ms = answer_ms;
-    t->shared.unacked_ms = unacked_ms;
+    t->unacked_ms = unacked_ms;
 }
 
 void transport_get_security(const struct transport *t, struct transport_security *ret)
 {
-    *ret = (struct transport_security){.handshakes = t->shared.shaken,
-                                       .failed = t->shared.shake_failed,
-                                       .deferred = t->shared.shake_deferred};
+    *ret = (struct transport_security){
+        .handshakes = t->shaken, .failed = t->shake_failed, .deferred = t->shake_deferred};
     if (t->security != NULL) {
         ret->trust = security_has_certificates(t->security) ? TRANSPORT_TRUSTS_CERTIFICATES
                                                             : TRANSPORT_TRUSTS_SECRET;
@@ -268,19 +198,18 @@ static void timer_cb(uv_timer_t *timer)
     struct transport *t = timer->data;
     files_sweep(t);
     accept_sweep(t);
-    FLI_LIST_FOREACH_SAFE(pos, tmp, &t->shaking)
+    FLI_LIST_FOREACH(pos, &t->all)
     {
-        struct shake *s = shake_of(pos);
-        if (s->channel != NULL && deadline_over(&s->deadline)) {
-            s->late(s);
+        if (!stream_of(pos)->closing && deadline_over(&stream_of(pos)->deadline)) {
+            shake_late(stream_of(pos));
         }
     }
     deadlines_changed(t);
 }
 
-static uint64_t earlier(uint64_t at_ms, bool set, const struct deadline *d)
+static uint64_t earlier(uint64_t at_ms, const struct deadline *d)
 {
-    return set && d->at_ms < at_ms ? d->at_ms : at_ms;
+    return d->at_ms < at_ms ? d->at_ms : at_ms;
 }
 
 void deadlines_changed(struct transport *t)
@@ -290,11 +219,10 @@ void deadlines_changed(struct transport *t)
     if (t->closing) {
         return;
     }
-    uint64_t at_ms = earlier(UINT64_MAX, t->security != NULL, &t->files);
-    at_ms = earlier(at_ms, t->accept_paused, &t->accept_retry);
-    FLI_LIST_FOREACH(pos, &t->shaking)
+    uint64_t at_ms = earlier(t->files.at_ms, &t->accept_retry);
+    FLI_LIST_FOREACH(pos, &t->all)
     {
-        at_ms = earlier(at_ms, shake_of(pos)->channel != NULL, &shake_of(pos)->deadline);
+        at_ms = earlier(at_ms, &stream_of(pos)->deadline);
     }
     if (at_ms == UINT64_MAX) {
         uv_timer_stop(&t->timer);
@@ -348,21 +276,6 @@ static int transport_bind(struct transport *t, const char *address, char *errmsg
 
 /* ---- start and end ---- */
 
-static void channel_gone(void *ctx)
-{
-    struct transport *t = ctx;
-    FLI_ASSERT(t->channels > 0);
-    t->channels--;
-    transport_maybe_closed(t);
-}
-
-int transport_channel(struct transport *t, struct channel **ret)
-{
-    int rv = channel_create(&t->shared, ret);
-    t->channels += rv == 0 ? 1 : 0;
-    return rv;
-}
-
 int transport_create(uv_loop_t *loop, const struct transport_config *config,
                      const struct transport_callbacks *cbs, struct transport **ret, char *errmsg,
                      size_t errmsg_size)
@@ -375,13 +288,12 @@ int transport_create(uv_loop_t *loop, const struct transport_config *config,
         snprintf(errmsg, errmsg_size, "out of memory");
         return FL_ENOMEM;
     }
-    t->shared.loop = loop;
-    t->shared.unacked_ms = config->unacked_ms;
-    t->shared.gone_ctx = t;
-    t->shared.gone = channel_gone;
+    t->loop = loop;
     t->connect_ms = config->connect_ms;
     t->answer_ms = config->answer_ms;
-    t->pending_ms = config->pending_ms == 0 ? TRANSPORT_PENDING_MS : config->pending_ms;
+    t->unacked_ms = config->unacked_ms;
+    t->pending_ms = TRANSPORT_PENDING_MS;
+    t->files.at_ms = t->accept_retry.at_ms = UINT64_MAX;
     t->members = config->members;
     t->self = config->self;
     t->members_crc = config->members_crc;
@@ -390,8 +302,9 @@ int transport_create(uv_loop_t *loop, const struct transport_config *config,
     t->host = (struct host){.ctx = cbs->ctx, .log = cbs->log};
     t->fd = -1;
     memcpy(t->limits, config->limits, sizeof t->limits);
-    fli_list_init(&t->shaking);
-    fli_list_init(&t->accepted);
+    fli_list_init(&t->all);
+    fli_list_init(&t->paused);
+    fli_buf_init(&t->plain, FLI_TLS_PLAIN_MAX(STREAM_READ_SIZE));
     int rv =
         security_create(&config->security, config->self.node_id, &t->security, errmsg, errmsg_size);
     rv = rv != 0 ? rv : transport_bind(t, config->bind_address, errmsg, errmsg_size);
@@ -412,14 +325,14 @@ uint16_t transport_port(const struct transport *t)
 int transport_start(struct transport *t, char *errmsg, size_t errmsg_size)
 {
     FLI_ASSERT(!t->started);
-    int rv = uv_timer_init(t->shared.loop, &t->timer);
+    int rv = uv_timer_init(t->loop, &t->timer);
     FLI_ASSERT(rv == 0);
-    rv = channel_shared_init(&t->shared);
+    rv = uv_idle_init(t->loop, &t->turn);
     FLI_ASSERT(rv == 0); /* neither can fail on a live loop */
-    t->timer.data = t;
+    t->timer.data = t->turn.data = t->listener.data = t;
     t->started = true;
-    deadline_set(&t->files, TRANSPORT_FILES_MS);
     if (t->security != NULL) {
+        deadline_set(&t->files, FILES_MS);
         log_facts(t, "other nodes are shown");
         deadlines_changed(t);
     }
@@ -447,14 +360,28 @@ void transport_set_members(struct transport *t, const struct members *members)
         (void)snprintf(t->self.peer_address, sizeof t->self.peer_address, "%s", self->address);
     }
     t->members = *members;
-    accept_lose(t, 0, CHANNEL_BROKEN, "the node is a member no more");
-    dial_forsake(t);
+    FLI_LIST_FOREACH(pos, &t->all)
+    {
+        struct stream *s = stream_of(pos);
+        if (s->let_go || members_find(members, s->peer_id) != NULL) {
+            continue;
+        }
+        if (s->given > 0) {
+            stream_lose(s, "the node is a member no more");
+        } else if (s->dialed && s->phase < STREAM_GIVEN) {
+            dial_end(s, FL_ENOCONN);
+        }
+    }
 }
 
 void transport_hang_up(struct transport *t, uint64_t peer_id, const char *why)
 {
-    FLI_ASSERT(peer_id != 0);
-    accept_lose(t, peer_id, CHANNEL_FAILED, why);
+    FLI_LIST_FOREACH(pos, &t->all)
+    {
+        if (stream_of(pos)->given > 0 && stream_of(pos)->peer_id == peer_id) {
+            stream_lose(stream_of(pos), why);
+        }
+    }
 }
 
 int transport_dial(struct transport *t, uint64_t peer_id, enum stream_kind kind,
@@ -471,25 +398,26 @@ int transport_dial(struct transport *t, uint64_t peer_id, enum stream_kind kind,
     return dial_start(t, kind, m, cb, ctx);
 }
 
-static void turn_closed(uv_handle_t *handle)
-{
-    struct transport *t = FLI_CONTAINER_OF((uv_idle_t *)handle, struct transport, shared.turn);
-    t->started = false;
-    channel_shared_fini(&t->shared);
-    t->close_cb(t->close_ctx);
-}
-
-static void timer_closed(uv_handle_t *handle)
+/* One of the transport's own handles is closed. */
+static void handle_closed(uv_handle_t *handle)
 {
     struct transport *t = handle->data;
-    uv_close((uv_handle_t *)&t->shared.turn, turn_closed);
+    if (handle == (uv_handle_t *)&t->listener) {
+        t->listening = false;
+        transport_maybe_closed(t);
+    } else if (handle == (uv_handle_t *)&t->timer) {
+        uv_close((uv_handle_t *)&t->turn, handle_closed);
+    } else {
+        t->started = false;
+        t->close_cb(t->close_ctx);
+    }
 }
 
 void transport_maybe_closed(struct transport *t)
 {
-    if (t->closing && !t->listening && t->channels == 0 && fli_list_empty(&t->shaking) &&
+    if (t->closing && !t->listening && fli_list_empty(&t->all) &&
         !uv_is_closing((uv_handle_t *)&t->timer)) {
-        uv_close((uv_handle_t *)&t->timer, timer_closed);
+        uv_close((uv_handle_t *)&t->timer, handle_closed);
     }
 }
 
@@ -501,10 +429,17 @@ void transport_close(struct transport *t, void (*cb)(void *ctx), void *ctx)
     t->close_cb = cb;
     t->close_ctx = ctx;
     uv_timer_stop(&t->timer);
-    accept_stop(t);
-    close(t->fd);
+    if (t->listening) {
+        uv_close((uv_handle_t *)&t->listener, handle_closed);
+    }
+    close(t->fd); /* libuv watches it no more */
     t->fd = -1;
-    accept_drop_all(t);
+    FLI_LIST_FOREACH(pos, &t->all)
+    {
+        if (is_pending(stream_of(pos))) {
+            stream_let_go(stream_of(pos));
+        }
+    }
     transport_set_members(t, &nobody);
     transport_maybe_closed(t);
 }
@@ -514,10 +449,11 @@ void transport_destroy(struct transport *t)
     if (t == NULL) {
         return;
     }
-    FLI_ASSERT(!t->started && t->channels == 0 && fli_list_empty(&t->shaking));
+    FLI_ASSERT(!t->started && fli_list_empty(&t->all));
     if (t->fd >= 0) {
         close(t->fd);
     }
+    fli_buf_fini(&t->plain);
     security_destroy(t->security);
     free(t);
 }

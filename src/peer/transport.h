@@ -28,15 +28,16 @@
  *
  * Limits, so that a stranger cannot use up descriptors: TRANSPORT_PENDING_MAX connections without a
  * complete handshake, TRANSPORT_PENDING_ADDRESS_MAX of one address (IPv6: one network of 64 bits),
- * each for pending_ms. Beyond these, the oldest of that address (or of the address with the most)
- * is dropped, since a real peer sends its handshake at once. TRANSPORT_ACCEPTED_MAX accepted
- * streams of one member and kind: a newer one replaces the oldest, whose owner gets `lost` with
- * CHANNEL_REPLACED. CHANNEL_SHAKE_TURN_MS per turn of the loop for handshakes of TLS that others
- * began.
+ * each for TRANSPORT_PENDING_MS. Beyond these, the oldest of that address (or of the address with
+ * the most) is dropped, since a real peer sends its handshake at once. TRANSPORT_ACCEPTED_MAX
+ * accepted streams of one member and kind: a newer one replaces the oldest, whose owner gets
+ * `lost`. TRANSPORT_SHAKE_TURN_MS per turn of the loop for handshakes of TLS that others began.
  *
  * One thread, the loop's. */
 #ifndef PEER_TRANSPORT_H
 #define PEER_TRANSPORT_H
+
+#include <uv.h>
 
 #include "peer/handshake.h"
 #include "peer/security.h"
@@ -47,11 +48,9 @@ struct transport;
 #define TRANSPORT_PENDING_MAX 64u
 #define TRANSPORT_PENDING_ADDRESS_MAX 16u
 #define TRANSPORT_ACCEPTED_MAX 4u
-#define TRANSPORT_ACCEPTS_TURN_MAX 32u /* connections that a turn of the loop accepts */
-
-/* Defaults. */
 #define TRANSPORT_PENDING_MS 2000u
-#define TRANSPORT_FILES_MS 2000u /* between two checks of security's files for changes */
+#define TRANSPORT_ACCEPTS_TURN_MAX 32u /* connections that a turn of the loop accepts */
+#define TRANSPORT_SHAKE_TURN_MS 5u     /* time in a turn for handshakes that other nodes began */
 
 struct transport_config {
     const char *bind_address; /* HOST:PORT; port 0: any. Used during transport_create only. */
@@ -68,7 +67,6 @@ struct transport_config {
     unsigned answer_ms;  /* from then on, until the answer is complete */
     /* TCP counts from its first retry: in all it takes about 0.2 s more. */
     unsigned unacked_ms;
-    unsigned pending_ms;                           /* for a stranger's handshake; 0: the default */
     struct security_config security;               /* empty: every peer that reaches the port is
                                                       trusted */
     struct stream_limits limits[STREAM_KINDS + 1]; /* by kind; [0] is not used */

@@ -1,12 +1,26 @@
-/* transport_private.h: shared by transport.c (life, handshakes, deadlines, log), transport_accept.c
- * (connections that others open, and their streams) and transport_dial.c (dialing). */
+/* transport_private.h: a connection between two nodes, and the transport that it belongs to.
+ *
+ *   dialed:   resolving --> connecting --> shaking --> undecided --> given --> open --> lost
+ *                               ^  next      |            |  ^ |       ^
+ *                               `--address---+------------'  | |       |
+ *   accepted:                           shaking -------------' `-------'
+ *
+ * Any of these may end the connection, and `undecided` is left out where this node can decide at
+ * once. Its memory goes when its owner has let it go and the loop has released the socket: only
+ * from the loop, or in stream_close() of a stream that was lost before. So each callback may close
+ * streams, and the list of all may be read on after it.
+ *
+ * transport.c: life, deadlines, members, log. transport_accept.c and transport_dial.c: how a
+ * connection begins. transport_shake.c: handshakes. stream.c: frames, writing, the end.
+ * stream_read.c: reading, TLS, and the share of each turn. */
 #ifndef PEER_TRANSPORT_PRIVATE_H
 #define PEER_TRANSPORT_PRIVATE_H
+
+#include <uv.h>
 
 #include "base/list.h"
 #include "peer/host.h"
 #include "peer/log_throttle.h"
-#include "peer/stream_private.h"
 #include "peer/transport.h"
 
 #define TRANSPORT_LOG_MAX 512u
@@ -15,31 +29,92 @@
  * must find room: whoever finds none calls again after 1 s at the earliest. */
 #define TRANSPORT_BACKLOG 1024
 
+#define STREAM_READ_SIZE ((size_t)64 << 10)
+#define STREAM_READ_FIRST ((size_t)16 << 10) /* the first reads of a stream */
+#define STREAM_READ_LEAST ((size_t)4 << 10)
+#define TRANSPORT_RESUMED_MAX 8u  /* streams that waited and are read in a turn, in any case */
+#define TRANSPORT_RESHAKEN_MAX 4u /* of these, handshakes that other nodes began */
+
 /* A deadline. When it has passed, bytes that have arrived are read once more before the connection
  * is given up: a long turn of the loop says nothing about the peer. */
 struct deadline {
-    uint64_t at_ms;
+    uint64_t at_ms; /* UINT64_MAX: none */
     bool late;
 };
 
-/* A connection until the handshake of the other side is checked. This node has dialed it, or
- * accepted it. */
-struct shake {
-    struct fli_list link; /* of all such, the oldest first */
+/* The origin of a connection: an IPv4 address, or the network part of an IPv6 one. */
+struct origin {
+    uint8_t bytes[8];
+};
+
+/* Time of a turn of the loop that was used. */
+struct turn_share {
+    uint64_t turn; /* transport_turn() */
+    uint64_t ns;
+};
+
+enum stream_phase {
+    STREAM_RESOLVING,  /* dialed: its name is being resolved; there is no socket */
+    STREAM_CONNECTING, /* dialed */
+    STREAM_SHAKING,    /* TLS's handshake, then the one of handshake.h */
+    STREAM_UNDECIDED,  /* the other side's handshake is here, and this node must write first */
+    STREAM_GIVEN,      /* it has an owner, which does not read it yet */
+    STREAM_OPEN,
+    STREAM_LOST /* its owner has still to close it */
+};
+
+struct stream {
+    struct fli_list all; /* of its transport, the oldest first */
     struct transport *t;
-    struct channel *channel; /* NULL: a name is being resolved */
+    enum stream_phase phase;
+    bool dialed;    /* by this node */
+    bool let_go;    /* it has no owner: its memory goes once it is released */
+    bool closing;   /* the socket is closed, or there is none yet */
+    bool released;  /* neither the loop nor the resolver has something of it */
+    uint64_t given; /* an accepted one: its place in the order of these */
     struct deadline deadline;
-    bool waits; /* for a decision of this node */
-    bool due;   /* it waits, and is to be checked in this round */
-    void (*check)(struct shake *s, struct fli_slice leftover); /* the handshake is complete */
-    void (*late)(struct shake *s);                             /* the deadline is over */
-    struct fli_buf leftover; /* bytes behind a handshake that waits */
-    size_t got;
-    uint8_t buf[HANDSHAKE_SIZE];
+    enum stream_kind kind;
+    uint64_t peer_id; /* 0: not known yet */
+
+    /* transport_accept.c: the other side, until it is known */
+    struct origin origin;
+    char address[64];
+
+    /* transport_dial.c */
+    transport_dial_cb dialed_cb;
+    void *dialed_ctx;
+    uv_getaddrinfo_t resolve;
+    uv_connect_t connect;
+    struct addrinfo *list, *next;
+    unsigned tried, absent; /* addresses that were tried, and those of them where nobody listens */
+    char why[96];           /* why the last address failed */
+
+    /* stream_read.c */
+    uv_tcp_t tcp;
+    struct fli_list paused; /* linked while it waits to be read in a later turn */
+    bool owed;              /* it has waited, and is read once whatever others have used */
+    struct turn_share visit;
+    size_t read_max;
+    struct fli_tls *tls;     /* NULL: none */
+    struct fli_buf greeting; /* what was read before its owner reads: the handshake, and more */
+
+    /* stream.c */
+    struct stream_limits limits;
+    struct stream_callbacks cbs;
+    struct frame_reader in;
+    uint64_t heard_ms;
+    struct fli_buf gather; /* appended; `at` bytes of it are encrypted already */
+    size_t at;
+    struct fli_buf cipher; /* encrypted, not yet offered to the kernel */
+    struct fli_buf out;    /* being written */
+    uv_write_t write;
+    bool writing;
+    unsigned quiet_turns; /* turns without anything to send */
+    uint64_t appended;
 };
 
 struct transport {
-    struct channel_shared shared;
+    uv_loop_t *loop;
     struct transport_callbacks cbs;
     struct host host; /* for lines of the log that are told each time */
     struct members members;
@@ -49,60 +124,99 @@ struct transport {
     struct stream_limits limits[STREAM_KINDS + 1];
     struct security *security;                  /* NULL: none */
     struct deadline files;                      /* of the next check of its files for changes */
-    unsigned connect_ms, answer_ms, pending_ms; /* as in struct transport_config */
-    int fd;                                     /* listens; the listener has a copy of it */
+    unsigned connect_ms, answer_ms, unacked_ms; /* as in struct transport_config */
+    unsigned pending_ms;
+    int fd; /* listens */
     uint16_t port;
     bool started;   /* timer and turn are live handles */
-    bool listening; /* the listener is a live handle */
+    bool listening; /* so is the listener */
     bool closing;
-    bool accept_paused; /* no descriptors, no memory, or enough for a turn: no listener until
-                           accept_retry */
-    struct deadline accept_retry;
-    uint64_t accepts_turn; /* the turn that `accepts` is of: channel_turn() */
-    unsigned accepts;
-    uv_tcp_t listener;
+    struct deadline accept_retry; /* no descriptors: nothing is accepted until then */
+    uv_poll_t listener;
     uv_timer_t timer; /* fires at the earliest deadline */
-    struct fli_list shaking;
-    unsigned pending_n;       /* of these, connections that others have opened */
-    unsigned channels;        /* not yet freed */
-    struct fli_list accepted; /* streams that others have opened; the oldest first */
-    uint64_t turned_away;     /* connections that were refused, or dropped; for tests */
+    struct fli_list all;
+    uint64_t given;
+    uint64_t turned_away; /* connections that were refused, or dropped; for tests */
     void (*close_cb)(void *ctx);
     void *close_ctx;
     struct log_throttle throttle;
+
+    /* stream_read.c */
+    uint8_t read_buf[STREAM_READ_SIZE];
+    struct fli_buf plain;   /* decrypted bytes of the current stream */
+    uv_idle_t turn;         /* active while streams wait to be read */
+    struct fli_list paused; /* these, the first to come first */
+    struct turn_share read, shake;
+    uint64_t shaken, shake_failed, shake_deferred;
 };
 
+static inline struct stream *stream_of(struct fli_list *pos)
+{
+    return FLI_CONTAINER_OF(pos, struct stream, all);
+}
+
+/* Whether another node has opened it, and has not shown yet that it is one. */
+static inline bool is_pending(const struct stream *s)
+{
+    return !s->dialed && s->phase < STREAM_GIVEN && !s->let_go;
+}
+
+/* Tells turns of the loop from one another; those that begin in one millisecond count as one. No
+ * time: the loop's clock stands still while the machine is suspended. */
+static inline uint64_t transport_turn(const struct transport *t)
+{
+    return uv_now(t->loop);
+}
+
+/* transport.c */
+void transport_maybe_closed(struct transport *t);
 /* `alike`: the peer is configured with the same members and is of no other cluster. */
 enum handshake_verdict transport_check(struct transport *t, const struct handshake *h, bool *alike,
                                        char reason[HANDSHAKE_REASON_MAX]);
-
-int transport_channel(struct transport *t, struct channel **ret) FLI_MUST_USE;
-void transport_maybe_closed(struct transport *t);
-
-/* Begins with what all connections need; its owner fills in the rest. */
-void shake_init(struct shake *s, struct transport *t);
-void shake_fini(struct shake *s);                               /* it stands in the list no more */
-void shake_bytes(void *shake, const uint8_t *data, size_t len); /* as in channel_callbacks */
-/* Sends this node's side. False: the connection is lost, and `lost` was called. */
-bool shake_send(struct shake *s, const struct handshake *h);
-
 void deadline_set(struct deadline *d, unsigned after_ms);
 bool deadline_over(struct deadline *d);
 void deadlines_changed(struct transport *t); /* sets the timer */
 
 /* transport_accept.c */
 int accept_start(struct transport *t, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
-void accept_stop(struct transport *t);
 void accept_sweep(struct transport *t);
-void accept_drop_all(struct transport *t);
-/* Loses streams that a node has opened; 0: that nodes have which are no members any more. */
-void accept_lose(struct transport *t, uint64_t peer_id, enum channel_end end, const char *why);
+/* Ends a connection that another node has opened. */
+void accept_turn_away(struct stream *s);
 
 /* transport_dial.c */
 int dial_start(struct transport *t, enum stream_kind kind, const struct member *m,
                transport_dial_cb cb, void *ctx) FLI_MUST_USE;
-/* Tells those who dial nodes that are no members any more that there is no connection. What was
- * begun ends by itself. */
-void dial_forsake(struct transport *t);
+void dial_next(struct stream *s); /* tries the next address, or ends the dial; from the loop only */
+void dial_failed(struct stream *s, const char *why); /* this address did not work */
+void dial_end(struct stream *s, int status);         /* without a stream */
+
+/* transport_shake.c */
+void shake_secured(struct stream *s); /* TLS's handshake is over */
+void shake_ask(struct stream *s);     /* sends this node's handshake */
+void shake_bytes(struct stream *s, const uint8_t *data, size_t len);
+void shake_check(struct stream *s); /* the other side's handshake is complete */
+void shake_late(struct stream *s);  /* the deadline is over */
+void shake_lost(struct stream *s, const char *why);
+
+/* stream.c */
+struct stream *stream_create(struct transport *t, bool dialed); /* NULL: out of memory */
+void stream_socket(struct stream *s);                           /* makes a new handle */
+void stream_tune(struct stream *s);                             /* it is connected */
+/* Gives it to its owner-to-be, unread. */
+void stream_give(struct stream *s, enum stream_kind kind, uint64_t peer_id);
+void stream_shut(struct stream *s);                   /* closes its socket */
+void stream_released(struct stream *s);               /* by the loop, or the resolver */
+void stream_let_go(struct stream *s);                 /* closes it, and frees it once released */
+void stream_lose(struct stream *s, const char *why);  /* closes its socket, and tells its owner */
+void stream_lose_by(struct stream *s, int error);     /* of libuv */
+void stream_break(struct stream *s, const char *why); /* the peer broke the protocol */
+/* Writes what waits, as far as the kernel takes it now; may lose it. */
+void stream_push(struct stream *s);
+void stream_feed(struct stream *s, const uint8_t *data, size_t len); /* frames, for the owner */
+
+/* stream_read.c */
+void stream_read_start(struct stream *s);
+void stream_read_stop(struct stream *s);
+void stream_secure_begin(struct stream *s); /* sends the first message of TLS */
 
 #endif

@@ -252,7 +252,7 @@ static void frame_cb(void *ctx, uint8_t type, struct fli_slice body)
     }
 }
 
-static void lost_cb(void *ctx, enum channel_end how, const char *why)
+static void lost_cb(void *ctx, const char *why)
 {
     struct snapshot_install *s = ctx;
     hang_up(s);

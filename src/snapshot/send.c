@@ -147,7 +147,7 @@ static void frame_cb(void *ctx, uint8_t type, struct fli_slice body)
     send_more(s);
 }
 
-static void lost_cb(void *ctx, enum channel_end how, const char *why)
+static void lost_cb(void *ctx, const char *why)
 {
     give_up(ctx, why);
 }

@@ -1,10 +1,10 @@
-/* net.c: connections between nodes. It replaces transport*.c, stream.c and channel.c; the real
+/* net.c: connections between nodes. It replaces transport*.c and stream*.c; the real
  * outbound.c and frame.c run on it.
  *
  * A stream begins with the identity of each side, which the node on the other side checks, as
  * transport.h says; so a node with an empty disk is refused. Streams for the relay and for
  * snapshots are bytes in order, which may be delayed, and may break with any part of them
- * delivered. What a socket has no room for leaves once it has, as in channel.c, although its owner
+ * delivered. What a socket has no room for leaves once it has, as in stream.c, although its owner
  * says nothing more. Raft's messages are separate: they may be lost, late, repeated, or overtake
  * each other, as happens between successive streams. Bytes that stay unacknowledged for too long
  * end the stream for their sender. */
@@ -46,17 +46,16 @@ static void leave(struct stream *st)
 static void say_owner(struct stream *st)
 {
     st->depth++;
-    st->cbs.lost(st->cbs.ctx, st->how, "the stream broke");
+    st->cbs.lost(st->cbs.ctx, "the stream broke");
     leave(st);
 }
 
-void sim_stream_lose(struct stream *st, enum channel_end how)
+void sim_stream_lose(struct stream *st)
 {
     if (st == NULL || st->closed || st->lost) {
         return;
     }
     st->lost = true;
-    st->how = how;
     if (st->started) {
         say_owner(st);
     }
@@ -72,7 +71,7 @@ static void lost_deliver(struct sim_event *e)
 {
     struct sim_conn *c = e->p;
     c->end[e->a].closed = true;
-    sim_stream_lose(c->end[e->a].stream, (enum channel_end)e->b);
+    sim_stream_lose(c->end[e->a].stream);
 }
 
 /* Whether there is a newer stream of the same kind between the same nodes. */
@@ -116,7 +115,7 @@ static void lost_fire(struct sim *s, struct sim_event *e)
 }
 
 /* Tells the end `side` that the other one is gone. */
-static void say_lost(struct sim_conn *c, unsigned side, enum channel_end how)
+static void say_lost(struct sim_conn *c, unsigned side)
 {
     struct sim *s = c->sim;
     struct sim_end *other = &c->end[1 - side];
@@ -129,14 +128,13 @@ static void say_lost(struct sim_conn *c, unsigned side, enum channel_end how)
     e->p = c;
     c->users++;
     e->a = side;
-    e->b = how;
 }
 
 void sim_conn_hang_up(struct sim_conn *c, unsigned side)
 {
     if (!c->end[side].closed) {
         c->end[side].closed = true;
-        say_lost(c, 1 - side, CHANNEL_HUNG_UP);
+        say_lost(c, 1 - side);
     }
 }
 
@@ -158,7 +156,6 @@ static void give_up(struct sim_conn *c, unsigned side)
     e->p = c;
     c->users++;
     e->a = side;
-    e->b = CHANNEL_FAILED;
 }
 
 void sim_net_reset(struct sim_node *n)
@@ -181,8 +178,8 @@ void sim_net_break(struct sim *s, unsigned i, unsigned j)
         if (((a == i && b == j) || (a == j && b == i)) && !c->end[0].closed && !c->end[1].closed) {
             c->end[0].closed = true;
             c->end[1].closed = true;
-            say_lost(c, 0, CHANNEL_FAILED);
-            say_lost(c, 1, CHANNEL_FAILED);
+            say_lost(c, 0);
+            say_lost(c, 1);
             s->marks->streams_broken++;
         }
     }

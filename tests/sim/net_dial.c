@@ -81,7 +81,7 @@ static void lose(struct transport *t, uint64_t id)
         bool theirs = id != 0 ? from == id : members_find(&t->members, from) == NULL;
         if (theirs && c->end[1].node == n && c->end[1].life == n->life &&
             c->end[1].stream != NULL) {
-            sim_stream_lose(c->end[1].stream, id != 0 ? CHANNEL_FAILED : CHANNEL_BROKEN);
+            sim_stream_lose(c->end[1].stream);
         }
     }
 }
@@ -141,7 +141,6 @@ static struct stream *stream_make(struct sim_conn *c, unsigned side)
     st->last = &st->first;
     st->heard_ms = sim_node_ms(n);
     st->lost = c->end[side].closed; /* the end of the other side has overtaken its answer */
-    st->how = CHANNEL_HUNG_UP;
     frame_reader_init(&st->in, st->limits.frame_max);
     fli_buf_init(&st->out, STREAM_OUT_MAX);
     c->end[side].stream = st;
@@ -356,7 +355,7 @@ static void replace_oldest(struct sim_conn *made)
         }
     }
     if (n > TRANSPORT_ACCEPTED_MAX) {
-        sim_stream_lose(oldest, CHANNEL_REPLACED);
+        sim_stream_lose(oldest);
     }
 }
 

@@ -47,7 +47,6 @@ struct stream {
     struct stream_callbacks cbs;
     bool started, lost, closed;
     bool draining; /* the socket had no room for the rest of what was flushed */
-    enum channel_end how;
     struct frame_reader in;
     struct fli_buf out;
     struct sim_frame *first, **last; /* messages that were not flushed */
@@ -91,7 +90,7 @@ struct transport {
 
 /* net.c */
 void sim_conn_hang_up(struct sim_conn *c, unsigned side);
-void sim_stream_lose(struct stream *st, enum channel_end how);
+void sim_stream_lose(struct stream *st);
 
 /* net_dial.c */
 void sim_transport_maybe_closed(struct transport *t);

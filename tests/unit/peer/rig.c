@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "../../lib/ports.h"
-#include "peer/channel_private.h"
 #include "peer/transport_private.h"
 
 const struct handshake_formats RIG_FORMATS = {.low = 3, .high = 5};
@@ -70,11 +69,10 @@ static void frame_cb(void *ctx, uint8_t type, struct fli_slice body)
     }
 }
 
-static void lost_cb(void *ctx, enum channel_end end, const char *why)
+static void lost_cb(void *ctx, const char *why)
 {
     struct held_stream *h = ctx;
     h->lost++;
-    h->end = end;
     snprintf(h->why, sizeof h->why, "%s", why);
 }
 
@@ -106,6 +104,13 @@ void held_close(struct held_stream *h)
     fli_buf_fini(&h->body);
 }
 
+bool held_is_hung_up(const struct held_stream *h)
+{
+    return h->lost == 1 && (strcmp(h->why, "the peer closed it") == 0 ||
+                            strcmp(h->why, uv_strerror(UV_ECONNRESET)) == 0 ||
+                            strcmp(h->why, uv_strerror(UV_EPIPE)) == 0);
+}
+
 /* ---- the transport's callbacks ---- */
 
 static enum handshake_verdict check_cb(void *ctx, const struct peer_identity *peer,
@@ -134,7 +139,7 @@ static void accepted_cb(void *ctx, enum stream_kind kind, const struct peer_iden
         stream_close(stream);
         return;
     }
-    if (h->s != NULL && h->s->lost) {
+    if (h->s != NULL && h->lost > 0) {
         held_close(h);
     }
     assert_null(h->s);
@@ -194,7 +199,6 @@ void side_config(struct rig *r, struct side *s, struct transport_config *ret)
     ret->self = s->self;
     ret->formats = RIG_FORMATS;
     ret->connect_ms = ret->answer_ms = ret->unacked_ms = RIG_PATIENCE_MS;
-    ret->pending_ms = 2 * DEADLINE_MS;
     for (unsigned kind = 1; kind <= STREAM_KINDS; kind++) {
         ret->limits[kind] = RIG_LIMITS;
     }
@@ -213,6 +217,7 @@ void side_start(struct rig *r, struct side *s, const struct transport_config *co
         fail_msg("%s", r->errmsg);
     }
     assert_int_equal(transport_port(s->t), r->ports[s->id - 1]);
+    s->t->pending_ms = 2 * DEADLINE_MS;
 }
 
 static void side_init(struct rig *r, struct side *s, uint64_t id)
@@ -231,12 +236,22 @@ static void side_init(struct rig *r, struct side *s, uint64_t id)
     side_start(r, s, &config);
 }
 
+/* A loop opens a descriptor of its own with its first socket, which tests must not count. */
+static void open_spare(struct rig *r)
+{
+    uv_tcp_t first;
+    assert_int_equal(uv_tcp_init(&r->loop, &first), 0);
+    uv_close((uv_handle_t *)&first, NULL);
+    uv_run(&r->loop, UV_RUN_DEFAULT);
+}
+
 struct rig *rig_open(const char *third)
 {
     struct rig *r = test_calloc(1, sizeof *r);
     char text[256];
     (void)signal(SIGPIPE, SIG_IGN); /* as node_create does */
     uv_loop_init(&r->loop);
+    open_spare(r);
     for (unsigned i = 0; i < 3; i++) {
         r->reserved[i] = port_reserve(&r->ports[i]);
     }
@@ -262,7 +277,7 @@ void side_stop(struct side *s)
     transport_close(s->t, closed_cb, s);
     assert_int_equal(s->closed, 0);
     RUN_UNTIL(s->rig, s->closed == 1);
-    assert_int_equal(s->t->channels + rig_pending(s) + rig_dialing(s), 0);
+    assert_true(fli_list_empty(&s->t->all));
     transport_destroy(s->t);
     s->t = NULL;
     s->closed = 0;
@@ -291,11 +306,7 @@ void rig_dial(struct rig *r, uint64_t id, enum stream_kind kind)
 
 size_t rig_memory(const struct stream *s)
 {
-    const struct channel *c = s->channel;
-    const struct channel_secure *sec = c->secure;
-    size_t size = sizeof *s + s->gather.cap + s->in.in.cap + s->leftover.cap;
-    size += sizeof *c + c->out.cap;
-    return size + (sec == NULL ? 0 : sizeof *sec + sec->waiting.cap + sec->cipher.cap);
+    return sizeof *s + s->gather.cap + s->in.in.cap + s->greeting.cap + s->out.cap + s->cipher.cap;
 }
 
 void rig_pair(struct rig *r, enum stream_kind kind)
@@ -378,17 +389,22 @@ void plain_read_answer(struct rig *r, int fd, uint8_t bytes[HANDSHAKE_SIZE])
 
 unsigned rig_pending(const struct side *s)
 {
-    return s->t->pending_n;
+    unsigned n = 0;
+    FLI_LIST_FOREACH(pos, &s->t->all)
+    {
+        n += is_pending(stream_of(pos));
+    }
+    return n;
 }
 
 unsigned rig_dialing(const struct side *s)
 {
     unsigned n = 0;
-    FLI_LIST_FOREACH(pos, &s->t->shaking)
+    FLI_LIST_FOREACH(pos, &s->t->all)
     {
-        n++;
+        n += stream_of(pos)->dialed && stream_of(pos)->phase < STREAM_GIVEN;
     }
-    return n - s->t->pending_n;
+    return n;
 }
 
 unsigned rig_turned_away(const struct side *s)

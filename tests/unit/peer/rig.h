@@ -21,7 +21,6 @@ struct held_stream {
     enum stream_kind kind;
     struct peer_identity peer;
     unsigned frames, lost;
-    enum channel_end end;
     char why[128];
     uint8_t type;         /* of the last frame */
     struct fli_buf body;  /* of the last frame */
@@ -75,6 +74,7 @@ size_t rig_memory(const struct stream *s);           /* bytes that it uses, with
 void rig_pair(struct rig *r, enum stream_kind kind); /* r->mine and r->b.streams[0], started */
 void held_start(struct held_stream *h);
 void held_close(struct held_stream *h);
+bool held_is_hung_up(const struct held_stream *h); /* lost, and the other side ended it */
 
 struct handshake rig_handshake(const struct rig *r); /* as node 1 would say it to node 2 */
 int plain_listener(uint16_t *ret_port, int backlog);

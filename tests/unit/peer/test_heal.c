@@ -60,7 +60,7 @@ static void frame_cb(void *ctx, uint8_t type, struct fli_slice body)
     must(write(in->n->heard_fd, &type, 1) == 1, "the test has gone");
 }
 
-static void lost_cb(void *ctx, enum channel_end end, const char *why)
+static void lost_cb(void *ctx, const char *why)
 {
     struct heal_in *in = ctx;
     stream_close(in->s);

@@ -455,8 +455,8 @@ TEST_WITH(test_silence_after_tls, set_up_certs, tear_down)
     side_stop(&r->b);
     side_config(r, &r->b, &config);
     config.security = two;
-    config.pending_ms = 300;
     side_start(r, &r->b, &config);
+    r->b.t->pending_ms = 300;
     stranger_init(&s, r, &three, "");
     RUN_UNTIL(r, stranger_turn(&s)); /* the deadline is that of the handshake, TLS included */
     assert_int_equal(s.plain.len, 0);
@@ -544,15 +544,15 @@ struct costly {
 static void costly_frame(void *ctx, uint8_t type, struct fli_slice body)
 {
     struct costly *c = ctx;
-    struct channel_shared *shared = &c->r->b.t->shared;
+    struct transport *t = c->r->b.t;
     uint64_t until_ns = fli_clock_ns() + FRAME_COST_US * UINT64_C(1000);
     c->frames++;
-    shared->shake = (struct channel_share){channel_turn(shared), UINT64_C(1000000000)};
+    t->shake = (struct turn_share){transport_turn(t), UINT64_C(1000000000)};
     while (fli_clock_ns() < until_ns) {
     }
 }
 
-static void costly_lost(void *ctx, enum channel_end end, const char *why)
+static void costly_lost(void *ctx, const char *why)
 {
 }
 

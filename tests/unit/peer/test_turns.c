@@ -5,14 +5,14 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "peer/channel.h"
 #include "peer/frame.h"
+#include "peer/transport_private.h"
 
 #define CONNECTIONS 100u
 #define FLOODS TRANSPORT_ACCEPTED_MAX
 #define FLOOD_BYTES ((size_t)1 << 20)
 #define FRAME_COST_US 50u
-#define FRAMES_OF_A_READ (CHANNEL_READ_FIRST / FRAME_HEADER_SIZE)
+#define FRAMES_OF_A_READ (STREAM_READ_FIRST / FRAME_HEADER_SIZE)
 
 static int set_up(void **state)
 {
@@ -75,7 +75,7 @@ static void costly_frame(void *ctx, uint8_t type, struct fli_slice body)
     }
 }
 
-static void costly_lost(void *ctx, enum channel_end end, const char *why)
+static void costly_lost(void *ctx, const char *why)
 {
 }
 
