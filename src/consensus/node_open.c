@@ -468,7 +468,6 @@ static struct node_config with_defaults(const struct node_config *given)
         c.snapshot_entries = NODE_SNAPSHOT_ENTRIES * bytes / NODE_SNAPSHOT_BYTES + 1;
     }
     c.log_kept_entries = c.log_kept_entries != 0 ? c.log_kept_entries : NODE_LOG_KEPT_ENTRIES;
-    c.log_cache_bytes = c.log_cache_bytes != 0 ? c.log_cache_bytes : NODE_LOG_CACHE_BYTES;
     return c;
 }
 

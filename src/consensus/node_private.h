@@ -30,7 +30,6 @@
 #define NODE_SNAPSHOT_BYTES (UINT64_C(32) << 20)
 #define NODE_SNAPSHOT_ENTRIES UINT64_C(65536)
 #define NODE_LOG_KEPT_ENTRIES 256u /* twice the most that may be in flight to a follower */
-#define NODE_LOG_CACHE_BYTES ((size_t)8 << 20)
 
 #define NODE_TICK_MS 100u       /* for everything that is not urgent */
 #define NODE_REPORT_MS 1000u    /* between two reports to the others */

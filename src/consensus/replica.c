@@ -439,16 +439,6 @@ void replica_arrived(struct replica *r, uint64_t now_ms)
     after_event(r);
 }
 
-/* What was read for a node that was behind goes when nobody has used it for one to two election
- * times. */
-static void forget_unused(struct replica *r)
-{
-    if (r->now_ms - r->forgot_ms >= r->edge.election_ms) {
-        r->forgot_ms = r->now_ms;
-        log_forget_unused(r->log);
-    }
-}
-
 void replica_set_unfit(struct replica *r, bool unfit)
 {
     r->unfit = unfit;
@@ -466,7 +456,6 @@ void replica_turn(struct replica *r, uint64_t now_ms, bool paused)
     set_now(r, now_ms);
     r->applied_steps = 0;
     r->rest_bytes = 0;
-    forget_unused(r);
     replica_send_rests(r);
     replica_round_turn(r);
     raft_edge_set_paused(&r->edge, paused);

@@ -58,7 +58,6 @@ struct replica {
     unsigned rest_next; /* whose turn it is */
     size_t rest_bytes;  /* sent in this turn */
     struct replica_round round;
-    uint64_t forgot_ms; /* when log_forget_unused() was called */
     struct raft_message held[REPLICA_HELD_MAX];
     unsigned held_n;
     uint64_t held_term;

@@ -172,100 +172,82 @@ static void header_decode(const uint8_t *data, struct log_write *w)
 
 /* --- going through a segment --- */
 
-static enum log_scan_end damaged(struct log_scan *s, uint64_t at, const char *why)
+static enum log_scan_end damaged(struct log_scan *s, size_t at, const char *why)
 {
     s->at = at;
     snprintf(s->why, sizeof s->why, "%s", why);
     return LOG_SCAN_DAMAGED;
 }
 
-/* The end of the last sector that is not zero; `from` when all are. */
-static size_t last_content(const uint8_t *data, size_t from, size_t len)
+/* The end of the last sector at or behind `from` that is not zero; `from` when all are. */
+static size_t content_end(const struct log_scan *s, size_t from)
 {
-    while (len > from && log_is_zero(data + len - LOG_SECTOR, LOG_SECTOR)) {
-        len -= LOG_SECTOR;
+    size_t end = s->len;
+    while (end > from && log_is_zero(s->data + end - LOG_SECTOR, LOG_SECTOR)) {
+        end -= LOG_SECTOR;
     }
-    return len;
+    return end;
 }
 
-/* Whether a whole header of this log begins at a block boundary at or behind `from`. If so, its
- * write was begun after the missing one was done. */
-static bool later_write(const struct log_scan *s, const uint8_t *data, size_t from, size_t end,
-                        size_t *ret_at)
+/* The remains of a write, up to `next`, unless a whole header of this log begins at a block's
+ * boundary at or behind `from`: its write was begun after this one was done. */
+static enum log_scan_end torn(struct log_scan *s, size_t from)
 {
-    for (size_t p = from; p + LOG_WRITE_HEADER <= end; p += LOG_BLOCK) {
-        if (header_at(data + p) && (!s->known || fli_get_u64(data + p + 16) == s->log_id)) {
-            *ret_at = p;
-            return true;
+    for (size_t p = from; p + LOG_WRITE_HEADER <= s->len; p += LOG_BLOCK) {
+        const uint8_t *later = s->data + p;
+        if (header_at(later) && (!s->known || fli_get_u64(later + 16) == s->log_id)) {
+            snprintf(s->why, sizeof s->why,
+                     "write %" PRIu64 " of the log should be here and whole, and write %" PRIu64
+                     " is at byte %zu",
+                     s->next_number, fli_get_u64(later + 24), p);
+            return LOG_SCAN_DAMAGED;
         }
     }
-    return false;
+    return LOG_SCAN_TORN;
 }
 
-static enum log_scan_end missing(struct log_scan *s, const uint8_t *data, size_t at, size_t later)
+/* A write should begin here, but its first sector is zero. Either nothing was written, or the
+ * header of the write did not reach the disk. */
+static enum log_scan_end scan_gap(struct log_scan *s)
 {
-    s->at = at;
-    snprintf(s->why, sizeof s->why,
-             "write %" PRIu64 " of the log should be here and whole, and write %" PRIu64
-             " is at byte %zu",
-             s->next_number, fli_get_u64(data + later + 24), later);
-    return LOG_SCAN_DAMAGED;
-}
-
-/* A write should begin at `at`, but its first sector is zero. Either nothing was written here, or
- * the header of the write did not reach the disk. */
-static enum log_scan_end check_gap(struct log_scan *s, const uint8_t *data, size_t at, size_t len)
-{
-    size_t end = last_content(data, at, len);
-    size_t later = 0;
-    s->at = at;
-    if (end == at) {
+    s->next = content_end(s, s->at);
+    if (s->next == s->at) {
         return LOG_SCAN_CLEAN;
     }
-    if (later_write(s, data, at, end, &later)) {
-        return missing(s, data, at, later);
+    enum log_scan_end found = torn(s, s->at);
+    if (found == LOG_SCAN_TORN && !s->known) {
+        return damaged(s, s->at, "the first write of the log is missing");
     }
-    if (end - at > LOG_WRITE_MAX || !s->known) {
-        return damaged(s, at,
-                       s->known ? "there are bytes far behind the end of the log"
-                                : "the first write of the log is missing");
-    }
-    s->torn_end = end;
-    return LOG_SCAN_TORN;
+    return found == LOG_SCAN_TORN && s->next - s->at > LOG_WRITE_MAX
+               ? damaged(s, s->at, "there are bytes far behind the end of the log")
+               : found;
 }
 
 /* A write has more zero sectors than its header says. */
-static enum log_scan_end check_torn(struct log_scan *s, const uint8_t *data, size_t at,
-                                    size_t padded, size_t len)
+static enum log_scan_end scan_torn(struct log_scan *s)
 {
-    size_t later = 0;
-    if (later_write(s, data, at + LOG_BLOCK, len, &later)) {
-        return missing(s, data, at, later);
-    }
-    if (!s->known || last_content(data, at + padded, len) > at + padded) {
-        return damaged(s, at, "a part of this write is missing");
-    }
-    s->at = at;
-    s->torn_end = at + padded;
-    return LOG_SCAN_TORN;
+    enum log_scan_end found = torn(s, s->at + LOG_BLOCK);
+    return found == LOG_SCAN_TORN && (!s->known || content_end(s, s->next) > s->next)
+               ? damaged(s, s->at, "a part of this write is missing")
+               : found;
 }
 
 /* NULL when a header with a right checksum belongs at this place; else the reason. */
-static const char *header_wrong(struct log_scan *s, const struct log_write *w, uint32_t segment,
-                                size_t at, size_t len)
+static const char *header_wrong(const struct log_scan *s)
 {
+    const struct log_write *w = &s->write;
     if (s->known && w->log_id != s->log_id) {
         return "this write belongs to another log";
     }
-    if (w->segment != segment || w->offset != at) {
+    if (w->segment != s->segment || w->offset != s->at) {
         return "this write belongs to another place";
     }
-    if (w->segment_size != len) {
+    if (w->segment_size != s->len) {
         return "the segment has not the length that it had";
     }
     if (w->block < LOG_BLOCK || w->block > LOG_BLOCK_MAX || (w->block & (w->block - 1)) != 0 ||
         w->len < LOG_WRITE_HEADER || w->len > LOG_WRITE_MAX ||
-        w->before.last_index > LOG_INDEX_MAX || log_round_up(w->len, w->block) > len - at) {
+        w->before.last_index > LOG_INDEX_MAX || log_round_up(w->len, w->block) > s->len - s->at) {
         return "the header of a write has impossible numbers";
     }
     if (!s->known) {
@@ -328,15 +310,14 @@ static const char *record_step(struct log_scan *s, const struct log_record *r)
 }
 
 /* Scans the records of a write whose sectors are all there. */
-static enum log_scan_end scan_records(struct log_scan *s, const struct log_write *w,
-                                      const uint8_t *data, size_t at, size_t padded)
+static enum log_scan_end scan_records(struct log_scan *s)
 {
-    size_t p = at + LOG_WRITE_HEADER;
-    size_t end = at + w->len;
+    size_t p = s->at + LOG_WRITE_HEADER;
+    size_t end = s->at + s->write.len;
     uint32_t n = 0;
     struct log_record r;
     for (; p < end; p += log_record_size(r.len), n++) {
-        if (!log_record_decode(data + p, end - p, &r)) {
+        if (!log_record_decode(s->data + p, end - p, &r)) {
             return damaged(s, p, "a record has a wrong checksum");
         }
         size_t pad = log_record_size(r.len) - LOG_RECORD_HEADER - r.len;
@@ -347,97 +328,66 @@ static enum log_scan_end scan_records(struct log_scan *s, const struct log_write
         if (wrong != NULL) {
             return damaged(s, p, wrong);
         }
-        s->stopped = s->record(s->ctx, &r, p);
-        if (s->stopped != 0) {
-            s->at = p;
-            return LOG_SCAN_STOPPED;
-        }
     }
-    if (n != w->records || s->state.chain != w->chain_after) {
-        return damaged(s, at, "a write has not the records that its header says");
+    if (n != s->write.records || s->state.chain != s->write.chain_after) {
+        return damaged(s, s->at, "a write has not the records that its header says");
     }
-    if (!log_is_zero(data + end, at + padded - end)) {
+    if (!log_is_zero(s->data + end, s->next - end)) {
         return damaged(s, end, "padding is not zero");
     }
-    return LOG_SCAN_CLEAN;
+    return LOG_SCAN_WRITE;
 }
 
-static enum log_scan_end scan_header(struct log_scan *s, uint32_t segment, const uint8_t *data,
-                                     size_t at, size_t len, struct log_write *w)
+static enum log_scan_end scan_header(struct log_scan *s)
 {
-    if (!header_at(data + at)) {
-        return damaged(s, at, "the header of a write is damaged");
+    const uint8_t *data = s->data + s->at;
+    if (!header_at(data)) {
+        return damaged(s, s->at, "the header of a write is damaged");
     }
-    unsigned version = fli_get_u16(data + at + 6);
+    unsigned version = fli_get_u16(data + 6);
     if (version != LOG_FORMAT_VERSION) {
-        s->at = at;
         snprintf(s->why, sizeof s->why, "its format is version %u, and this program knows %u",
                  version, LOG_FORMAT_VERSION);
         return LOG_SCAN_VERSION;
     }
-    header_decode(data + at, w);
-    const char *wrong = header_wrong(s, w, segment, at, len);
+    header_decode(data, &s->write);
+    const char *wrong = header_wrong(s);
     if (wrong != NULL) {
-        return damaged(s, at, wrong);
+        return damaged(s, s->at, wrong);
     }
-    return log_is_zero(data + at + 104, LOG_WRITE_HEADER - 104)
-               ? LOG_SCAN_CLEAN
-               : damaged(s, at + 104, "the header of a write has impossible numbers");
+    return log_is_zero(data + HEADER_END, LOG_WRITE_HEADER - HEADER_END)
+               ? LOG_SCAN_WRITE
+               : damaged(s, s->at + HEADER_END, "the header of a write has impossible numbers");
 }
 
-/* Scans one write; *ret_next is the offset of the next one. */
-static enum log_scan_end scan_write(struct log_scan *s, uint32_t segment, const uint8_t *data,
-                                    size_t at, size_t len, size_t *ret_next)
+enum log_scan_end log_scan_next(struct log_scan *s)
 {
-    struct log_write w;
-    enum log_scan_end end = scan_header(s, segment, data, at, len, &w);
-    if (end != LOG_SCAN_CLEAN) {
+    s->at = s->next;
+    if (s->at == s->len) {
+        return LOG_SCAN_CLEAN;
+    }
+    if (log_is_zero(s->data + s->at, LOG_SECTOR)) {
+        return scan_gap(s);
+    }
+    enum log_scan_end end = scan_header(s);
+    if (end != LOG_SCAN_WRITE) {
         return end;
     }
-    size_t padded = log_round_up(w.len, w.block);
-    uint32_t zeros = zero_sectors(data + at, padded);
-    if (zeros > w.zero_sectors) {
-        return check_torn(s, data, at, padded, len);
+    const struct log_write *w = &s->write;
+    s->next = s->at + log_round_up(w->len, w->block);
+    uint32_t zeros = zero_sectors(s->data + s->at, s->next - s->at);
+    if (zeros > w->zero_sectors) {
+        return scan_torn(s);
     }
-    if (zeros < w.zero_sectors) {
-        return damaged(s, at, "a sector that was zero is not");
+    if (zeros < w->zero_sectors) {
+        return damaged(s, s->at, "a sector that was zero is not");
     }
     if (!s->known) {
-        s->log_id = w.log_id;
-        s->next_number = w.number;
-        s->state = w.before;
         s->known = true;
-        s->stopped = s->begun(s->ctx, &w);
-        if (s->stopped != 0) {
-            s->at = at;
-            return LOG_SCAN_STOPPED;
-        }
+        s->log_id = w->log_id;
+        s->next_number = w->number;
+        s->state = w->before;
     }
-    end = scan_records(s, &w, data, at, padded);
     s->next_number++;
-    *ret_next = at + padded;
-    return end;
-}
-
-enum log_scan_end log_scan_segment(struct log_scan *s, uint32_t segment, const uint8_t *data,
-                                   size_t len)
-{
-    FLI_ASSERT(len % LOG_SECTOR == 0);
-    size_t at = 0;
-    s->writes = 0;
-    s->torn_end = 0;
-    s->why[0] = '\0';
-    for (; at < len; s->writes++) {
-        if (log_is_zero(data + at, LOG_SECTOR)) {
-            return check_gap(s, data, at, len);
-        }
-        size_t begin = at;
-        enum log_scan_end end = scan_write(s, segment, data, begin, len, &at);
-        if (end != LOG_SCAN_CLEAN) {
-            return end;
-        }
-        s->last_at = begin;
-    }
-    s->at = len;
-    return LOG_SCAN_CLEAN;
+    return scan_records(s);
 }

@@ -81,35 +81,32 @@ void log_write_seal(struct log_write *w, uint8_t *data, size_t padded);
 bool log_is_zero(const uint8_t *data, size_t len);
 
 enum log_scan_end {
+    LOG_SCAN_WRITE,   /* at `at` is a whole write, whose records follow what was before it */
     LOG_SCAN_CLEAN,   /* behind `at` there are only zeros */
-    LOG_SCAN_TORN,    /* from `at` to `torn_end` are the remains of an unfinished write */
+    LOG_SCAN_TORN,    /* from `at` to `next` are the remains of an unfinished write */
     LOG_SCAN_DAMAGED, /* `at` is the first wrong byte, `why` the reason */
     LOG_SCAN_VERSION, /* written by another version, which `why` names */
-    LOG_SCAN_STOPPED, /* a callback returned an error */
 };
 
 /* The state of a recovery; it goes on from one segment to the next. */
 struct log_scan {
-    /* Set by the caller. */
-    int (*begun)(void *ctx, const struct log_write *first); /* the first write of all */
-    int (*record)(void *ctx, const struct log_record *r, uint64_t offset);
-    void *ctx;
+    /* Set by the caller for each segment. */
+    uint32_t segment; /* its number */
+    const uint8_t *data;
+    size_t len;  /* of all its bytes, a multiple of LOG_SECTOR */
+    size_t next; /* 0: where the next write is looked for */
     /* Known from the first write on. */
     bool known;
     uint64_t log_id;
     uint64_t next_number;
     struct log_state state;
     /* The results of the last call. */
-    uint32_t writes; /* in this segment */
-    uint64_t at;
-    uint64_t last_at; /* where the last whole write begins, if writes > 0 */
-    uint64_t torn_end;
-    int stopped; /* the error of the callback */
+    size_t at;
+    struct log_write write;
     char why[160];
 };
 
-/* Scans one segment: its number and all its bytes (a multiple of LOG_SECTOR). */
-enum log_scan_end log_scan_segment(struct log_scan *s, uint32_t segment, const uint8_t *data,
-                                   size_t len);
+/* Looks at the next write of the segment. */
+enum log_scan_end log_scan_next(struct log_scan *s);
 
 #endif

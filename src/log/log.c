@@ -1,10 +1,9 @@
 /* log.c: appending, writing, durability, closing.
  *
- * An append becomes a record in the last of the waiting buffers. log_flush() hands the first buffer
- * to the device when no write is under way. When the write is done, its positions are durable, and
- * the next buffer follows at once if a flush was requested meanwhile. A buffer takes
- * LOG_BUFFER_FULL bytes or one record, so more than two exist only while the disk is slow or
- * full. */
+ * An append becomes a record of the last batch, at its place in the segment. log_flush() hands the
+ * first batch to the device when no write is under way. When the write is done, its positions are
+ * durable, and the next batch follows at once if a flush was requested meanwhile. A batch ends
+ * where its chunk ends, so more than two exist only while the disk is slow or full. */
 #include "log/log_private.h"
 
 #include <errno.h>
@@ -13,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BUFFER_MIN ((size_t)64 << 10)
 #define WAIT_MS 10
 
 void log_message(const struct log *l, enum log_level level, const char *fmt, ...)
@@ -87,96 +85,61 @@ size_t log_room(const struct log *l)
     return l->waiting_bytes >= LOG_PENDING_MAX ? 0 : LOG_PENDING_MAX - l->waiting_bytes;
 }
 
-/* --- buffers --- */
+/* --- batches --- */
 
-static void buffer_destroy(struct log_buffer *b)
+static bool is_under_way(const struct log *l, const struct log_batch *b)
 {
-    free(b->data);
-    free(b);
+    return b == l->head && l->writing;
 }
 
-/* Makes room for `size` bytes behind the buffer's content; false without memory. */
-static bool buffer_reserve(struct log *l, struct log_buffer *b, size_t size)
+/* Whether one more record, of `size` bytes, can be added. */
+static bool fits(const struct log *l, const struct log_batch *b, size_t size)
 {
-    size_t need = log_round_up(b->len + size, l->block);
-    if (need <= b->cap) {
-        return true;
-    }
-    size_t cap = b->cap == 0 ? BUFFER_MIN : b->cap;
-    while (cap < need) {
-        cap *= 2;
-    }
-    uint8_t *fresh = aligned_alloc(l->block, cap);
-    if (fresh == NULL) {
-        return false;
-    }
-    if (b->data != NULL) {
-        memcpy(fresh, b->data, b->len);
-        free(b->data);
-    }
-    b->data = fresh;
-    b->cap = cap;
-    return true;
+    uint64_t end = b->write.offset + log_round_up(b->write.len + size, l->block);
+    return !is_under_way(l, b) && b->write.len + size <= LOG_CHUNK_BYTES &&
+           end <= b->chunk->offset + b->chunk->len;
 }
 
-static struct log_state state_now(const struct log *l)
+/* The chunk for a write of `need` bytes at this place. */
+static struct log_chunk *chunk_for(struct log *l, uint32_t segment, uint64_t offset, size_t need)
 {
-    return (struct log_state){.last_index = l->entries.last,
-                              .last_term = log_last_term(l),
-                              .hard = l->hard,
-                              .chain = l->chain};
+    struct log_chunk *c = log_chunk_at(l, segment, offset, need);
+    if (c != NULL) {
+        return c;
+    }
+    uint64_t rest = (log_segment_size(l, segment) - offset) / l->block * l->block;
+    size_t len = need > LOG_CHUNK_BYTES ? need : LOG_CHUNK_BYTES;
+    len = len < rest ? len : (size_t)rest;
+    return log_chunk_add(l, segment, offset, len, aligned_alloc(l->block, len));
 }
 
-/* Returns a spare buffer or a new one, with room for a record of `size`; NULL without memory. */
-static struct log_buffer *buffer_get(struct log *l, size_t size)
+/* A new batch behind the last one, with room for a record of `size` bytes. NULL without memory. */
+static struct log_batch *add_batch(struct log *l, size_t size)
 {
-    struct log_buffer *b = l->spare;
-    if (b == NULL) {
-        b = calloc(1, sizeof *b);
-    } else {
-        l->spare = b->next;
-        *b = (struct log_buffer){.data = b->data, .cap = b->cap};
+    size_t need = log_round_up(LOG_WRITE_HEADER + size, l->block);
+    uint32_t segment = l->current;
+    uint64_t offset = l->offset;
+    if (l->tail != NULL) {
+        segment = l->tail->write.segment;
+        offset = l->tail->write.offset + log_round_up(l->tail->write.len, l->block);
     }
+    if (offset + need > log_segment_size(l, segment)) {
+        segment++;
+        offset = 0;
+    }
+    struct log_chunk *c = chunk_for(l, segment, offset, need);
+    struct log_batch *b = c == NULL ? NULL : calloc(1, sizeof *b);
     if (b == NULL) {
         return NULL;
     }
-    b->len = LOG_WRITE_HEADER;
-    b->keep = UINT64_MAX;
-    b->before = state_now(l);
-    b->after = b->before;
-    if (!buffer_reserve(l, b, size)) {
-        buffer_destroy(b);
-        return NULL;
-    }
-    return b;
-}
-
-/* Two buffers are kept, one to write and one to fill; a large one is freed. */
-static void buffer_put(struct log *l, struct log_buffer *b)
-{
-    if (b->cap > 2 * LOG_BUFFER_FULL || (l->spare != NULL && l->spare->next != NULL)) {
-        buffer_destroy(b);
-        return;
-    }
-    b->next = l->spare;
-    l->spare = b;
-}
-
-/* The buffer for the next record, of `size` bytes, with room for it. NULL without memory. */
-static struct log_buffer *room_for(struct log *l, size_t size)
-{
-    size_t full = LOG_BUFFER_FULL;
-    if (full > l->config.segment_bytes) {
-        full = (size_t)l->config.segment_bytes;
-    }
-    struct log_buffer *b = l->tail;
-    if (b != NULL && b->len + size <= full) {
-        return buffer_reserve(l, b, size) ? b : NULL;
-    }
-    b = buffer_get(l, size);
-    if (b == NULL) {
-        return NULL;
-    }
+    c->writes++;
+    b->chunk = c;
+    b->write = (struct log_write){
+        .segment = segment,
+        .offset = offset,
+        .len = LOG_WRITE_HEADER,
+        .before = {l->entries.last, log_last_term(l), l->hard, l->chain},
+    };
     if (l->tail == NULL) {
         l->head = b;
     } else {
@@ -186,19 +149,33 @@ static struct log_buffer *room_for(struct log *l, size_t size)
     return b;
 }
 
-/* Puts a record into the room that room_for() made. Returns its position. */
-static uint64_t put_record(struct log *l, struct log_buffer *b, struct log_record *r)
+/* The batch for the next record, of `size` bytes. NULL without memory. */
+static struct log_batch *room_for(struct log *l, size_t size)
+{
+    return l->tail != NULL && fits(l, l->tail, size) ? l->tail : add_batch(l, size);
+}
+
+static void end_batch(struct log *l)
+{
+    struct log_batch *b = l->head;
+    l->head = b->next;
+    l->tail = l->head == NULL ? NULL : l->tail;
+    b->chunk->writes--;
+    free(b);
+}
+
+/* Puts a record into the room that room_for() has found. Returns its position. */
+static uint64_t put_record(struct log *l, struct log_batch *b, struct log_record *r)
 {
     size_t size = log_record_size(r->len);
-    FLI_ASSERT(b == l->tail && b->len + size <= b->cap);
+    FLI_ASSERT(b == l->tail && (b->write.records == 0 || fits(l, b, size)));
     r->crc_before = l->chain;
-    l->chain = log_record_encode(r, b->data + b->len);
-    b->hard_at = r->type == LOG_RECORD_HARD_STATE ? b->len : 0;
-    b->len += size;
-    b->records++;
-    b->entries += r->type == LOG_RECORD_ENTRY;
+    l->chain = log_record_encode(r, log_batch_data(b) + b->write.len);
+    b->hard_at = r->type == LOG_RECORD_HARD_STATE ? b->write.len : 0;
+    b->write.len += (uint32_t)size;
+    b->write.records++;
+    b->write.chain_after = l->chain;
     b->last_position = ++l->position;
-    b->after = state_now(l);
     l->waiting_bytes += size;
     return l->position;
 }
@@ -212,13 +189,14 @@ uint64_t log_append(struct log *l, const struct log_entry *e)
     FLI_ASSERT(e->index <= LOG_INDEX_MAX && e->term != 0 && e->term >= log_last_term(l) &&
                e->kind != 0);
     FLI_ASSERT(e->len <= log_entry_max(l));
-    if (size > log_room(l)) {
+    if (size > log_room(l) || log_entries_reserve(&l->entries) != 0) {
         return 0;
     }
-    struct log_buffer *b = room_for(l, size);
-    if (b == NULL || log_entries_add(&l->entries, e) != 0) {
+    struct log_batch *b = room_for(l, size);
+    if (b == NULL) {
         return 0;
     }
+    log_entries_add(&l->entries, e, b->write.segment, b->write.offset + b->write.len);
     struct log_record r = {.type = LOG_RECORD_ENTRY,
                            .kind = e->kind,
                            .index = e->index,
@@ -232,16 +210,13 @@ uint64_t log_truncate(struct log *l, uint64_t index)
 {
     struct log_entries *t = &l->entries;
     FLI_ASSERT(!l->closing && index >= t->first && index <= t->last + 1);
-    struct log_buffer *b = room_for(l, LOG_RECORD_HEADER);
+    struct log_batch *b = room_for(l, LOG_RECORD_HEADER);
     if (b == NULL) {
         return 0;
     }
     log_entries_truncate(t, index);
     if (l->durable_index > t->last) {
         l->durable_index = t->last;
-    }
-    if (b->keep > t->last) {
-        b->keep = t->last;
     }
     struct log_record r = {.type = LOG_RECORD_TRUNCATE, .index = index, .term = log_last_term(l)};
     l->truncated_at = put_record(l, b, &r);
@@ -251,15 +226,13 @@ uint64_t log_truncate(struct log *l, uint64_t index)
 uint64_t log_reset(struct log *l, uint64_t index, uint64_t term)
 {
     FLI_ASSERT(!l->closing && index <= LOG_INDEX_MAX);
-    struct log_buffer *b = room_for(l, LOG_RECORD_HEADER);
+    struct log_batch *b = room_for(l, LOG_RECORD_HEADER);
     if (b == NULL) {
         return 0;
     }
     log_entries_reset(&l->entries, index, term);
     l->durable_index = index;
     l->compact_index = index;
-    b->keep = index;
-    b->reset = true;
     struct log_record r = {.type = LOG_RECORD_RESET, .index = index, .term = term};
     l->truncated_at = put_record(l, b, &r);
     return l->truncated_at;
@@ -267,27 +240,29 @@ uint64_t log_reset(struct log *l, uint64_t index, uint64_t term)
 
 /* If the last record is a hard state that no write has taken, the new hard state replaces it. So
  * elections on a full disk need no memory. */
-static void replace_hard_state(struct log *l, struct log_buffer *b)
+static void replace_hard_state(struct log *l, struct log_batch *b)
 {
     struct log_record r;
-    bool whole = log_record_decode(b->data + b->hard_at, b->len - b->hard_at, &r);
-    FLI_ASSERT(whole && r.type == LOG_RECORD_HARD_STATE);
+    uint8_t *data = log_batch_data(b) + b->hard_at;
+    log_record_peek(data, &r);
+    FLI_ASSERT(r.type == LOG_RECORD_HARD_STATE);
     r.index = l->hard.vote;
     r.term = l->hard.term;
-    l->chain = log_record_encode(&r, b->data + b->hard_at);
+    l->chain = log_record_encode(&r, data);
+    b->write.chain_after = l->chain;
     b->last_position = ++l->position;
-    b->after = state_now(l);
 }
 
 uint64_t log_set_hard_state(struct log *l, const struct log_hard_state *hs)
 {
     FLI_ASSERT(!l->closing);
-    if (l->tail != NULL && l->tail->hard_at != 0) {
+    struct log_batch *b = l->tail;
+    if (b != NULL && b->hard_at != 0 && !is_under_way(l, b)) {
         l->hard = *hs;
-        replace_hard_state(l, l->tail);
+        replace_hard_state(l, b);
         return l->position;
     }
-    struct log_buffer *b = room_for(l, LOG_RECORD_HEADER);
+    b = room_for(l, LOG_RECORD_HEADER);
     if (b == NULL) {
         return 0;
     }
@@ -298,29 +273,12 @@ uint64_t log_set_hard_state(struct log *l, const struct log_hard_state *hs)
 
 /* --- writing --- */
 
-/* Records where the entries of a buffer are on disk. If an entry was truncated since and appended
- * again, a later buffer holds it and corrects its slot before it can be read from disk. */
-static void place_entries(struct log *l, const struct log_buffer *b)
-{
-    for (size_t at = LOG_WRITE_HEADER; at < b->len;) {
-        struct log_record r;
-        log_record_peek(b->data + at, &r);
-        if (r.type == LOG_RECORD_ENTRY && log_entries_has(&l->entries, r.index)) {
-            struct log_slot *s = log_entries_slot(&l->entries, r.index);
-            s->segment = l->current;
-            s->offset = (uint32_t)(l->offset + at);
-        }
-        at += log_record_size(r.len);
-        FLI_ASSERT(at <= b->len);
-    }
-}
-
 static void describe_failure(const struct log *l, int error, char *text, size_t size)
 {
     char name[LOG_NAME_MAX + 1];
     log_segment_name(l->current, name);
     snprintf(text, size, "cannot write %zu bytes of the log to %s/%s at byte %llu: %s",
-             l->write_len, l->device->where, name, (unsigned long long)l->write.offset,
+             l->write.len, l->device->where, name, (unsigned long long)l->write.offset,
              strerror(-error));
 }
 
@@ -370,126 +328,105 @@ static bool is_full(int result)
     return result == -ENOSPC || result == -EDQUOT;
 }
 
-/* The last entry that is durable once buffer b is. Entries that a later buffer truncates do not
- * count. */
-static uint64_t durable_index_after(const struct log *l, const struct log_buffer *b)
+/* Entries have places in the order of their indexes, and a truncated one has none: what lies in
+ * front of `end`, where the last write ends, is on disk. */
+static void note_durable(struct log *l, uint32_t segment, uint64_t end)
 {
-    uint64_t index = b->after.last_index;
-    for (const struct log_buffer *p = l->head; p != NULL; p = p->next) {
-        if (p->reset || p->keep < index) {
-            index = p->keep;
+    for (; l->durable_index < l->entries.last; l->durable_index++) {
+        const struct log_slot *s = log_entries_slot(&l->entries, l->durable_index + 1);
+        if (s->segment > segment || (s->segment == segment && s->offset >= end)) {
+            break;
         }
     }
-    return index;
 }
 
-static void note_written(struct log *l, const struct log_buffer *b, uint64_t took_ns)
+static void note_written(struct log *l, const struct log_batch *b, uint64_t took_ns)
 {
     l->stats.writes++;
-    l->stats.entries += b->entries;
-    l->stats.bytes_written += l->write_len;
     l->stats.write_ns_sum += took_ns;
     metrics_observe_ns(&l->write_times, took_ns);
     if (took_ns > l->stats.write_ns_max) {
         l->stats.write_ns_max = took_ns;
     }
     l->durable = b->last_position;
-    l->durable_index = durable_index_after(l, b);
     l->durable_in = l->current;
+    note_durable(l, l->current, l->offset);
 }
 
 static void on_written(struct log_io *io, int result, uint64_t took_ns)
 {
     struct log *l = io->ctx;
-    struct log_buffer *b = l->under_way;
     if (is_full(result) && !l->closing) {
         write_again(l, result);
         return;
     }
-    l->under_way = NULL;
+    l->writing = false;
     l->since_ns = 0;
+    if (result != 0 && !l->closing) {
+        fail(l, result);
+        return;
+    }
     if (result != 0) {
-        buffer_put(l, b);
-        if (l->closing) {
-            l->failed = true;
-            log_check_closed(l);
-        } else {
-            fail(l, result);
-        }
+        l->failed = true;
+        log_check_closed(l);
         return;
     }
     l->waiting = false;
     log_works_again(l, &l->write_retry, "the log can be written again");
-    note_written(l, b, took_ns);
-    buffer_put(l, b);
+    note_written(l, l->head, took_ns);
+    end_batch(l);
     if (l->closing) {
         log_check_closed(l);
         return;
     }
-    if (l->flush_upto > l->durable) {
-        log_begin_write(l);
-    }
-    log_entries_evict(&l->entries, l->durable_index);
+    log_begin_write(l);
+    log_trim(l, NULL);
     log_background(l);
     if (l->config.durable != NULL) {
         l->config.durable(l->config.ctx);
     }
 }
 
-static void begin(struct log *l, struct log_buffer *b, size_t padded)
+static void begin(struct log *l, struct log_batch *b)
 {
     struct log_segment *s = log_segment_of(l, l->current);
-    l->head = b->next;
-    if (l->head == NULL) {
-        l->tail = NULL;
-    }
-    l->waiting_bytes -= b->len - LOG_WRITE_HEADER;
-    place_entries(l, b);
-    memset(b->data + b->len, 0, padded - b->len);
-    struct log_write w = {
-        .log_id = l->log_id,
-        .number = l->next_number++,
-        .segment = s->number,
-        .segment_size = s->size,
-        .offset = l->offset,
-        .block = (uint32_t)l->block,
-        .len = (uint32_t)b->len,
-        .records = b->records,
-        .before = b->before,
-        .chain_after = b->after.chain,
-    };
-    log_write_seal(&w, b->data, padded);
+    struct log_write *w = &b->write;
+    uint8_t *data = log_batch_data(b);
+    size_t padded = log_round_up(w->len, l->block);
+    memset(data + w->len, 0, padded - w->len);
+    w->log_id = l->log_id;
+    w->number = l->next_number++;
+    w->segment_size = s->size;
+    w->block = (uint32_t)l->block;
+    log_write_seal(w, data, padded);
     l->write = (struct log_io){.type = LOG_IO_WRITE,
-                               .file = l->file,
-                               .data = b->data,
+                               .file = s->file,
+                               .data = data,
                                .len = padded,
-                               .offset = l->offset,
+                               .offset = w->offset,
                                .done = on_written,
                                .ctx = l};
-    l->write_len = padded;
-    l->offset += padded;
-    l->under_way = b;
+    l->offset = w->offset + padded;
+    l->waiting_bytes -= w->len - LOG_WRITE_HEADER;
+    l->writing = true;
     l->device->ops->start(l->device, LOG_LANE_WRITE, &l->write);
 }
 
 void log_begin_write(struct log *l)
 {
-    struct log_buffer *b = l->head;
-    if (l->under_way != NULL || l->failed || l->closing || b == NULL ||
-        l->flush_upto <= l->durable) {
+    struct log_batch *b = l->head;
+    if (l->writing || l->failed || l->closing || b == NULL || l->flush_upto <= l->durable) {
         return;
     }
     if (l->since_ns == 0) {
         l->since_ns = l->device->ops->now_ns(l->device);
     }
-    size_t padded = log_round_up(b->len, l->block);
-    if (l->offset + padded > log_segment_of(l, l->current)->size && !log_next_segment(l)) {
-        l->waiting = true;
+    l->waiting = b->write.segment != l->current && !log_next_segment(l);
+    if (l->waiting) {
         log_background(l);
         return;
     }
-    l->waiting = false;
-    begin(l, b, padded);
+    begin(l, b);
 }
 
 void log_flush(struct log *l)
@@ -500,7 +437,7 @@ void log_flush(struct log *l)
 
 uint64_t log_writes(const struct log *l)
 {
-    return l->next_number - 1 - (l->under_way != NULL);
+    return l->next_number - 1 - l->writing;
 }
 
 void log_compact(struct log *l, uint64_t index)
@@ -516,10 +453,14 @@ void log_compact(struct log *l, uint64_t index)
 
 /* --- closing --- */
 
+static bool is_busy(const struct log *l)
+{
+    return l->writing || l->background_busy || l->reading != NULL;
+}
+
 void log_check_closed(struct log *l)
 {
-    if (l->closing && !l->closed && l->under_way == NULL && !l->background_busy &&
-        l->ahead.arriving == NULL) {
+    if (l->closing && !l->closed && !is_busy(l)) {
         l->closed = true;
         l->closed_cb(l->closed_ctx);
     }
@@ -531,33 +472,24 @@ void log_close(struct log *l, void (*closed)(void *ctx), void *ctx)
     l->closing = true;
     l->closed_cb = closed;
     l->closed_ctx = ctx;
-    if (l->background_busy || l->under_way != NULL || l->ahead.arriving != NULL) {
+    if (is_busy(l)) {
         l->device->ops->cancel(l->device);
     }
     log_check_closed(l);
 }
 
-static void destroy_buffers(struct log_buffer *b)
-{
-    while (b != NULL) {
-        struct log_buffer *next = b->next;
-        buffer_destroy(b);
-        b = next;
-    }
-}
-
 void log_destroy(struct log *l)
 {
     FLI_ASSERT(l->closed);
-    log_read_fini(l);
-    for (unsigned i = 0; i < l->ready_len; i++) {
-        l->device->ops->close(l->device, l->ready[i]);
+    while (l->head != NULL) {
+        end_batch(l);
     }
-    if (l->file != NULL) {
-        l->device->ops->close(l->device, l->file);
+    log_free_chunks(l);
+    for (size_t i = 0; i < l->segments_len; i++) {
+        if (l->segments[i].file != NULL) {
+            l->device->ops->close(l->device, l->segments[i].file);
+        }
     }
-    destroy_buffers(l->head);
-    destroy_buffers(l->spare);
     log_entries_fini(&l->entries);
     free(l->segments);
     free(l);
@@ -598,15 +530,12 @@ void log_get_stats(struct log *l, struct log_stats *ret)
     ret->engine = l->device->engine;
     uint64_t now_ns = l->device->ops->now_ns(l->device);
     ret->age_ns = l->since_ns == 0 ? 0 : now_ns - l->since_ns;
-    ret->read_age_ns = l->ahead.arriving == NULL ? 0 : now_ns - l->ahead.since_ns;
+    ret->read_age_ns = l->reading == NULL ? 0 : now_ns - l->read_since_ns;
     ret->waiting_for_segment = l->waiting;
     ret->segments = l->segments_len;
-    ret->cache_bytes = l->entries.cache_used;
-    ret->pending_bytes = l->waiting_bytes;
-    ret->ahead_bytes = l->ahead.bytes;
-    ret->ahead_bytes += l->ahead.arriving != NULL ? l->ahead.arriving->len : 0;
-    if (l->under_way != NULL) {
-        ret->pending_bytes += l->under_way->len - LOG_WRITE_HEADER;
+    ret->memory_bytes = 0;
+    for (const struct log_chunk *c = l->chunks; c != NULL; c = c->next) {
+        ret->memory_bytes += c->len;
     }
 }
 

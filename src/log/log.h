@@ -11,8 +11,8 @@
  * segment is ready, appends stay in memory until one is; nothing is lost and nothing becomes
  * durable.
  *
- * Memory: max(cache_bytes, bytes not durable) + LOG_PENDING_MAX + two buffers of one write each +
- * 32 to 64 bytes for each entry in the segments + LOG_AHEAD_MAX and one chunk more for reading.
+ * Memory: cache_bytes, and what is not durable, and one chunk for each who waits for a read, and 24
+ * to 48 bytes for each entry in the segments.
  *
  * One thread, the one of log_device_poll(). Callbacks come from log_device_poll() only, except
  * `say`, which any call may cause. */
@@ -26,8 +26,7 @@
 #define LOG_ENTRY_MAX ((UINT32_C(4) << 20) + 4096) /* bytes of data of one entry */
 #define LOG_INDEX_MAX ((UINT64_C(1) << 62) - 1)    /* so that no sum of indexes overflows */
 #define LOG_PENDING_MAX ((size_t)16 << 20) /* bytes appended and not yet given to the device */
-#define LOG_AHEAD_CHUNK ((size_t)1 << 20)  /* bytes of one read of log_take_some(), or one entry */
-#define LOG_AHEAD_MAX ((size_t)8 << 20)    /* bytes that such reads keep in memory */
+#define LOG_CHUNK_BYTES ((size_t)1 << 20)  /* of a part of a segment in memory, or one entry */
 #define LOG_SEGMENT_DEFAULT (UINT64_C(8) << 20)
 #define LOG_SEGMENT_MIN (UINT64_C(16) << 10)
 #define LOG_SEGMENT_MAX (UINT64_C(64) << 20) /* recovery reads a segment as a whole */
@@ -52,7 +51,7 @@ enum log_level { LOG_LEVEL_ERROR = 1, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEV
 
 struct log_config {
     struct log_device *device;  /* the caller's; outlives the log */
-    size_t cache_bytes;         /* 0: LOG_CACHE_DEFAULT. Newest entries kept in memory */
+    size_t cache_bytes;         /* 0: LOG_CACHE_DEFAULT. Of what is durable, what was used last */
     uint64_t segment_bytes;     /* 0: LOG_SEGMENT_DEFAULT; MIN to MAX, a multiple of the block */
     bool must_exist;            /* a directory without a segment is FL_ENOTFOUND */
     void *ctx;                  /* each of the callbacks may be NULL */
@@ -164,9 +163,6 @@ FLI_MUST_USE int log_take_some(struct log *l, uint64_t index, size_t max_bytes,
 FLI_MUST_USE int log_read_some(struct log *l, uint64_t index, size_t max_bytes,
                                struct log_entry *entries, unsigned n, unsigned *ret_n);
 
-/* Frees what was read ahead and not used since the last call of this function. */
-void log_forget_unused(struct log *l);
-
 /* --- making room --- */
 
 /* A snapshot at >= index is durable: whole segments without entries above index may be removed.
@@ -177,22 +173,16 @@ void log_compact(struct log *l, uint64_t index);
 
 struct log_stats {
     const char *engine;
-    uint64_t writes;        /* writes that were done */
-    uint64_t entries;       /* entries in them */
-    uint64_t bytes_written; /* in whole blocks */
+    uint64_t writes; /* writes that were done */
     uint64_t write_ns_sum;
     uint64_t write_ns_max;
-    uint64_t age_ns;           /* of the write under way or waiting for a segment; 0: none */
-    uint64_t read_age_ns;      /* of the read that somebody waits for; 0: nobody does */
-    bool waiting_for_segment;  /* no segment is ready, or a write found the disk full */
-    uint64_t segments;         /* files, including ready ones */
-    uint64_t bytes;            /* in these files */
-    uint64_t recycled;         /* segments that were reused */
-    uint64_t prepared;         /* segments that were prepared */
-    uint64_t prepare_failures; /* attempts to prepare one that failed */
-    size_t cache_bytes;        /* of entries in memory */
-    size_t pending_bytes;      /* appended and not yet durable */
-    size_t ahead_bytes;        /* read from disk for log_take_some() */
+    uint64_t age_ns;          /* of the write under way or waiting for a segment; 0: none */
+    uint64_t read_age_ns;     /* of the read that somebody waits for; 0: nobody does */
+    bool waiting_for_segment; /* no segment is ready, or a write found the disk full */
+    uint64_t segments;        /* files, including ready ones */
+    uint64_t bytes;           /* in these files */
+    uint64_t recycled;        /* segments that were reused */
+    size_t memory_bytes;      /* parts of segments in memory */
 };
 void log_get_stats(struct log *l, struct log_stats *ret);
 

@@ -3,12 +3,12 @@
  *   log.c       appending, writing, what is durable, closing
  *   recover.c   log_open: what the directory holds
  *   segments.c  segments are prepared, used, and reused or removed
- *   read.c      entries from memory, or read back by the device
+ *   read.c      parts of segments in memory; the device reads what is in none of them
  *   entries.c   which entries there are (pure)
  *   format.c    the bytes (pure)
  *
- * Appends become records in the last of the waiting buffers; each buffer is one write. Usually
- * there are two: one under way and one being filled. */
+ * Memory has the log as the disk has it: a chunk is a part of a segment. A record is encoded at its
+ * place in a chunk, is written from there, and is read there for as long as the chunk is kept. */
 #ifndef LOG_LOG_PRIVATE_H
 #define LOG_LOG_PRIVATE_H
 
@@ -16,52 +16,38 @@
 #include "log/format.h"
 #include "log/log.h"
 
-#define LOG_READY 2u     /* segments that are kept ready */
-#define LOG_USED_KEPT 4u /* superfluous segments that are kept for reuse */
-/* A buffer takes no more than this, or one record. */
-#define LOG_BUFFER_FULL ((size_t)1 << 20)
+#define LOG_READY 2u                          /* segments that are kept ready */
+#define LOG_USED_KEPT 4u                      /* superfluous segments that are kept for reuse */
 #define LOG_FIRST_BYTES (UINT64_C(256) << 10) /* of the first segment of an empty directory */
 #define LOG_RETRY_MIN_MS 100u
 #define LOG_RETRY_MAX_MS 5000u
 
-struct log_buffer {
-    struct log_buffer *next;
-    uint8_t *data; /* aligned to the device's block; begins with room for the header */
-    size_t cap, len;
-    uint32_t records, entries;
-    uint64_t last_position; /* of its last record */
-    struct log_state before, after;
-    size_t hard_at; /* offset of the last record when it is a hard state, else 0 */
-    /* How the buffer changes entries that an earlier buffer made durable: only those up to `keep`
-     * stay; with `reset`, all up to `keep` are in the snapshot. */
-    uint64_t keep;
-    bool reset;
+enum log_chunk_state {
+    LOG_CHUNK_WHOLE,  /* what was appended, or recovered */
+    LOG_CHUNK_WANTED, /* to be read, or being read */
+    LOG_CHUNK_READ,   /* each entry is verified when it is taken */
+    LOG_CHUNK_FAILED, /* it could not be read */
 };
 
-/* Bytes read from disk. */
 struct log_chunk {
     struct log_chunk *next;
     uint32_t segment;
-    uint64_t offset;
+    uint64_t offset; /* in the segment */
     size_t len;
-    uint8_t *data;
-    bool used; /* since log_forget_unused() */
+    uint8_t *data;   /* aligned to the device's block */
+    unsigned writes; /* in it, and not on disk */
+    enum log_chunk_state state;
+    size_t need; /* WANTED, FAILED: up to the end of the entry for which it is read */
+    int error;   /* FAILED */
 };
 
-#define LOG_AHEAD_WANTED 16u
-
-/* What read.c knows. */
-struct log_ahead {
-    struct log_chunk *chunks; /* the one that was used last first */
-    size_t bytes;             /* in them */
-    struct log_io io;
-    struct log_chunk *arriving;        /* of the read under way; NULL: none is */
-    struct log_slot reading;           /* the entry for which it began */
-    uint64_t since_ns;                 /* when it began */
-    uint64_t wanted[LOG_AHEAD_WANTED]; /* entries to be read next, by index */
-    unsigned wanted_n;
-    int error; /* of the last read that failed, of the entry at `failed`; 0: none */
-    struct log_slot failed;
+/* A write, from its first record until it is on disk. */
+struct log_batch {
+    struct log_batch *next;
+    struct log_chunk *chunk;
+    struct log_write write; /* its place, and what it has so far */
+    uint64_t last_position; /* of its last record */
+    uint32_t hard_at;       /* where its last record is when that is a hard state, else 0 */
 };
 
 /* Failed attempts of an operation: pauses grow, log lines get fewer. */
@@ -73,6 +59,7 @@ struct log_retry {
 struct log_segment {
     uint32_t number;
     uint64_t size;
+    struct log_file *file; /* of the current one and of ready ones */
 };
 
 struct log {
@@ -91,13 +78,11 @@ struct log {
     uint64_t truncated_at; /* of the last truncation or reset */
     uint64_t compact_index;
 
-    struct log_buffer *head, *tail; /* waiting, oldest first */
-    struct log_buffer *under_way;
-    struct log_buffer *spare; /* empty, for reuse */
-    size_t waiting_bytes;     /* of records in head to tail */
+    struct log_batch *head, *tail; /* to be written, oldest first */
+    bool writing;                  /* the first of them is under way */
+    size_t waiting_bytes;          /* of records in the others */
 
     struct log_io write;
-    size_t write_len; /* length on disk of the write under way */
     uint64_t log_id;
     uint64_t next_number; /* of the next write */
     uint64_t since_ns;    /* when the present write began, or began to wait for a segment */
@@ -105,17 +90,18 @@ struct log {
     /* Oldest first and without a gap: old segments, the current one, ready ones. */
     struct log_segment *segments;
     size_t segments_len, segments_cap;
-    uint32_t current;      /* number of the segment being written */
-    uint32_t durable_in;   /* number of the segment with the last durable write */
-    uint64_t offset;       /* of the next write in the current segment */
-    struct log_file *file; /* the current segment */
-    struct log_file *ready[LOG_READY];
-    unsigned ready_len;
+    uint32_t current;    /* number of the segment being written */
+    uint32_t durable_in; /* number of the segment with the last durable write */
+    uint64_t offset;     /* in the current segment: the end of the last write that was begun */
 
     struct log_io background;
     bool background_busy;
     struct log_retry write_retry, background_retry, read_retry;
-    struct log_ahead ahead;
+
+    struct log_chunk *chunks; /* the one that was used last first */
+    struct log_io read;
+    struct log_chunk *reading; /* NULL: no read is under way */
+    uint64_t read_since_ns;
 
     bool waiting; /* for a segment */
     bool failed, closing, closed;
@@ -135,16 +121,29 @@ void log_check_closed(struct log *l);
 bool log_try_again(struct log *l, enum log_lane lane, struct log_io *io, struct log_retry *r);
 void log_works_again(struct log *l, struct log_retry *r, const char *what);
 
+static inline uint8_t *log_batch_data(const struct log_batch *b)
+{
+    return b->chunk->data + (b->write.offset - b->chunk->offset);
+}
+
 /* segments.c */
 void log_segment_name(uint32_t number, char out[LOG_NAME_MAX + 1]);
 bool log_segment_parse(const char *name, uint32_t *ret); /* accepts exactly such names */
-FLI_MUST_USE int log_segments_add(struct log *l, uint32_t number, uint64_t size);
-struct log_segment *log_segment_of(struct log *l, uint32_t number); /* it must exist */
+FLI_MUST_USE int log_segments_add(struct log *l, const struct log_segment *s);
+struct log_segment *log_segment_of(const struct log *l, uint32_t number); /* it must exist */
+uint64_t log_segment_size(const struct log *l, uint32_t number);          /* also of one to come */
 bool log_next_segment(struct log *l); /* the next ready one becomes the current one */
 void log_background(struct log *l);   /* begins due work of lane BACKGROUND */
 
 /* read.c */
-void log_read_forget(struct log *l, uint32_t segment); /* which is about to be removed */
-void log_read_fini(struct log *l);
+/* A chunk that has all these bytes of a segment; NULL: none has. */
+struct log_chunk *log_chunk_at(const struct log *l, uint32_t segment, uint64_t offset, size_t len);
+/* A new one, with memory from aligned_alloc(), which becomes its own; NULL: no memory. */
+struct log_chunk *log_chunk_add(struct log *l, uint32_t segment, uint64_t offset, size_t len,
+                                uint8_t *data);
+/* Frees those that were not used for longest, until the others fit. Those that are to be written or
+ * read stay, and `kept`. */
+void log_trim(struct log *l, const struct log_chunk *kept);
+void log_free_chunks(struct log *l);
 
 #endif

@@ -1,14 +1,13 @@
 /* read.c: entries from memory, or read back from their segment by the device while the loop goes
  * on, and verified.
  *
- * One read is under way at a time. Whoever needs an entry that is not in memory is told FL_EBUSY
- * and asks again when `arrived` is called, after any read; others that were asked for meanwhile are
- * read next. So whoever was told FL_EBUSY has a read to wait for.
+ * Who needs an entry that is not in memory is told FL_EBUSY, and asks again when `arrived` is
+ * called, after any read. One read is under way at a time; what was wanted first is read next.
  *
  * A chunk is found by its place on disk, and what is written there stays what it is until the
  * segment goes: a truncated entry has another place than the one that follows it. So no truncation
- * and no reset needs to know of chunks, and each entry is verified when it is taken. A read whose
- * segment went meanwhile is dropped, whatever it brought. */
+ * and no reset needs to know of chunks. One whose segment went is not found any more, whatever a
+ * read brought. */
 #include "log/log_private.h"
 
 #include <stdlib.h>
@@ -18,93 +17,74 @@
 
 #define TOO_SHORT 1 /* beside negative errno values */
 
-static void free_chunk(struct log_chunk *c)
+/* ---- chunks ---- */
+
+struct log_chunk *log_chunk_at(const struct log *l, uint32_t segment, uint64_t offset, size_t len)
 {
-    if (c != NULL) {
-        free(c->data);
-        free(c);
+    struct log_chunk *c = l->chunks;
+    while (c != NULL &&
+           (c->segment != segment || offset < c->offset || offset + len > c->offset + c->len)) {
+        c = c->next;
     }
+    return c;
 }
 
-/* ---- the chunks ---- */
-
-static void take_out(struct log_ahead *a, struct log_chunk *c)
+struct log_chunk *log_chunk_add(struct log *l, uint32_t segment, uint64_t offset, size_t len,
+                                uint8_t *data)
 {
-    struct log_chunk **p = &a->chunks;
+    struct log_chunk *c = data == NULL ? NULL : calloc(1, sizeof *c);
+    if (c == NULL) {
+        free(data);
+        return NULL;
+    }
+    *c = (struct log_chunk){
+        .next = l->chunks, .segment = segment, .offset = offset, .len = len, .data = data};
+    l->chunks = c;
+    return c;
+}
+
+static void take_out(struct log *l, const struct log_chunk *c)
+{
+    struct log_chunk **p = &l->chunks;
     while (*p != c) {
         p = &(*p)->next;
     }
     *p = c->next;
-    a->bytes -= c->len;
 }
 
-static void put_first(struct log_ahead *a, struct log_chunk *c)
+static void use(struct log *l, struct log_chunk *c)
 {
-    c->next = a->chunks;
-    c->used = true;
-    a->chunks = c;
-    a->bytes += c->len;
+    take_out(l, c);
+    c->next = l->chunks;
+    l->chunks = c;
 }
 
-static void drop(struct log_ahead *a, struct log_chunk *c)
+static void drop(struct log *l, struct log_chunk *c)
 {
-    take_out(a, c);
-    free_chunk(c);
+    take_out(l, c);
+    free(c->data);
+    free(c);
 }
 
-/* The newest one stays, however large it is. */
-static void drop_oldest(struct log_ahead *a)
+void log_trim(struct log *l, const struct log_chunk *kept)
 {
-    while (a->bytes > LOG_AHEAD_MAX && a->chunks->next != NULL) {
-        struct log_chunk *c = a->chunks;
-        while (c->next != NULL) {
-            c = c->next;
-        }
-        drop(a, c);
-    }
-}
-
-/* NULL: none of them has it. */
-static struct log_chunk *chunk_with(struct log_chunk *first, const struct log_slot *s)
-{
-    uint64_t end = s->offset + log_record_size(s->len);
-    for (struct log_chunk *c = first; c != NULL; c = c->next) {
-        if (c->segment == s->segment && s->offset >= c->offset && end <= c->offset + c->len) {
-            return c;
-        }
-    }
-    return NULL;
-}
-
-void log_forget_unused(struct log *l)
-{
+    size_t bytes = 0;
     struct log_chunk *next;
-    for (struct log_chunk *c = l->ahead.chunks; c != NULL; c = next) {
+    for (struct log_chunk *c = l->chunks; c != NULL; c = next) {
         next = c->next;
-        if (!c->used) {
-            drop(&l->ahead, c);
-        } else {
-            c->used = false;
+        bool in_use = c->writes > 0 || c->state == LOG_CHUNK_WANTED;
+        bytes += in_use ? 0 : c->len;
+        if (!in_use && c != kept && bytes > l->config.cache_bytes) {
+            drop(l, c);
         }
     }
 }
 
-void log_read_forget(struct log *l, uint32_t segment)
+void log_free_chunks(struct log *l)
 {
-    struct log_chunk *next;
-    for (struct log_chunk *c = l->ahead.chunks; c != NULL; c = next) {
-        next = c->next;
-        if (c->segment == segment) {
-            drop(&l->ahead, c);
-        }
-    }
-}
-
-void log_read_fini(struct log *l)
-{
-    FLI_ASSERT(l->ahead.arriving == NULL);
-    while (l->ahead.chunks != NULL) {
-        drop(&l->ahead, l->ahead.chunks);
+    FLI_ASSERT(l->reading == NULL);
+    while (l->chunks != NULL) {
+        drop(l, l->chunks);
     }
 }
 
@@ -112,89 +92,32 @@ void log_read_fini(struct log *l)
 
 static void on_read(struct log_io *io, int result, uint64_t took_ns);
 
-/* What lies in front of this is durable. The write under way may change what is behind it. */
-static uint64_t end_of(struct log *l, uint32_t segment)
-{
-    if (segment != l->current) {
-        return log_segment_of(l, segment)->size;
-    }
-    return l->under_way != NULL ? l->write.offset : l->offset;
-}
-
-/* From the beginning of the record's block to the end of the record. */
-static size_t needed(const struct log *l, const struct log_slot *s)
-{
-    return (size_t)(s->offset % l->block) + log_record_size(s->len);
-}
-
 /* Reads whole blocks, of which these bytes are taken. */
 static void start(struct log *l, size_t taken)
 {
-    struct log_ahead *a = &l->ahead;
-    a->arriving->len = taken;
-    a->io = (struct log_io){.type = LOG_IO_READ,
-                            .into = a->arriving->data,
-                            .len = log_round_up(taken, l->block),
-                            .offset = a->arriving->offset,
-                            .done = on_read,
-                            .ctx = l};
-    log_segment_name(a->arriving->segment, a->io.name);
-    l->device->ops->start(l->device, LOG_LANE_READ, &a->io);
+    struct log_chunk *c = l->reading;
+    c->len = taken;
+    l->read = (struct log_io){.type = LOG_IO_READ,
+                              .into = c->data,
+                              .len = log_round_up(taken, l->block),
+                              .offset = c->offset,
+                              .done = on_read,
+                              .ctx = l};
+    log_segment_name(c->segment, l->read.name);
+    l->device->ops->start(l->device, LOG_LANE_READ, &l->read);
 }
 
-static int begin(struct log *l, const struct log_slot *s)
+static void read_next(struct log *l)
 {
-    uint64_t from = s->offset / l->block * l->block;
-    size_t need = needed(l, s);
-    size_t len = need > LOG_AHEAD_CHUNK ? need : LOG_AHEAD_CHUNK;
-    uint64_t end = end_of(l, s->segment);
-    FLI_ASSERT(s->segment != LOG_UNPLACED && from + need <= end);
-    len = len < end - from ? len : (size_t)(end - from);
-    struct log_chunk *c = calloc(1, sizeof *c);
-    uint8_t *data = aligned_alloc(l->block, log_round_up(len, l->block));
-    if (c == NULL || data == NULL) {
-        free(c);
-        free(data);
-        return FL_ENOMEM;
+    struct log_chunk *first = NULL;
+    for (struct log_chunk *c = l->chunks; c != NULL; c = c->next) {
+        first = c->state == LOG_CHUNK_WANTED ? c : first;
     }
-    *c = (struct log_chunk){.segment = s->segment, .offset = from, .data = data};
-    l->ahead.reading = *s;
-    l->ahead.since_ns = l->device->ops->now_ns(l->device);
-    l->ahead.arriving = c;
-    start(l, len);
-    return 0;
-}
-
-static bool is_missing(const struct log *l, uint64_t index)
-{
-    return log_entries_has(&l->entries, index) &&
-           log_entries_slot(&l->entries, index)->data == NULL &&
-           chunk_with(l->ahead.chunks, log_entries_slot(&l->entries, index)) == NULL;
-}
-
-/* Without memory none begins: who waits is told when it asks again. */
-static void begin_next(struct log *l)
-{
-    struct log_ahead *a = &l->ahead;
-    while (a->arriving == NULL && a->wanted_n > 0) {
-        uint64_t index = a->wanted[0];
-        memmove(a->wanted, a->wanted + 1, --a->wanted_n * sizeof a->wanted[0]);
-        if (is_missing(l, index) && begin(l, log_entries_slot(&l->entries, index)) != 0) {
-            return;
-        }
+    if (l->reading == NULL && first != NULL) {
+        l->reading = first;
+        l->read_since_ns = l->device->ops->now_ns(l->device);
+        start(l, first->len);
     }
-}
-
-/* The others of the chunk may be why it failed, and nobody has asked for them: once more without
- * them. */
-static bool read_less(struct log *l, int result)
-{
-    size_t need = needed(l, &l->ahead.reading);
-    if (result == 0 || l->ahead.arriving->len <= need) {
-        return false;
-    }
-    start(l, need);
-    return true;
 }
 
 /* The file is opened for the read, and the machine may have no descriptor left at that moment. */
@@ -204,50 +127,75 @@ static bool read_again(struct log *l, int result)
         l->read_retry = (struct log_retry){0};
         return false;
     }
-    if (log_try_again(l, LOG_LANE_READ, &l->ahead.io, &l->read_retry)) {
+    if (log_try_again(l, LOG_LANE_READ, &l->read, &l->read_retry)) {
         log_message(l, LOG_LEVEL_WARNING, "cannot read %s/%s: %s; this is tried again",
-                    l->device->where, l->ahead.io.name, strerror(-result));
+                    l->device->where, l->read.name, strerror(-result));
     }
     return true;
 }
 
-static void take_up(struct log *l, int result)
+/* The others of the chunk may be why it failed, and nobody has asked for them: once more without
+ * them. */
+static bool read_less(struct log *l, int result)
 {
-    struct log_ahead *a = &l->ahead;
-    struct log_chunk *c = a->arriving;
-    a->arriving = NULL;
-    c->len = c->len < a->io.len ? c->len : a->io.len;
-    if (result != 0 || c->len < needed(l, &a->reading)) {
-        a->error = result != 0 ? result : TOO_SHORT;
-        a->failed = a->reading;
-        free_chunk(c);
-        return;
+    if (result == 0 || l->reading->len <= l->reading->need) {
+        return false;
     }
-    put_first(a, c);
-    drop_oldest(a);
+    start(l, l->reading->need);
+    return true;
 }
 
 static void on_read(struct log_io *io, int result, uint64_t took_ns)
 {
     struct log *l = io->ctx;
-    struct log_ahead *a = &l->ahead;
-    bool gone = a->reading.segment < l->segments[0].number;
-    if (l->closing || gone) {
-        free_chunk(a->arriving);
-        a->arriving = NULL;
-    } else if (read_again(l, result) || read_less(l, result)) {
+    struct log_chunk *c = l->reading;
+    bool gone = c->segment < l->segments[0].number;
+    if (!l->closing && !gone && (read_again(l, result) || read_less(l, result))) {
         return;
-    } else {
-        take_up(l, result);
     }
+    l->reading = NULL;
+    c->len = io->len < c->len ? io->len : c->len;
+    c->error = result != 0 ? result : c->len < c->need ? TOO_SHORT : 0;
+    c->state = c->error != 0 ? LOG_CHUNK_FAILED : LOG_CHUNK_READ;
+    c->len = c->error != 0 ? c->need : c->len;
     if (l->closing) {
         log_check_closed(l);
         return;
     }
-    begin_next(l);
+    log_trim(l, c);
+    read_next(l);
     if (l->config.arrived != NULL) {
         l->config.arrived(l->config.ctx);
     }
+}
+
+/* What lies in front of this is durable. The write under way may change what is behind it. */
+static uint64_t end_of(const struct log *l, uint32_t segment)
+{
+    if (segment != l->current) {
+        return log_segment_size(l, segment);
+    }
+    return l->writing ? l->write.offset : l->offset;
+}
+
+/* Begins to read the entry and what follows it, or puts that in line. FL_EBUSY, FL_ENOMEM. */
+static int want(struct log *l, const struct log_slot *s)
+{
+    uint64_t from = s->offset / l->block * l->block;
+    size_t need = (size_t)(s->offset - from) + log_record_size(s->len);
+    size_t len = need > LOG_CHUNK_BYTES ? need : LOG_CHUNK_BYTES;
+    uint64_t end = end_of(l, s->segment);
+    FLI_ASSERT(from + need <= end);
+    len = len < end - from ? len : (size_t)(end - from);
+    struct log_chunk *c = log_chunk_add(l, s->segment, from, len,
+                                        aligned_alloc(l->block, log_round_up(len, l->block)));
+    if (c == NULL) {
+        return FL_ENOMEM;
+    }
+    c->state = LOG_CHUNK_WANTED;
+    c->need = need;
+    read_next(l);
+    return FL_EBUSY;
 }
 
 /* ---- asking ---- */
@@ -261,91 +209,50 @@ static int trouble(const struct log *l, const struct log_slot *s, int error, con
     return error;
 }
 
-/* Finds the entry in the chunk, verifies it and sets ret->data; ret->term is what it must be. */
-static int chunk_entry(const struct log *l, const struct log_chunk *c, uint64_t index,
-                       struct log_entry *ret)
+/* It is told once, and then read again. */
+static int failed(struct log *l, struct log_chunk *c, const struct log_slot *s)
 {
-    const struct log_slot *s = log_entries_slot(&l->entries, index);
-    struct log_record r;
-    size_t at = (size_t)(s->offset - c->offset);
-    if (!log_record_decode(c->data + at, c->len - at, &r) || r.type != LOG_RECORD_ENTRY ||
-        r.index != index || r.len != s->len || r.kind != s->kind || r.term != ret->term) {
-        return trouble(l, s, FL_ECORRUPT, "what is there is not what was written");
-    }
-    ret->data = r.data;
-    return 0;
+    bool is_short = c->error == TOO_SHORT;
+    int rv = trouble(l, s, is_short ? FL_ECORRUPT : FL_EIO,
+                     is_short ? "the file is shorter than it was" : strerror(-c->error));
+    drop(l, c);
+    return rv;
 }
 
-/* The entry without its data, unless that is in memory. FL_ENOTFOUND. */
-static int from_memory(const struct log *l, uint64_t index, struct log_entry *ret)
+static bool is_entry(const uint8_t *data, uint64_t index, const struct log_slot *s)
+{
+    struct log_record r;
+    return log_record_decode(data, log_record_size(s->len), &r) && r.type == LOG_RECORD_ENTRY &&
+           r.index == index && r.len == s->len && r.kind == s->kind && r.term == s->term;
+}
+
+static int take(struct log *l, uint64_t index, struct log_entry *ret)
 {
     if (!log_entries_has(&l->entries, index)) {
         return FL_ENOTFOUND;
     }
     const struct log_slot *s = log_entries_slot(&l->entries, index);
-    *ret = (struct log_entry){
-        .index = index, .term = s->term, .kind = s->kind, .len = s->len, .data = s->data};
+    struct log_chunk *c = log_chunk_at(l, s->segment, s->offset, log_record_size(s->len));
+    if (c == NULL) {
+        return want(l, s);
+    }
+    if (c->state == LOG_CHUNK_WANTED) {
+        return FL_EBUSY;
+    }
+    if (c->state == LOG_CHUNK_FAILED) {
+        return failed(l, c, s);
+    }
+    const uint8_t *data = c->data + (s->offset - c->offset);
+    if (c->state == LOG_CHUNK_READ && !is_entry(data, index, s)) {
+        return trouble(l, s, FL_ECORRUPT, "what is there is not what was written");
+    }
+    use(l, c);
+    *ret = (struct log_entry){.index = index,
+                              .term = s->term,
+                              .kind = s->kind,
+                              .len = s->len,
+                              .data = data + LOG_RECORD_HEADER};
     return 0;
-}
-
-static bool is_wanted(const struct log_ahead *a, uint64_t index)
-{
-    unsigned i = 0;
-    while (i < a->wanted_n && a->wanted[i] != index) {
-        i++;
-    }
-    return i < a->wanted_n;
-}
-
-/* Begins to read the entry, or puts it in line. FL_EBUSY, FL_ENOMEM. */
-static int want(struct log *l, uint64_t index)
-{
-    struct log_ahead *a = &l->ahead;
-    const struct log_slot *s = log_entries_slot(&l->entries, index);
-    if (a->arriving == NULL) {
-        int rv = begin(l, s);
-        return rv != 0 ? rv : FL_EBUSY;
-    }
-    if (chunk_with(a->arriving, s) == NULL && !is_wanted(a, index) &&
-        a->wanted_n < LOG_AHEAD_WANTED) {
-        a->wanted[a->wanted_n++] = index;
-    }
-    return FL_EBUSY;
-}
-
-/* Whether the read of this entry has failed. It is told once, and then read again. */
-static bool has_failed(struct log *l, const struct log_slot *s, int *ret)
-{
-    struct log_ahead *a = &l->ahead;
-    if (a->error == 0 || a->failed.segment != s->segment || a->failed.offset != s->offset) {
-        return false;
-    }
-    bool is_short = a->error == TOO_SHORT;
-    *ret = trouble(l, s, is_short ? FL_ECORRUPT : FL_EIO,
-                   is_short ? "the file is shorter than it was" : strerror(-a->error));
-    a->error = 0;
-    return true;
-}
-
-static int take(struct log *l, uint64_t index, struct log_entry *ret)
-{
-    struct log_entry e;
-    int rv = from_memory(l, index, &e);
-    if (rv == 0 && e.data == NULL) {
-        const struct log_slot *s = log_entries_slot(&l->entries, index);
-        struct log_chunk *c = chunk_with(l->ahead.chunks, s);
-        if (c != NULL) {
-            take_out(&l->ahead, c);
-            put_first(&l->ahead, c);
-            rv = chunk_entry(l, c, index, &e);
-        } else if (!has_failed(l, s, &rv)) {
-            rv = want(l, index);
-        }
-    }
-    if (rv == 0) {
-        *ret = e;
-    }
-    return rv;
 }
 
 int log_take_some(struct log *l, uint64_t index, size_t max_bytes, struct log_entry *entries,

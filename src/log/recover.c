@@ -20,6 +20,12 @@
 #define LOCK_QUIET_MS 1000u /* as after most kills, and while a child of fork() still closes it */
 #define LOCK_WAIT_S 30u     /* as long as a disk may take that is not broken */
 
+/* All bytes of a segment. */
+struct content {
+    uint8_t *data; /* aligned to the device's block */
+    size_t cap;
+};
+
 struct recovery {
     struct log *l;
     struct log_device *d;
@@ -30,15 +36,11 @@ struct recovery {
     char strange[LOG_NAME_MAX + 1];
 
     struct log_scan scan;
-    uint32_t reading; /* number of the segment being read */
-    uint8_t *buffer;
-    size_t buffer_cap;
-    bool begun;          /* some segment had a write */
-    uint32_t last_begun; /* the last segment with a write */
-    uint64_t end;        /* of the log in that segment */
-    uint64_t last_at;    /* where its last write begins */
-    uint8_t *last;       /* that write as it was read, up to `end` */
-    size_t last_cap;
+    struct content read; /* the segment being read */
+    struct content last; /* the last segment with a write */
+    uint32_t last_begun; /* its number; 0: there is none yet */
+    uint64_t last_at;    /* where its last write begins, and ends */
+    uint64_t end;
     uint32_t torn; /* the segment with a torn write; 0: none */
     uint64_t torn_at, torn_end;
 };
@@ -86,7 +88,8 @@ static int on_name(void *ctx, const char *name)
     struct recovery *r = ctx;
     uint32_t number = 0;
     if (log_segment_parse(name, &number)) {
-        r->error = log_segments_add(r->l, number, 0) == 0 ? 0 : no_memory(r);
+        struct log_segment found = {.number = number};
+        r->error = log_segments_add(r->l, &found) == 0 ? 0 : no_memory(r);
     } else if (name[0] != '.' && !is_part(NULL, name) && strncmp(name, "snapshot-", 9) != 0 &&
                strcmp(name, "lost+found") != 0) {
         snprintf(r->strange, sizeof r->strange, "%s", name);
@@ -165,56 +168,6 @@ static int open_segment(struct recovery *r, uint32_t number, unsigned flags, str
     return rv;
 }
 
-static int on_begun(void *ctx, const struct log_write *first)
-{
-    struct recovery *r = ctx;
-    log_entries_reset(&r->l->entries, first->before.last_index, first->before.last_term);
-    return 0;
-}
-
-static int on_entry(struct log *l, const struct recovery *r, const struct log_record *rec,
-                    uint64_t offset)
-{
-    struct log_entry e = {.index = rec->index,
-                          .term = rec->term,
-                          .kind = rec->kind,
-                          .len = rec->len,
-                          .data = rec->data};
-    if (log_entries_add(&l->entries, &e) != 0) {
-        return FL_ENOMEM;
-    }
-    struct log_slot *s = log_entries_slot(&l->entries, e.index);
-    s->segment = r->reading;
-    s->offset = (uint32_t)offset;
-    log_entries_evict(&l->entries, e.index);
-    return 0;
-}
-
-static int on_record(void *ctx, const struct log_record *rec, uint64_t offset)
-{
-    struct recovery *r = ctx;
-    struct log_entries *t = &r->l->entries;
-    switch (rec->type) {
-    case LOG_RECORD_ENTRY:
-        return on_entry(r->l, r, rec, offset);
-    case LOG_RECORD_TRUNCATE:
-        if (rec->index < t->first) {
-            log_entries_reset(t, rec->index - 1, rec->term);
-            return 0;
-        }
-        if (log_entries_term(t, rec->index - 1) != rec->term) {
-            return FL_ECORRUPT;
-        }
-        log_entries_truncate(t, rec->index);
-        return 0;
-    case LOG_RECORD_RESET:
-        log_entries_reset(t, rec->index, rec->term);
-        return 0;
-    default:
-        return 0;
-    }
-}
-
 static int measure(struct recovery *r, struct log_segment *f, const char *name,
                    struct log_file *file)
 {
@@ -233,19 +186,20 @@ static int measure(struct recovery *r, struct log_segment *f, const char *name,
 static int read_bytes(struct recovery *r, const struct log_segment *f, const char *name,
                       struct log_file *file)
 {
+    struct content *to = &r->read;
     size_t need = log_round_up((size_t)f->size, r->d->block);
-    if (need > r->buffer_cap) {
-        free(r->buffer);
-        r->buffer_cap = need;
-        r->buffer = aligned_alloc(r->d->block, need);
-        if (r->buffer == NULL) {
+    if (need > to->cap) {
+        free(to->data);
+        to->cap = need;
+        to->data = aligned_alloc(r->d->block, need);
+        if (to->data == NULL) {
             return no_memory(r);
         }
     }
-    int64_t n = r->d->ops->read(r->d, file, r->buffer, need, 0);
+    int64_t n = r->d->ops->read(r->d, file, to->data, need, 0);
     if (n < 0) { /* to name the wrong byte, the slow way is good enough here */
         uint64_t at = 0;
-        while (at < f->size && r->d->ops->read(r->d, file, r->buffer, r->d->block, at) > 0) {
+        while (at < f->size && r->d->ops->read(r->d, file, to->data, r->d->block, at) > 0) {
             at += r->d->block;
         }
         return segment_error(r, FL_EIO, f->number, at, strerror((int)-n));
@@ -268,76 +222,117 @@ static int read_segment(struct recovery *r, struct log_segment *f)
     return rv;
 }
 
-/* Keeps the last write, since the next segment is read over it. */
-static int keep_last(struct recovery *r, uint64_t at, uint64_t end)
+static int apply_record(struct recovery *r, const struct log_record *rec, size_t at)
 {
-    size_t len = (size_t)(end - at);
-    if (len > r->last_cap) {
-        free(r->last);
-        r->last_cap = len;
-        r->last = malloc(len);
-        if (r->last == NULL) {
+    struct log_entries *t = &r->l->entries;
+    switch (rec->type) {
+    case LOG_RECORD_ENTRY:
+        if (log_entries_reserve(t) != 0) {
             return no_memory(r);
         }
+        log_entries_add(
+            t,
+            &(struct log_entry){
+                .index = rec->index, .term = rec->term, .kind = rec->kind, .len = rec->len},
+            r->scan.segment, at);
+        return 0;
+    case LOG_RECORD_TRUNCATE:
+        if (rec->index < t->first) {
+            log_entries_reset(t, rec->index - 1, rec->term);
+            return 0;
+        }
+        if (log_entries_term(t, rec->index - 1) != rec->term) {
+            return segment_error(r, FL_ECORRUPT, r->scan.segment, at,
+                                 "a truncation does not fit the entries before it");
+        }
+        log_entries_truncate(t, rec->index);
+        return 0;
+    case LOG_RECORD_RESET:
+        log_entries_reset(t, rec->index, rec->term);
+        return 0;
+    default:
+        return 0;
     }
-    memcpy(r->last, r->buffer + at, len);
-    r->last_at = at;
-    r->end = end;
-    return 0;
 }
 
-/* Scans one segment and checks that it continues those before. */
-static int check_segment(struct recovery *r, const struct log_segment *f)
+/* Applies the write that was found. */
+static int apply_write(struct recovery *r)
 {
-    r->reading = f->number;
-    enum log_scan_end end = log_scan_segment(&r->scan, f->number, r->buffer, (size_t)f->size);
-    bool anything = r->scan.writes > 0 || end != LOG_SCAN_CLEAN;
-    if (r->torn != 0 && anything) {
+    const struct log_scan *s = &r->scan;
+    struct log_record rec;
+    int rv = 0;
+    if (r->last_begun == 0) {
+        log_entries_reset(&r->l->entries, s->write.before.last_index, s->write.before.last_term);
+    }
+    r->last_begun = s->segment;
+    r->last_at = s->at;
+    r->end = s->next;
+    for (size_t at = s->at + LOG_WRITE_HEADER; rv == 0 && at < s->at + s->write.len;
+         at += log_record_size(rec.len)) {
+        log_record_peek(s->data + at, &rec);
+        rv = apply_record(r, &rec, at);
+    }
+    return rv;
+}
+
+/* Whether what was found in this segment may follow what was found before. */
+static int check_order(struct recovery *r, uint32_t number, enum log_scan_end found)
+{
+    if (r->last_begun == 0) {
+        return found != LOG_SCAN_CLEAN ? 0
+                                       : segment_error(r, FL_ECORRUPT, number, 0,
+                                                       "the first write of the log is missing");
+    }
+    if (found != LOG_SCAN_CLEAN && r->torn != 0) {
         return segment_error(r, FL_ECORRUPT, r->torn, r->torn_at,
                              "this write is not whole, and there are newer ones");
     }
-    switch (end) {
-    case LOG_SCAN_DAMAGED:
-        return segment_error(r, FL_ECORRUPT, f->number, r->scan.at, r->scan.why);
-    case LOG_SCAN_VERSION:
-        return segment_error(r, FL_EVERSION, f->number, r->scan.at, r->scan.why);
-    case LOG_SCAN_STOPPED:
-        if (r->scan.stopped == FL_ECORRUPT) {
-            return segment_error(r, FL_ECORRUPT, f->number, r->scan.at,
-                                 "a truncation does not fit the entries before it");
-        }
-        return no_memory(r);
-    case LOG_SCAN_CLEAN:
-    case LOG_SCAN_TORN:
-        break;
-    }
-    if (r->begun && f->number > r->last_begun + 1 && anything) {
+    if (found != LOG_SCAN_CLEAN && number > r->last_begun + 1) {
         return segment_error(r, FL_ECORRUPT, r->last_begun + 1, 0,
                              "this segment is empty, and a newer one is not");
     }
-    if (!r->begun && r->scan.writes == 0) {
-        return segment_error(r, FL_ECORRUPT, f->number, 0, "the first write of the log is missing");
+    return 0;
+}
+
+/* Applies what is in the segment, and keeps its bytes if there is anything. */
+static int apply_segment(struct recovery *r, const struct log_segment *f)
+{
+    struct log_scan *s = &r->scan;
+    s->segment = f->number;
+    s->data = r->read.data;
+    s->len = (size_t)f->size;
+    s->next = 0;
+    enum log_scan_end found = log_scan_next(s);
+    int rv = check_order(r, f->number, found);
+    for (; rv == 0 && found == LOG_SCAN_WRITE; found = log_scan_next(s)) {
+        rv = apply_write(r);
     }
-    if (end == LOG_SCAN_TORN) {
+    if (rv != 0) {
+        return rv;
+    }
+    if (found == LOG_SCAN_DAMAGED || found == LOG_SCAN_VERSION) {
+        return segment_error(r, found == LOG_SCAN_DAMAGED ? FL_ECORRUPT : FL_EVERSION, f->number,
+                             s->at, s->why);
+    }
+    if (found == LOG_SCAN_TORN) {
         r->torn = f->number;
-        r->torn_at = r->scan.at;
-        r->torn_end = r->scan.torn_end;
+        r->torn_at = s->at;
+        r->torn_end = s->next;
     }
-    if (r->scan.writes == 0) {
-        return 0;
+    if (r->last_begun == f->number) {
+        struct content older = r->last;
+        r->last = r->read;
+        r->read = older;
     }
-    r->begun = true;
-    r->last_begun = f->number;
-    return keep_last(r, r->scan.last_at, r->scan.at);
+    return 0;
 }
 
 static int read_all(struct recovery *r)
 {
-    r->scan = (struct log_scan){.begun = on_begun, .record = on_record, .ctx = r};
     int rv = 0;
     for (size_t i = 0; rv == 0 && i < r->l->segments_len; i++) {
         rv = read_segment(r, &r->l->segments[i]);
-        rv = rv == 0 ? check_segment(r, &r->l->segments[i]) : rv;
+        rv = rv == 0 ? apply_segment(r, &r->l->segments[i]) : rv;
     }
     return rv;
 }
@@ -371,9 +366,12 @@ static int truncate_torn_write(struct recovery *r)
                 "nobody was told that it is done, and it is cut off",
                 r->d->where, name, r->torn_at, r->torn_end);
     size_t len = (size_t)(r->torn_end - r->torn_at);
-    FLI_ASSERT(len <= r->buffer_cap);
-    memset(r->buffer, 0, len); /* all segments were read */
-    int rv = write_synced(r, name, 0, r->buffer, len, r->torn_at);
+    uint8_t *zeros = calloc(1, len);
+    if (zeros == NULL) {
+        return no_memory(r);
+    }
+    int rv = write_synced(r, name, 0, zeros, len, r->torn_at);
+    free(zeros);
     return rv == 0 ? 0 : io_error(r, "cut off a torn write in", name, rv);
 }
 
@@ -418,14 +416,13 @@ static int remove_surplus(struct recovery *r)
     return 0;
 }
 
+/* The current one, and those that are ready. */
 static int open_segments(struct recovery *r)
 {
     struct log *l = r->l;
-    int rv = open_segment(r, l->current, LOG_OPEN_WRITE, &l->file);
-    for (uint32_t n = l->current + 1; rv == 0 && n <= l->segments[l->segments_len - 1].number;
-         n++) {
-        rv = open_segment(r, n, LOG_OPEN_WRITE, &l->ready[l->ready_len]);
-        l->ready_len += rv == 0;
+    int rv = 0;
+    for (size_t i = l->current - l->segments[0].number; rv == 0 && i < l->segments_len; i++) {
+        rv = open_segment(r, l->segments[i].number, LOG_OPEN_WRITE, &l->segments[i].file);
     }
     return rv;
 }
@@ -437,8 +434,19 @@ static int write_last_again(struct recovery *r)
 {
     char name[LOG_NAME_MAX + 1];
     log_segment_name(r->last_begun, name);
-    int rv = write_synced(r, name, 0, r->last, (size_t)(r->end - r->last_at), r->last_at);
+    int rv = write_synced(r, name, 0, r->last.data + r->last_at, (size_t)(r->end - r->last_at),
+                          r->last_at);
     return rv == 0 ? 0 : io_error(r, "write the end of the log again in", name, rv);
+}
+
+/* The segment that is written to stays in memory, if there is enough. */
+static void keep_last(struct recovery *r)
+{
+    struct log *l = r->l;
+    size_t len = (size_t)log_segment_size(l, l->current);
+    (void)log_chunk_add(l, l->current, 0, len, r->last.data);
+    r->last.data = NULL;
+    log_trim(l, NULL);
 }
 
 static int finish_recovery(struct recovery *r)
@@ -472,6 +480,7 @@ static int finish_recovery(struct recovery *r)
     if (rv != 0) {
         return rv;
     }
+    keep_last(r);
     rv = l->device->ops->sync_dir(l->device);
     return rv == 0 ? 0 : io_error(r, "sync", "", rv);
 }
@@ -496,7 +505,7 @@ static int begin_log(struct recovery *r)
         return rv;
     }
     uint8_t *data = calloc(1, (size_t)size);
-    if (data == NULL || log_segments_add(l, 1, size) != 0) {
+    if (data == NULL || log_segments_add(l, &(struct log_segment){.number = 1}) != 0) {
         free(data);
         return no_memory(r);
     }
@@ -515,11 +524,7 @@ static int begin_log(struct recovery *r)
         (void)!r->d->ops->remove(r->d, part);
         return io_error(r, "begin a log in", "", rv);
     }
-    l->current = l->durable_in = 1;
-    l->offset = l->block;
-    l->log_id = w.log_id;
-    l->next_number = 2;
-    return open_segment(r, 1, LOG_OPEN_WRITE, &l->file);
+    return 0;
 }
 
 /* --- opening --- */
@@ -549,9 +554,9 @@ static int recover(struct recovery *r)
         return explain(r, FL_ENOTFOUND, "%s has no segment of a log", r->d->where);
     }
     if (r->l->segments_len == 0) {
-        return begin_log(r);
+        rv = begin_log(r);
     }
-    rv = read_all(r);
+    rv = rv == 0 ? read_all(r) : rv;
     return rv == 0 ? finish_recovery(r) : rv;
 }
 
@@ -572,10 +577,10 @@ int log_open(const struct log_config *config, struct log **ret, char *errmsg, si
     }
     l->device = config->device;
     l->block = l->device->block;
-    log_entries_init(&l->entries, l->config.cache_bytes);
+    log_entries_init(&l->entries);
     int rv = recover(&r);
-    free(r.buffer);
-    free(r.last);
+    free(r.read.data);
+    free(r.last.data);
     if (rv != 0) {
         l->closed = true;
         log_destroy(l);

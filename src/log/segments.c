@@ -21,6 +21,7 @@
 
 static const char prefix[] = "segment-";
 #define DIGITS 10
+#define NUMBER_MAX (UINT32_MAX - 1)
 
 void log_segment_name(uint32_t number, char out[LOG_NAME_MAX + 1])
 {
@@ -32,7 +33,7 @@ bool log_segment_parse(const char *name, uint32_t *ret)
     size_t head = sizeof prefix - 1;
     uint64_t number = 0;
     if (strncmp(name, prefix, head) != 0 || strlen(name) != head + DIGITS ||
-        !fli_parse_u64(name + head, DIGITS, LOG_UNPLACED - 1, &number) || number == 0) {
+        !fli_parse_u64(name + head, DIGITS, NUMBER_MAX, &number) || number == 0) {
         return false;
     }
     *ret = (uint32_t)number;
@@ -54,17 +55,27 @@ static int reserve(struct log *l)
     return 0;
 }
 
-int log_segments_add(struct log *l, uint32_t number, uint64_t size)
+int log_segments_add(struct log *l, const struct log_segment *s)
 {
     if (reserve(l) != 0) {
         return FL_ENOMEM;
     }
-    l->segments[l->segments_len++] = (struct log_segment){.number = number, .size = size};
-    l->stats.bytes += size;
+    l->segments[l->segments_len++] = *s;
+    l->stats.bytes += s->size;
     return 0;
 }
 
-struct log_segment *log_segment_of(struct log *l, uint32_t number)
+static uint32_t newest(const struct log *l)
+{
+    return l->segments[l->segments_len - 1].number;
+}
+
+static uint32_t ready(const struct log *l)
+{
+    return newest(l) - l->current;
+}
+
+struct log_segment *log_segment_of(const struct log *l, uint32_t number)
 {
     FLI_ASSERT(l->segments_len > 0 && number >= l->segments[0].number);
     size_t i = number - l->segments[0].number;
@@ -72,18 +83,21 @@ struct log_segment *log_segment_of(struct log *l, uint32_t number)
     return &l->segments[i];
 }
 
+uint64_t log_segment_size(const struct log *l, uint32_t number)
+{
+    return number > newest(l) ? l->config.segment_bytes : log_segment_of(l, number)->size;
+}
+
 bool log_next_segment(struct log *l)
 {
-    if (l->ready_len == 0) {
+    if (ready(l) == 0) {
         return false;
     }
-    l->device->ops->close(l->device, l->file);
-    l->file = l->ready[0];
-    l->ready_len--;
-    memmove(l->ready, l->ready + 1, l->ready_len * sizeof l->ready[0]);
+    struct log_segment *s = log_segment_of(l, l->current);
+    l->device->ops->close(l->device, s->file);
+    s->file = NULL;
     l->current++;
     l->offset = 0;
-    FLI_ASSERT(log_segment_of(l, l->current)->number == l->current);
     return true;
 }
 
@@ -117,7 +131,6 @@ static void forget_oldest(struct log *l)
     }
     FLI_ASSERT(first <= l->compact_index + 1 || first == t->first);
     log_entries_drop(t, first);
-    log_read_forget(l, gone.number);
     l->segments_len--;
     memmove(l->segments, l->segments + 1, l->segments_len * sizeof *l->segments);
     l->stats.bytes -= gone.size;
@@ -126,15 +139,14 @@ static void forget_oldest(struct log *l)
 static void retry(struct log *l, int error)
 {
     struct log_io *io = &l->background;
-    l->stats.prepare_failures++;
     l->background_busy = true;
     if (log_try_again(l, LOG_LANE_BACKGROUND, io, &l->background_retry)) {
-        log_message(l, l->ready_len == 0 ? LOG_LEVEL_ERROR : LOG_LEVEL_WARNING,
+        log_message(l, ready(l) == 0 ? LOG_LEVEL_ERROR : LOG_LEVEL_WARNING,
                     "cannot %s %s/%s: %s: %s; this is tried again",
                     io->type == LOG_IO_PREPARE ? "make ready" : "remove", l->device->where,
                     io->name, strerror(-error),
-                    l->ready_len == 0 ? "writes of the log wait as soon as its segment is full"
-                                      : "there is room for some more writes");
+                    ready(l) == 0 ? "writes of the log wait as soon as its segment is full"
+                                  : "there is room for some more writes");
     }
 }
 
@@ -155,13 +167,9 @@ static void on_background(struct log_io *io, int result, uint64_t took_ns)
     }
     log_works_again(l, &l->background_retry, "segments of the log can be made ready again");
     if (io->type == LOG_IO_PREPARE) {
-        uint32_t number = 0;
-        bool ok = log_segment_parse(io->name, &number) &&
-                  number == l->segments[l->segments_len - 1].number + 1 &&
-                  log_segments_add(l, number, io->size) == 0;
-        FLI_ASSERT(ok); /* room was made before the operation began */
-        l->ready[l->ready_len++] = io->file;
-        l->stats.prepared++;
+        struct log_segment made = {.number = newest(l) + 1, .size = io->size, .file = io->file};
+        int rv = log_segments_add(l, &made);
+        FLI_ASSERT(rv == 0); /* room was made before the operation began */
         l->stats.recycled += io->from[0] != '\0';
     }
     log_background(l);
@@ -185,15 +193,14 @@ static void start_prepare(struct log *l, uint32_t superfluous)
         return; /* the next write tries again */
     }
     struct log_segment oldest = l->segments[0];
-    uint32_t newest = l->segments[l->segments_len - 1].number;
-    FLI_ASSERT(newest + 1 < LOG_UNPLACED);
+    FLI_ASSERT(newest(l) < NUMBER_MAX);
     l->background.from[0] = '\0';
     if (superfluous > 0 && oldest.size == l->config.segment_bytes) {
         log_segment_name(oldest.number, l->background.from);
         forget_oldest(l);
     }
     l->background.size = l->config.segment_bytes;
-    log_segment_name(newest + 1, l->background.name);
+    log_segment_name(newest(l) + 1, l->background.name);
     start(l, LOG_IO_PREPARE);
 }
 
@@ -202,7 +209,7 @@ static void start_prepare(struct log *l, uint32_t superfluous)
 static bool too_early(struct log *l)
 {
     struct log_segment *s = log_segment_of(l, l->current);
-    return s->size < l->config.segment_bytes && l->ready_len == 0 && !l->waiting &&
+    return s->size < l->config.segment_bytes && ready(l) == 0 && !l->waiting &&
            l->offset < s->size / 16;
 }
 
@@ -213,7 +220,7 @@ void log_background(struct log *l)
     }
     uint32_t superfluous = keep_from(l) - l->segments[0].number;
     bool odd = superfluous > 0 && l->segments[0].size != l->config.segment_bytes;
-    if (l->ready_len < LOG_READY && !too_early(l) && !odd) {
+    if (ready(l) < LOG_READY && !too_early(l) && !odd) {
         start_prepare(l, superfluous);
     } else if (superfluous > LOG_USED_KEPT || odd) {
         log_segment_name(l->segments[0].number, l->background.name);

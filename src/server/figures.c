@@ -314,15 +314,13 @@ static void put_turns(const struct fli_turn_stats *s, struct metrics_text *t)
 
 static void put_memory(const struct info *i, struct metrics_text *t)
 {
-    by_label(
-        t, "fencelock_memory_bytes", "gauge",
-        "Memory by what it is for, as far as it is accounted for.", "purpose",
-        (const struct cause[]){{"clients", i->server_facts.memory.clients},
-                               {"pooled", i->server_facts.memory.pooled},
-                               {"events", i->server_facts.events_memory},
-                               {"log", i->status.log.cache_bytes + i->status.log.pending_bytes +
-                                           i->status.log.ahead_bytes},
-                               {NULL, 0}});
+    by_label(t, "fencelock_memory_bytes", "gauge",
+             "Memory by what it is for, as far as it is accounted for.", "purpose",
+             (const struct cause[]){{"clients", i->server_facts.memory.clients},
+                                    {"pooled", i->server_facts.memory.pooled},
+                                    {"events", i->server_facts.events_memory},
+                                    {"log", i->status.log.memory_bytes},
+                                    {NULL, 0}});
 }
 
 static uint64_t seconds_of_days(int64_t days)

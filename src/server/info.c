@@ -285,12 +285,11 @@ static int state_section(struct fli_buf *b, const struct info *i)
 static int memory_parts(struct fli_buf *b, const struct info *i)
 {
     const struct node_status *s = &i->status;
-    const struct line lines[] = {
-        {"events_memory", i->server_facts.events_memory},
-        {"pending_memory", s->pending_bytes},
-        {"pending_memory_limit", s->pending_limit},
-        {"log_memory", s->log.cache_bytes + s->log.pending_bytes + s->log.ahead_bytes},
-        {NULL, 0}};
+    const struct line lines[] = {{"events_memory", i->server_facts.events_memory},
+                                 {"pending_memory", s->pending_bytes},
+                                 {"pending_memory_limit", s->pending_limit},
+                                 {"log_memory", s->log.memory_bytes},
+                                 {NULL, 0}};
     int rc = net_memory_info(b, &i->server_facts.memory);
     return rc != 0 ? rc : put_lines(b, NULL, lines);
 }

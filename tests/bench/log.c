@@ -74,6 +74,7 @@ static void measure(struct run *r, unsigned window, double seconds, const char *
     struct log_stats after;
     log_get_stats(r->log, &before);
     double cpu = cpu_s();
+    uint64_t first = log_last_index(r->log);
     uint64_t since = fli_clock_ns();
     uint64_t until = since + (uint64_t)(seconds * 1e9);
     uint64_t longest = 0;
@@ -96,7 +97,7 @@ static void measure(struct run *r, unsigned window, double seconds, const char *
     log_get_stats(r->log, &after);
     double took = (double)(fli_clock_ns() - since) / 1e9;
     double writes = (double)(after.writes - before.writes);
-    double entries = (double)(after.entries - before.entries);
+    double entries = (double)(log_last_index(r->log) - first);
     printf("%-10.10s %8u %12.0f %10.0f %10.1f %12.2f %14.2f %10.2f %9llu\n", engine, window,
            entries / took, writes / took,
            (double)(after.write_ns_sum - before.write_ns_sum) / writes / 1e3,

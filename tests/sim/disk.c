@@ -82,14 +82,13 @@ static void check_durable(const struct sim_node *n)
 {
     const struct log *l = n->node->log;
     uint64_t first = UINT64_MAX;
-    for (const struct log_buffer *b = l->under_way != NULL ? l->under_way : l->head; b != NULL;) {
+    for (const struct log_batch *b = l->head; b != NULL; b = b->next) {
         struct log_record r;
-        for (size_t at = LOG_WRITE_HEADER; at < b->len; at += log_record_size(r.len)) {
-            log_record_peek(b->data + at, &r);
+        for (size_t at = LOG_WRITE_HEADER; at < b->write.len; at += log_record_size(r.len)) {
+            log_record_peek(log_batch_data(b) + at, &r);
             first = r.type == LOG_RECORD_RESET ? UINT64_MAX : first;
             first = r.type == LOG_RECORD_ENTRY && r.index < first ? r.index : first;
         }
-        b = b == l->under_way ? l->head : b->next;
     }
     SIM_CHECK(n->sim, log_durable_index(l) < first,
               "node %u counts entry %llu as on its disk, and entry %llu is not yet there",

@@ -269,7 +269,7 @@ void scenario_unread(struct sim *s)
     if (waits) {
         must_choose_another(n);
     }
-    n->node->log->entries.cache_max = CACHE_BYTES; /* what comes from now on needs no read */
+    n->node->log->config.cache_bytes = CACHE_BYTES; /* what comes from now on needs no read */
     scenario_cut_off(n, 2 * BEHIND_MS);
     leave_behind(s, last);
     scenario_cut_off(n, 0);

@@ -44,10 +44,9 @@ static bool look_at(const struct sim_node *n, uint64_t index, struct log_record 
     const struct log_slot *s = log_entries_slot(&l->entries, index);
     char name[LOG_NAME_MAX + 1];
     size_t len = 0;
-    ret->kind = s->kind;
-    ret->len = s->len;
-    ret->data = s->data;
-    if (ret->data != NULL) {
+    const struct log_chunk *c = log_chunk_at(l, s->segment, s->offset, log_record_size(s->len));
+    if (c != NULL && c->state == LOG_CHUNK_WHOLE) {
+        log_record_peek(c->data + (s->offset - c->offset), ret);
         return true;
     }
     log_segment_name(s->segment, name);

@@ -26,11 +26,11 @@ static void write_entries(struct group *g, unsigned leader, unsigned n)
     }
 }
 
-/* A leader that keeps six entries in memory, and followers that were away. */
+/* A leader that keeps half of its entries in memory, and followers that were away. */
 static unsigned begin(struct group *g, unsigned servers, unsigned away)
 {
     group_init(g, servers);
-    g->cache_bytes = 200000;
+    g->cache_bytes = (size_t)2 << 20;
     group_up_all(g);
     unsigned leader = group_elect(g);
     group_run(g, 50);

@@ -3,8 +3,7 @@
 #define TEST_LOG_RIG_H
 
 #include "../../lib/rng.h"
-#include "log/format.h"
-#include "log/log.h"
+#include "log/log_private.h"
 #include "sim_device.h"
 
 struct rig {

@@ -71,11 +71,11 @@ static void finish(struct rig *r)
     sim_device_finish(r->sim, LOG_LANE_READ);
 }
 
-static size_t ahead_bytes(struct rig *r)
+static size_t memory_bytes(struct rig *r)
 {
     struct log_stats stats;
     log_get_stats(r->log, &stats);
-    return stats.ahead_bytes;
+    return stats.memory_bytes;
 }
 
 TEST(nobody_waits)
@@ -117,26 +117,26 @@ TEST(what_is_in_memory_is_not_read)
 
 TEST(memory_is_bounded)
 {
+    const size_t max = (size_t)4 << 20;
     struct rig r;
     open_with(&r, UINT64_C(8) << 20);
     append(&r, 1, 60, 600000);
+    r.log->config.cache_bytes = max;
     for (uint64_t i = 1; i <= 60; i++) {
         for (int rv; (rv = take(&r, i)) != 0;) {
             assert_true(rv == FL_EBUSY && reads(&r));
-            assert_true(ahead_bytes(&r) <= LOG_AHEAD_MAX + LOG_AHEAD_CHUNK);
+            assert_true(memory_bytes(&r) <= max + LOG_CHUNK_BYTES);
             finish(&r);
         }
     }
-    assert_true(ahead_bytes(&r) > LOG_AHEAD_MAX / 2);
-    log_forget_unused(r.log);
-    assert_true(ahead_bytes(&r) > 0);
+    assert_true(memory_bytes(&r) > max / 2);
     assert_int_equal(take(&r, 60), 0);
-    log_forget_unused(r.log);
-    assert_true(ahead_bytes(&r) > 0 && ahead_bytes(&r) <= LOG_AHEAD_CHUNK);
+    append(&r, 1, 1, LEN); /* it stays, since it was used last */
+    assert_true(memory_bytes(&r) <= max);
     assert_int_equal(take(&r, 60), 0);
-    log_forget_unused(r.log);
-    log_forget_unused(r.log);
-    assert_int_equal(ahead_bytes(&r), 0);
+    r.log->config.cache_bytes = 1;
+    append(&r, 1, 1, LEN);
+    assert_int_equal(memory_bytes(&r), 0);
     assert_int_equal(take(&r, 60), FL_EBUSY);
     rig_fini(&r);
 }
@@ -208,8 +208,7 @@ TEST(a_read_beside_a_write)
     /* It begins while a write is under way. */
     assert_int_not_equal(rig_append(&r, 1, LEN), 0);
     log_flush(r.log);
-    log_forget_unused(r.log);
-    log_forget_unused(r.log);
+    log_trim(r.log, NULL);
     assert_int_equal(take(&r, 1), FL_EBUSY);
     finish(&r);
     sync_all(&r);

@@ -119,7 +119,14 @@ static bool well(struct life *life, int rv)
     return rv == 0;
 }
 
-static bool open_all(struct life *life)
+static void make_dir(struct life *life)
+{
+    const char *base = getenv("TMPDIR");
+    snprintf(life->dir, sizeof life->dir, "%s/fencelock-oom-XXXXXX", base != NULL ? base : "/tmp");
+    assert_non_null(mkdtemp(life->dir));
+}
+
+static bool open_with(struct life *life, uint64_t segment_bytes)
 {
     char errmsg[512];
     if (!well(life,
@@ -128,7 +135,7 @@ static bool open_all(struct life *life)
     }
     struct log_config config = {.device = life->device,
                                 .cache_bytes = 4000,
-                                .segment_bytes = LOG_SEGMENT_MIN,
+                                .segment_bytes = segment_bytes,
                                 .ctx = life,
                                 .durable = on_durable,
                                 .failed = on_failed};
@@ -137,6 +144,11 @@ static bool open_all(struct life *life)
         return false;
     }
     return true;
+}
+
+static bool open_all(struct life *life)
+{
+    return open_with(life, LOG_SEGMENT_MIN);
 }
 
 static void close_all(struct life *life)
@@ -179,7 +191,6 @@ static void read_all(struct life *life)
             assert_true(e.len == 0 || e.data[e.len - 1] == (i & 0xff));
         }
     }
-    log_forget_unused(life->log);
 }
 
 static void copy_snapshot(struct life *life)
@@ -281,15 +292,43 @@ static void warm_up(void)
     log_files_destroy(d);
 }
 
+/* An append that has failed leaves nothing that is written: no position goes back. */
+TEST(an_append_that_fails)
+{
+    static uint8_t large[2 << 20];
+    for (long n = 1; n <= 6; n++) {
+        struct life life = {.log = NULL};
+        struct log_entry e = {.index = 1, .term = 1, .kind = 1, .len = sizeof large, .data = large};
+        make_dir(&life);
+        assert_true(open_with(&life, UINT64_C(8) << 20));
+        append(&life, 1, 10);
+        flush(&life);
+        allocations = 0;
+        fail_at = n;
+        counting = true;
+        append(&life, 1, 10);
+        counting = false;
+        e.index = log_last_index(life.log) + 1;
+        assert_int_not_equal(log_append(life.log, &e), 0);
+        append(&life, 1, 10);
+        log_flush(life.log);
+        for (uint64_t last = log_durable(life.log);
+             log_durable(life.log) < log_position(life.log);) {
+            turn(&life);
+            assert_true(log_durable(life.log) >= last);
+            last = log_durable(life.log);
+        }
+        close_all(&life);
+        assert_int_equal(nftw(life.dir, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
+    }
+}
+
 TEST(each_allocation)
 {
-    const char *base = getenv("TMPDIR");
     warm_up();
     for (long n = 1;; n++) {
         struct life life = {.log = NULL};
-        snprintf(life.dir, sizeof life.dir, "%s/fencelock-oom-XXXXXX",
-                 base != NULL ? base : "/tmp");
-        assert_non_null(mkdtemp(life.dir));
+        make_dir(&life);
         allocations = 0;
         live = 0;
         fail_at = n;

@@ -145,9 +145,8 @@ static void life(struct real *r, unsigned engine)
     }
     struct log_stats s;
     log_get_stats(r->rig.log, &s);
-    assert_true(s.recycled > 0 && s.writes > 300 && s.entries > 800);
+    assert_true(s.recycled > 0 && s.writes > 300);
     assert_true(s.write_ns_max > 0 && s.write_ns_sum >= s.write_ns_max);
-    assert_int_equal(s.pending_bytes, 0);
     uint64_t last = log_last_index(r->rig.log);
     close_real(r);
     open_real(r, engine);
@@ -328,7 +327,7 @@ TEST(segments_are_locked)
 {
     struct real r = {.device = NULL};
     struct log_stats s;
-    uint64_t n = 0;
+    unsigned n = 2;
     make_dir(&r);
     open_real(&r, LOG_ENGINE_BEST);
     assert_true(is_written(&r, "segment-0000000001"));
@@ -337,9 +336,9 @@ TEST(segments_are_locked)
         sync_real(&r);
         log_compact(r.rig.log, log_last_index(r.rig.log));
         log_get_stats(r.rig.log, &s);
-        for (; n < s.prepared; n++) {
-            char name[64];
-            snprintf(name, sizeof name, "segment-%010u", 2 + (unsigned)n);
+        for (; n <= r.rig.log->segments[r.rig.log->segments_len - 1].number; n++) {
+            char name[LOG_NAME_MAX + 1];
+            log_segment_name(n, name);
             assert_true(is_written(&r, name));
         }
     } while (s.recycled < 3);
@@ -373,11 +372,10 @@ TEST(full_file_system)
         assert_int_not_equal(rig_append(&r.rig, 1, 9000), 0);
         log_flush(r.rig.log);
         log_get_stats(r.rig.log, &s);
-        if (!s.waiting_for_segment || s.prepare_failures == 0) {
+        if (!s.waiting_for_segment || r.rig.said[LOG_LEVEL_ERROR] == 0) {
             wait_for_device(&r);
         }
-    } while (!s.waiting_for_segment || s.prepare_failures == 0);
-    assert_true(r.rig.said[LOG_LEVEL_ERROR] > 0);
+    } while (!s.waiting_for_segment || r.rig.said[LOG_LEVEL_ERROR] == 0);
     assert_non_null(strstr(r.rig.last_said, "No space left"));
     assert_true(log_durable(r.rig.log) < log_position(r.rig.log));
     close(fd);
