@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -19,12 +20,11 @@
 #include "base/folder.h"
 #include "base/part.h"
 #include "base/write.h"
-#include "cli/fencelock_common.h"
+#include "cli/node_list.h"
 #include "snapshot/file.h"
 
 #define STATUS_MS UINT64_C(2000)
 #define AGAIN_MS UINT64_C(100)
-#define ERROR_SIZE 512u
 #define PATH_MOST 3000u /* the names of the files in a folder come behind it */
 #define PARTS 16u       /* so many may be at work in a folder */
 #define NICE_VALUE 10
@@ -34,144 +34,128 @@
 #define PATH_SIZE 4096u
 #define SUFFIX ".backup"
 
-/* The bytes go to `part`. */
-struct target {
-    char path[PATH_SIZE], part[PATH_SIZE];
-    bool replace; /* what has the name; otherwise it is kept, and an error */
-    int fd;       /* -1: none */
-    uint64_t bytes, synced;
-    char error[1024]; /* why the last step failed; "" while none did */
-};
-
 struct backup {
     const struct cli_args *args;
-    bool keeps; /* the argument is a folder, and the name says what is in the file */
-    struct target target;
+    bool keeps;   /* the argument is a folder, and the name says what is in the file */
+    bool replace; /* what has the name; otherwise it is kept, and an error */
+    char path[PATH_SIZE], part[PATH_SIZE]; /* the bytes go to `part` */
+    int fd;                                /* of `part`; -1: none */
+    uint64_t unsynced;
     struct snapshot_meta meta;
     uint64_t cluster_id;
     fl_token last_token;
     struct machine_counts counts;
-    int code; /* of the error of a node that says most, and the error */
-    char error[ERROR_SIZE];
+    bool is_local;    /* the error is of this machine, and of no node */
+    char error[1024]; /* why the last step failed; of nodes, the one that says most */
 };
 
 /* ---- the temporary file ---------------------------------------------------------------------- */
 
-static int disk_error(struct target *t, const char *what, const char *path)
+static int FLI_PRINTF(3, 4) refuse(struct backup *b, int code, const char *fmt, ...)
 {
-    (void)snprintf(t->error, sizeof t->error, "cannot %s %.900s: %s", what, path, strerror(errno));
-    return FL_EIO;
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(b->error, sizeof b->error, fmt, args);
+    va_end(args);
+    b->is_local = true;
+    return code;
+}
+
+static int disk_error(struct backup *b, const char *what, const char *path)
+{
+    return refuse(b, FL_EIO, "cannot %s %.900s: %s", what, path, strerror(errno));
 }
 
 /* One sync of the whole file at the end would hold up the log of a node on the same disk. */
-static int sync_and_pause(struct target *t)
+static int sync_and_pause(struct backup *b)
 {
     uint64_t start_ns = fli_clock_ns();
-    if (fdatasync(t->fd) != 0) {
-        return disk_error(t, "sync", t->part);
+    if (fdatasync(b->fd) != 0) {
+        return disk_error(b, "sync", b->part);
     }
     uint64_t pause_ns = fli_clock_ns() - start_ns;
     pause_ns = pause_ns < PAUSE_MAX_NS ? pause_ns : PAUSE_MAX_NS;
     struct timespec pause = {.tv_nsec = (long)pause_ns};
     (void)nanosleep(&pause, NULL);
-    t->synced = t->bytes;
+    b->unsynced = 0;
     return 0;
 }
 
 /* A sink. */
-static int target_write(void *arg, const void *data, size_t len)
+static int write_part(void *arg, const void *data, size_t len)
 {
-    struct target *t = arg;
-    if (fli_write_all(t->fd, data, len) != 0) {
-        return disk_error(t, "write", t->part);
+    struct backup *b = arg;
+    if (fli_write_all(b->fd, data, len) != 0) {
+        return disk_error(b, "write", b->part);
     }
-    t->bytes += len;
-    return t->bytes - t->synced < SYNC_BYTES ? 0 : sync_and_pause(t);
-}
-
-static int refuse(struct target *t, int code, const char *remedy)
-{
-    (void)snprintf(t->error, sizeof t->error, "%.800s %s", t->path, remedy);
-    return code;
+    b->unsynced += len;
+    return b->unsynced < SYNC_BYTES ? 0 : sync_and_pause(b);
 }
 
 /* Whether `path` can be had at all, before anything is fetched. */
-static int target_check(struct target *t)
+static int check_path(struct backup *b)
 {
     struct stat st;
-    if (lstat(t->path, &st) != 0) {
+    if (lstat(b->path, &st) != 0) {
         return 0; /* whatever is wrong with the name, making the file says it */
     }
     if (S_ISDIR(st.st_mode)) {
-        return refuse(t, FL_EINVAL, "is a folder: name a file in it, or add --keep N");
+        return refuse(b, FL_EINVAL, "%.800s is a folder: name a file in it, or add --keep N",
+                      b->path);
     }
-    if (!t->replace) {
-        return refuse(t, FL_EEXISTS,
-                      "exists, and may be the only good backup: choose another name, let --keep N "
-                      "FOLDER choose one, or add --replace");
+    if (!b->replace) {
+        return refuse(b, FL_EEXISTS,
+                      "%.800s exists, and may be the only good backup: choose another name, let "
+                      "--keep N FOLDER choose one, or add --replace",
+                      b->path);
     }
-    return S_ISREG(st.st_mode) ? 0 : refuse(t, FL_EINVAL, "is no regular file: choose another");
+    return S_ISREG(st.st_mode)
+               ? 0
+               : refuse(b, FL_EINVAL, "%.800s is no regular file: choose another", b->path);
 }
 
-/* This and the next return 0, or a code with the reason in `error`. Makes `part`, or empties it for
- * another try; no other process writes it until fini. */
-static int target_open(struct target *t)
+/* Makes `part`, or empties it for another try; no other process writes it until it is closed. 0, or
+ * a code. In a folder there may be several, each of another cluster. */
+static int open_part(struct backup *b)
 {
-    t->bytes = 0;
-    t->synced = 0;
-    if (t->fd >= 0) {
-        bool empty = ftruncate(t->fd, 0) == 0 && lseek(t->fd, 0, SEEK_SET) == 0;
-        return empty ? 0 : disk_error(t, "empty", t->part);
+    b->unsynced = 0;
+    if (b->fd >= 0) {
+        bool empty = ftruncate(b->fd, 0) == 0 && lseek(b->fd, 0, SEEK_SET) == 0;
+        return empty ? 0 : disk_error(b, "empty", b->part);
     }
-    t->fd = fli_part_open(t->part);
-    if (t->fd < 0 && errno == EBUSY) {
-        return refuse(t, FL_EBUSY, "is being written by another process");
+    (void)snprintf(b->path, sizeof b->path, "%.3000s%s", b->args->arg[0], b->keeps ? "/new" : "");
+    for (unsigned i = 0; i < (b->keeps ? PARTS : 1u) && b->fd < 0; i++) {
+        (void)snprintf(b->part, sizeof b->part, i == 0 ? "%.3005s.part" : "%.3005s%u.part", b->path,
+                       i + 1);
+        b->fd = fli_part_open(b->part);
+        if (b->fd < 0 && errno != EBUSY) {
+            return disk_error(b, "make", b->part);
+        }
     }
-    return t->fd >= 0 ? 0 : disk_error(t, "make", t->part);
+    return b->fd >= 0 ? 0
+                      : refuse(b, FL_EBUSY, "%.800s is being written by another process", b->path);
 }
 
-/* rc: of the writes. */
-static int target_sync(struct target *t, int rc)
+static int rename_part(struct backup *b)
 {
-    return rc == 0 && fsync(t->fd) != 0 ? disk_error(t, "sync", t->part) : rc;
-}
-
-static int target_rename(struct target *t)
-{
-    if (fli_part_publish(t->part, t->path, t->replace) != 0) {
-        return errno == EEXIST ? target_check(t) : disk_error(t, "rename or sync", t->path);
+    if (fli_part_publish(b->part, b->path, b->replace) != 0) {
+        return errno == EEXIST ? check_path(b) : disk_error(b, "rename or sync", b->path);
     }
-    (void)close(t->fd); /* `part` is a name that another process may take now */
-    t->fd = -1;
+    (void)close(b->fd); /* `part` is a name that another process may take now */
+    b->fd = -1;
     return 0;
-}
-
-/* Removes `part`, if it has that name still. */
-static void target_fini(struct target *t)
-{
-    if (t->fd >= 0) {
-        (void)unlink(t->part);
-        (void)close(t->fd);
-        t->fd = -1;
-    }
 }
 
 /* ---- older backups in the same folder -------------------------------------------------------- */
 
-/* By the number at the end of the name, which has the same number of digits in all. */
+/* By the number at the end of the name, which has the same number of digits in all, and does not
+ * depend on a clock. */
 static int by_number(const void *a, const void *b)
 {
-    const char *x = strrchr(*(char *const *)a, '-');
-    const char *y = strrchr(*(char *const *)b, '-');
-    int order = strcmp(x, y);
-    return order != 0 ? order : strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-static bool is_backup(const char *name, const char *start)
-{
-    size_t len = strlen(name);
-    return strncmp(name, start, strlen(start)) == 0 && len > sizeof SUFFIX &&
-           strcmp(name + len - (sizeof SUFFIX - 1), SUFFIX) == 0;
+    const char *x = *(char *const *)a;
+    const char *y = *(char *const *)b;
+    int order = strcmp(strrchr(x, '-'), strrchr(y, '-'));
+    return order != 0 ? order : strcmp(x, y);
 }
 
 /* The backups whose names begin with `start`, without `made`, the one that was just made. */
@@ -184,41 +168,36 @@ struct listing {
 static int list_one(void *ctx, const char *name)
 {
     struct listing *l = ctx;
-    if (!is_backup(name, l->start) || strcmp(name, l->made) == 0 || l->n == KEPT_MAX) {
+    size_t len = strlen(name);
+    bool is_backup = strncmp(name, l->start, strlen(l->start)) == 0 && len > sizeof SUFFIX &&
+                     strcmp(name + len - (sizeof SUFFIX - 1), SUFFIX) == 0;
+    if (!is_backup || strcmp(name, l->made) == 0 || l->n == KEPT_MAX) {
         return 0;
     }
     l->names[l->n] = strdup(name);
-    if (l->names[l->n] == NULL) {
-        return -ENOMEM;
-    }
-    l->n++;
-    return 0;
+    return l->names[l->n++] != NULL ? 0 : -ENOMEM;
 }
 
-/* Deletes all but the newest `keep` files of the folder whose names begin with `start`. That of
- * `path`, which was just made, is the newest; the others are sorted by the number at the end of the
- * name, which does not depend on a clock. *ret_removed: how many were deleted. */
-static int target_keep(struct target *t, const char *folder, const char *start, uint64_t keep,
-                       uint64_t *ret_removed)
+/* Deletes all but the newest of the folder, of which --keep says how many stay. *ret_removed: how
+ * many were deleted. */
+static int remove_older(struct backup *b, const char *start, uint64_t *ret_removed)
 {
     static struct listing l;
     char path[PATH_SIZE];
-    FLI_ASSERT(keep > 0);
-    l = (struct listing){.start = start, .made = strrchr(t->path, '/') + 1};
-    int rv = fli_folder_each(AT_FDCWD, folder, list_one, &l);
-    char **names = l.names;
-    size_t n = l.n;
-    uint64_t surplus = n > keep - 1 ? n - (keep - 1) : 0;
+    l = (struct listing){.start = start, .made = strrchr(b->path, '/') + 1};
+    int rv = fli_folder_each(AT_FDCWD, b->args->arg[0], list_one, &l);
     errno = -rv;
-    int rc = rv == 0 ? 0 : disk_error(t, "read the folder", folder);
-    qsort(names, n, sizeof *names, by_number);
-    for (size_t i = 0; i < n; i++) {
-        (void)snprintf(path, sizeof path, "%.3000s/%.255s", folder, names[i]);
-        if (i < surplus && rc == 0) {
-            rc = unlink(path) == 0 ? 0 : disk_error(t, "remove the old backup", path);
+    int rc = rv == 0 ? 0 : disk_error(b, "read the folder", b->args->arg[0]);
+    if (rc == 0) {
+        qsort(l.names, l.n, sizeof l.names[0], by_number);
+    }
+    for (size_t i = 0; i < l.n; i++) {
+        (void)snprintf(path, sizeof path, "%.3000s/%.255s", b->args->arg[0], l.names[i]);
+        if (l.n - i >= b->args->number[CLI_OPT_KEEP] && rc == 0) {
+            rc = unlink(path) == 0 ? 0 : disk_error(b, "remove the old backup", path);
             *ret_removed += rc == 0;
         }
-        free(names[i]);
+        free(l.names[i]);
     }
     return rc;
 }
@@ -228,48 +207,36 @@ static int target_keep(struct target *t, const char *folder, const char *start, 
 /* The leader has applied all that was answered; a follower may be a little behind. */
 static size_t leader_of(fl_client *c)
 {
-    struct fl_node_status s;
-    size_t n = fl_client_nodes(c);
-    for (size_t i = 0; i < n; i++) {
-        if (fl_node_ask(c, i, STATUS_MS, &s, sizeof s) == 0 && strcmp(s.role, "leader") == 0) {
-            return i;
-        }
-    }
-    return 0;
-}
-
-/* A node that is up and hears no leader explains more than one that is down. */
-static void keep_error(struct backup *b, fl_client *c, int rc)
-{
-    if (b->code != FL_ENOLEADER || rc != FL_ENOCONN) {
-        b->code = rc;
-        (void)snprintf(b->error, sizeof b->error, "%s", fl_client_error(c));
-    }
+    static struct seen_nodes seen;
+    see_nodes(c, STATUS_MS, &seen);
+    return seen.leader != NULL ? (size_t)(seen.leader - seen.node) : 0;
 }
 
 /* Asks one node after another, the leader first, until one has sent a whole backup or the local
- * disk fails. */
+ * disk fails. A node that is up and hears no leader explains more than one that is down. */
 static int fetch_from_any(struct backup *b, fl_client *c)
 {
-    struct target *t = &b->target;
     size_t n = fl_client_nodes(c);
     size_t first = n > 1 ? leader_of(c) : 0;
-    b->code = 0;
+    int code = 0;
     for (size_t i = 0; i < n; i++) {
-        int rc = target_open(t);
-        if (rc != 0) {
+        int rc = open_part(b);
+        rc = rc != 0 ? rc : fl_backup(c, (first + i) % n, cli_timeout_ms(b->args), write_part, b);
+        if (rc == 0 && fsync(b->fd) != 0) {
+            rc = disk_error(b, "sync", b->part);
+        }
+        if (rc == 0 || b->is_local) {
             return rc;
         }
-        rc = fl_backup(c, (first + i) % n, cli_timeout_ms(b->args), target_write, t);
-        rc = target_sync(t, rc);
-        if (rc != 0) {
-            keep_error(b, c, rc);
+        if (code != FL_ENOLEADER || rc != FL_ENOCONN) {
+            code = rc;
+            (void)snprintf(b->error, sizeof b->error, "%s", fl_client_error(c));
         }
-        if (rc == 0 || t->error[0] != '\0' || rc == FL_EDENIED) {
-            return rc;
+        if (rc == FL_EDENIED) {
+            break;
         }
     }
-    return b->code;
+    return code;
 }
 
 /* Nodes that hear no leader will hear one when the election is over. */
@@ -294,8 +261,7 @@ static int inspect(struct backup *b, const char *path)
     struct snapshot_error error;
     int rc = snapshot_read_backup(path, &b->meta, &m, &error);
     if (rc != 0) {
-        (void)snprintf(b->target.error, sizeof b->target.error, "%s", error.text);
-        return rc;
+        return refuse(b, rc, "%s", error.text);
     }
     b->cluster_id = machine_cluster_id(m);
     b->last_token = machine_last_token(m);
@@ -320,35 +286,18 @@ static void format_time(uint64_t made_ms, bool for_file, char out[FLI_UTC_SIZE])
  * backups of this cluster begin alike, and end with the index. */
 static int give_name(struct backup *b, uint64_t *removed)
 {
-    struct target *t = &b->target;
-    const char *folder = b->args->arg[0];
     char start[64];
     char when[FLI_UTC_SIZE];
-    int rc = inspect(b, t->part);
+    int rc = inspect(b, b->part);
     if (rc != 0 || !b->keeps) {
-        return rc != 0 ? rc : target_rename(t);
+        return rc != 0 ? rc : rename_part(b);
     }
     format_time(b->meta.made_ms, true, when);
     (void)snprintf(start, sizeof start, "fencelock-%016" PRIx64 "-", b->cluster_id);
-    (void)snprintf(t->path, sizeof t->path, "%.3000s/%s%s-%020" PRIu64 SUFFIX, folder, start, when,
-                   b->meta.index);
-    rc = target_rename(t);
-    return rc != 0 ? rc : target_keep(t, folder, start, b->args->number[CLI_OPT_KEEP], removed);
-}
-
-/* Opens the file to write. In a folder there may be several, each of another cluster. */
-static int open_part(struct backup *b)
-{
-    struct target *t = &b->target;
-    const char *argument = b->args->arg[0];
-    int rc = FL_EBUSY;
-    for (unsigned i = 0; i < (b->keeps ? PARTS : 1u) && rc == FL_EBUSY; i++) {
-        (void)snprintf(t->path, sizeof t->path, "%.3000s%s", argument, b->keeps ? "/new" : "");
-        (void)snprintf(t->part, sizeof t->part, i == 0 ? "%.3005s.part" : "%.3005s%u.part", t->path,
-                       i + 1);
-        rc = target_open(t);
-    }
-    return rc;
+    (void)snprintf(b->path, sizeof b->path, "%.3000s/%s%s-%020" PRIu64 SUFFIX, b->args->arg[0],
+                   start, when, b->meta.index);
+    rc = rename_part(b);
+    return rc != 0 ? rc : remove_older(b, start, removed);
 }
 
 /* ---- the report ------------------------------------------------------------------------------ */
@@ -384,12 +333,20 @@ static void report(const struct backup *b, const char *path, uint64_t removed)
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
+static int failed(const struct backup *b, int code)
+{
+    if (!b->is_local) {
+        return cli_fail(b->args, code, b->error);
+    }
+    (void)cli_fail_with(b->args, code, b->error, NULL);
+    return CLI_EXIT_NO;
+}
+
 static int verify(struct backup *b)
 {
     int rc = inspect(b, b->args->arg[0]);
     if (rc != 0) {
-        (void)cli_fail(b->args, rc, b->target.error);
-        return CLI_EXIT_NO;
+        return failed(b, rc);
     }
     report(b, b->args->arg[0], 0);
     return CLI_EXIT_DONE;
@@ -398,23 +355,21 @@ static int verify(struct backup *b)
 /* Whether the file can be made, before any node is asked. 0, or the exit code after a sentence. */
 static int check(struct backup *b)
 {
-    struct target *t = &b->target;
     const char *argument = b->args->arg[0];
-    const char *wrong = NULL;
+    int rc = 0;
     if (strlen(argument) == 0 || strlen(argument) > PATH_MOST) {
-        wrong = "a file's name has 1 to 3000 bytes here";
+        rc = refuse(b, FL_EINVAL, "a file's name has 1 to 3000 bytes here");
     } else if (strcmp(argument, "-") == 0) {
-        wrong = "- is no file: a backup is read back before it counts, so it needs one; name a "
-                "file, and send that when the command has ended with 0";
-    } else if (b->keeps && t->replace) {
-        wrong = "--keep chooses a new name each time: leave --replace out";
+        rc = refuse(b, FL_EINVAL,
+                    "- is no file: a backup is read back before it counts, so it needs one; name a "
+                    "file, and send that when the command has ended with 0");
+    } else if (b->keeps && b->replace) {
+        rc = refuse(b, FL_EINVAL, "--keep chooses a new name each time: leave --replace out");
+    } else if (!b->keeps) {
+        (void)snprintf(b->path, sizeof b->path, "%s", argument);
+        rc = check_path(b);
     }
-    if (wrong != NULL) {
-        return cli_fail(b->args, FL_EINVAL, wrong);
-    }
-    (void)snprintf(t->path, sizeof t->path, "%s", argument);
-    int rc = b->keeps ? 0 : target_check(t);
-    return rc == 0 ? 0 : cli_fail(b->args, rc, t->error);
+    return rc == 0 ? 0 : cli_fail(b->args, rc, b->error);
 }
 
 /* Takes no time from a node on the same machine; beyond the limit on file sizes, a write fails and
@@ -428,26 +383,20 @@ static void step_back(void)
 
 static int make(struct backup *b, fl_client *c)
 {
-    struct target *t = &b->target;
     uint64_t removed = 0;
-    int code = CLI_EXIT_DONE;
     step_back();
-    t->replace = t->replace || b->keeps;
+    b->replace = b->replace || b->keeps;
     int rc = open_part(b);
-    if (rc == 0) {
-        t->error[0] = '\0';
-        rc = fetch(b, c);
-    }
+    rc = rc != 0 ? rc : fetch(b, c);
     rc = rc != 0 ? rc : give_name(b, &removed);
+    int code = rc == 0 ? CLI_EXIT_DONE : failed(b, rc);
     if (rc == 0) {
-        report(b, t->path, removed);
-    } else if (t->error[0] != '\0') { /* it failed here, and at no node */
-        (void)cli_fail_with(b->args, rc, t->error, NULL);
-        code = CLI_EXIT_NO;
-    } else {
-        code = cli_fail(b->args, rc, b->error);
+        report(b, b->path, removed);
     }
-    target_fini(t);
+    if (b->fd >= 0) { /* it has that name still */
+        (void)unlink(b->part);
+        (void)close(b->fd);
+    }
     return code;
 }
 
@@ -456,7 +405,8 @@ int cli_run_backup(const struct cli_args *a)
     static struct backup b;
     b = (struct backup){.args = a,
                         .keeps = cli_has(a, CLI_OPT_KEEP),
-                        .target = {.fd = -1, .replace = cli_has(a, CLI_OPT_REPLACE)}};
+                        .replace = cli_has(a, CLI_OPT_REPLACE),
+                        .fd = -1};
     if (cli_has(a, CLI_OPT_VERIFY)) {
         return verify(&b);
     }
