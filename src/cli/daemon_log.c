@@ -114,31 +114,23 @@ static const char *take_field(const char *p, struct field *ret)
     return p + ret->quoted;
 }
 
-static bool all_fields(const char *p)
-{
-    struct field f;
-    for (;;) {
-        p = take_field(p, &f);
-        if (p == NULL || *p == '\0') {
-            return p != NULL;
-        }
-        if (*p++ != ' ') {
-            return false;
-        }
-    }
-}
-
 /* The first of the fields at the end of the message; its end if there are none. */
 static const char *fields_of(const char *message)
 {
+    const char *first = NULL;
     const char *p = message;
     while (*p != '\0') {
-        if ((p == message || p[-1] == ' ') && all_fields(p)) {
-            return p;
+        struct field f;
+        const char *end = take_field(p, &f);
+        if (end != NULL && (*end == ' ' || *end == '\0')) {
+            first = first != NULL ? first : p;
+        } else {
+            end = p + strcspn(p, " ");
+            first = NULL;
         }
-        p++;
+        p = end + (*end == ' ');
     }
-    return p;
+    return first != NULL ? first : p;
 }
 
 /* ---- lines ----------------------------------------------------------------------------------- */
@@ -286,40 +278,34 @@ static bool can_write(const struct daemon_log *l, enum log_severity level)
     return rc != 0; /* an error is for write() to find */
 }
 
-static void write_line(struct daemon_log *l, struct log_entry_text *e)
+static void write_line(struct daemon_log *l, enum log_severity level, const char *part,
+                       const char *message, uint64_t left_out)
 {
     static const char *const priorities[] = {"", "<3>", "<4>", "<6>", "<7>"}; /* sd-daemon(3) */
     char line[LOG_LINE_MAX + 3];
     uint64_t wall_ms = fli_clock_wall_ms();
-    e->wall_ms = wall_ms < LOG_WALL_MAX_MS ? wall_ms : LOG_WALL_MAX_MS;
+    const struct log_entry_text e = {.style = l->style,
+                                     .wall_ms =
+                                         wall_ms < LOG_WALL_MAX_MS ? wall_ms : LOG_WALL_MAX_MS,
+                                     .level = level,
+                                     .part = part,
+                                     .message = message,
+                                     .left_out = left_out,
+                                     .colours = l->colours};
     size_t before = l->journal ? 3 : 0;
-    memcpy(line, priorities[e->level], before);
-    size_t len = before + log_format_line(line + before, e);
+    memcpy(line, priorities[level], before);
+    size_t len = before + log_format_line(line + before, &e);
     /* one write(), so that lines of several processes do not mix */
     (void)!write(STDERR_FILENO, line, len);
-}
-
-static void write_lost(struct daemon_log *l)
-{
-    char text[96];
-    struct log_entry_text e = {.style = l->style,
-                               .level = LOG_SEVERITY_WARNING,
-                               .part = "daemon",
-                               .message = text,
-                               .colours = l->colours};
-    (void)snprintf(text, sizeof text, "lines were lost: nobody read the log lines=%llu",
-                   (unsigned long long)l->lost);
-    l->lost = 0;
-    write_line(l, &e);
 }
 
 void daemon_log_write(struct daemon_log *l, enum log_severity level, const char *part,
                       const char *message)
 {
-    struct log_entry_text e = {
-        .style = l->style, .level = level, .part = part, .message = message, .colours = l->colours};
+    char text[96];
+    uint64_t left_out = 0;
     if (level > l->level ||
-        (!log_limit_allows(&l->limit, part, message, fli_clock_ms(), &e.left_out) &&
+        (!log_limit_allows(&l->limit, part, message, fli_clock_ms(), &left_out) &&
          level > LOG_SEVERITY_ERROR)) {
         return;
     }
@@ -328,9 +314,12 @@ void daemon_log_write(struct daemon_log *l, enum log_severity level, const char 
         return;
     }
     if (l->lost > 0) {
-        write_lost(l);
+        (void)snprintf(text, sizeof text, "lines were lost: nobody read the log lines=%llu",
+                       (unsigned long long)l->lost);
+        l->lost = 0;
+        write_line(l, LOG_SEVERITY_WARNING, "daemon", text, 0);
     }
-    write_line(l, &e);
+    write_line(l, level, part, message, left_out);
 }
 
 void daemon_log_printf(struct daemon_log *l, enum log_severity level, const char *part,

@@ -283,16 +283,6 @@ static void stop_cb(void *ctx)
     store_server_stop(a->server, stopped_cb, a);
 }
 
-/* "" if there is no such listener. */
-static void bound_address(const char *wanted, uint16_t bound, char out[NET_ADDRESS_MAX])
-{
-    char host[NET_HOST_MAX];
-    uint16_t port;
-    if (bound != 0 && net_address_split(wanted, host, &port) == 0) {
-        (void)net_address_join(host, bound, out, NET_ADDRESS_MAX);
-    }
-}
-
 static void announce(const struct options *o, struct app *a)
 {
     struct daemon_log *log = &a->daemon.log;
@@ -313,12 +303,12 @@ static void announce(const struct options *o, struct app *a)
 
 static void serve_until_stopped(const struct options *o, struct app *a)
 {
-    char plain[NET_ADDRESS_MAX] = "";
-    char tls[NET_ADDRESS_MAX] = "";
+    char plain[NET_ADDRESS_MAX];
+    char tls[NET_ADDRESS_MAX];
     struct store_info info;
     store_server_get_info(a->server, &info);
-    bound_address(o->server.listen, info.port, plain);
-    bound_address(o->tls_listen, info.tls_port, tls);
+    net_address_bound(o->server.listen, info.port, plain);
+    net_address_bound(o->tls_listen, info.tls_port, tls);
     announce(o, a);
     daemon_run(&a->daemon, "", plain, tls);
 }

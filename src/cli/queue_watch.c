@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
+
 #define FIRST_MS UINT64_C(300) /* a lock that is free sooner is worth no question */
 #define PAUSE_MIN_MS UINT64_C(500)
 #define PAUSE_MAX_MS UINT64_C(60000)
@@ -14,15 +16,20 @@
 
 static size_t count(const struct queue_watch *w)
 {
-    return w->list.len / sizeof(struct queue_owner);
+    return w->list.len / sizeof(uint64_t);
+}
+
+/* A number that is hardly another owner's: it is for people, who look again. */
+static uint64_t number_of(struct fl_bytes owner)
+{
+    return (uint64_t)owner.len << 32 | fli_crc32c(0, owner.data, owner.len);
 }
 
 static size_t find(const struct queue_watch *w, struct fl_bytes owner)
 {
-    const struct queue_owner *list = (const void *)w->list.data; /* memory of malloc() */
+    const uint64_t *list = (const void *)w->list.data; /* memory of malloc() */
     size_t i = 0;
-    while (i < count(w) &&
-           (list[i].len != owner.len || memcmp(list[i].data, owner.data, owner.len) != 0)) {
+    while (i < count(w) && list[i] != number_of(owner)) {
         i++;
     }
     return i;
@@ -30,24 +37,20 @@ static size_t find(const struct queue_watch *w, struct fl_bytes owner)
 
 static void append(struct queue_watch *w, struct fl_bytes owner)
 {
-    if (w->beyond > 0 || owner.len > FL_OWNER_MAX) {
+    uint64_t number = number_of(owner);
+    if (w->beyond > 0) {
         w->beyond++;
-        return;
-    }
-    struct queue_owner o = {.len = owner.len};
-    memcpy(o.data, owner.data, owner.len);
-    if (fli_buf_append(&w->list, &o, sizeof o) != 0) {
+    } else if (fli_buf_append(&w->list, &number, sizeof number) != 0) {
         fli_fatal("fencelock: out of memory");
     }
 }
 
 static void drop(struct queue_watch *w, struct fl_bytes owner)
 {
-    size_t at = find(w, owner) * sizeof(struct queue_owner);
+    size_t at = find(w, owner) * sizeof(uint64_t);
     if (at < w->list.len) {
-        w->list.len -= sizeof(struct queue_owner);
-        memmove(w->list.data + at, w->list.data + at + sizeof(struct queue_owner),
-                w->list.len - at);
+        w->list.len -= sizeof(uint64_t);
+        memmove(w->list.data + at, w->list.data + at + sizeof(uint64_t), w->list.len - at);
     } else if (w->beyond > 0) {
         w->beyond--;
     }

@@ -12,11 +12,6 @@
 #include "cli/fencelock_common.h"
 #include "fencelock/client.h"
 
-struct queue_owner {
-    size_t len;
-    char data[FL_OWNER_MAX];
-};
-
 struct queue_watch {
     struct fl_bytes lock, owner; /* that of the waiter */
     fl_client *client;           /* with a loop of its own */
@@ -30,7 +25,7 @@ struct queue_watch {
     bool listens;
     fl_call showing;     /* who is in the queue */
     bool known;          /* that was answered, and nothing was missed since */
-    struct fli_buf list; /* of struct queue_owner, from the first on */
+    struct fli_buf list; /* of numbers of owners, from the first on */
     uint64_t beyond;     /* waiters behind those of the list */
 };
 

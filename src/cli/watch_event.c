@@ -68,27 +68,24 @@ static void print_encoded(FILE *f, struct fl_bytes b)
     }
 }
 
-/* The words as they came, with the lock after the first, and the time at the end. Only a broken
- * node can send what is not visible ASCII; it is encoded in any case. */
+/* Only a broken node can send what is not visible ASCII. */
+static void print_visible(FILE *f, const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        fputc(text[i] >= ' ' && text[i] < 0x7f ? text[i] : '?', f);
+    }
+}
+
+/* The words as they came, with the lock after the first, and the time at the end. */
 static void print_words(const struct fl_event *e, const char *when, FILE *f)
 {
-    const char *at = e->text;
-    const char *end = at + strlen(at);
-    bool first = true;
-    while (at < end) {
-        const char *blank = memchr(at, ' ', (size_t)(end - at));
-        const char *stop = blank != NULL ? blank : end;
-        for (const char *p = at; p < stop; p++) {
-            fputc(*p > ' ' && *p < 0x7f ? *p : '?', f);
-        }
-        if (first && e->name.len > 0) {
-            fputs(" lock=", f);
-            print_encoded(f, e->name);
-        }
-        first = false;
-        fputs(stop < end ? " " : "", f);
-        at = stop < end ? stop + 1 : end;
+    size_t first = strcspn(e->text, " ");
+    print_visible(f, e->text, first);
+    if (e->name.len > 0) {
+        fputs(" lock=", f);
+        print_encoded(f, e->name);
     }
+    print_visible(f, e->text + first, strlen(e->text + first));
     fprintf(f, " time=%s\n", when);
 }
 

@@ -49,6 +49,16 @@ bool net_address_of_port(const char *text, const char *beside, char *out, size_t
     return net_address_join(has_host ? host : "127.0.0.1", (uint16_t)port, out, size) < (int)size;
 }
 
+void net_address_bound(const char *address, uint16_t port, char out[NET_ADDRESS_MAX])
+{
+    char host[NET_HOST_MAX];
+    uint16_t wanted;
+    out[0] = '\0';
+    if (port != 0 && net_address_split(address, host, &wanted) == 0) {
+        (void)net_address_join(host, port, out, NET_ADDRESS_MAX);
+    }
+}
+
 bool net_host_is_any(const char *host)
 {
     return strcmp(host, "*") == 0 || strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0;

@@ -22,6 +22,9 @@ int net_address_join(const char *host, uint16_t port, char *out, size_t size);
  * 127.0.0.1 when that is none. False: it is too long. May be written in place. */
 bool net_address_of_port(const char *text, const char *beside, char *out, size_t size);
 
+/* The address with the port that was picked. "": it has none, or port is 0. */
+void net_address_bound(const char *address, uint16_t port, char out[NET_ADDRESS_MAX]);
+
 /* Whether a host means "every address of this machine" (0.0.0.0, ::, *). */
 bool net_host_is_any(const char *host);
 

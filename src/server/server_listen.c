@@ -34,15 +34,6 @@ static void two_addresses(struct server *s)
     FLI_ASSERT(n > 0 && (size_t)n < sizeof s->advertised); /* config.c has checked it */
 }
 
-static void bound_address(const char *wanted, uint16_t bound, char out[NET_ADDRESS_MAX])
-{
-    char host[NET_HOST_MAX];
-    uint16_t port = 0;
-    int rc = net_address_split(wanted, host, &port);
-    FLI_ASSERT(rc == 0);
-    (void)net_address_join(host, bound, out, NET_ADDRESS_MAX);
-}
-
 static int listen_with_tls(struct server *s, char *errmsg, size_t errmsg_size)
 {
     const struct config *c = s->config;
@@ -56,7 +47,7 @@ static int listen_with_tls(struct server *s, char *errmsg, size_t errmsg_size)
     };
     int rc = net_server_listen_tls(s->net, c->tls_port, &config, errmsg, errmsg_size);
     if (rc == 0) {
-        bound_address(c->tls_port, net_server_tls_port(s->net), s->tls_address);
+        net_address_bound(c->tls_port, net_server_tls_port(s->net), s->tls_address);
     }
     return rc;
 }
@@ -68,7 +59,7 @@ int server_listen_for_clients(struct server *s, char *errmsg, size_t errmsg_size
     if (config_listens_plainly(c)) {
         rc = net_server_listen(s->net, c->listen, errmsg, errmsg_size);
         if (rc == 0) {
-            bound_address(c->listen, net_server_port(s->net), s->address);
+            net_address_bound(c->listen, net_server_port(s->net), s->address);
         }
     }
     if (rc == 0 && c->tls_port[0] != '\0') {
