@@ -21,24 +21,14 @@
  * command to stop first. */
 static const int ignored[2] = {SIGPIPE, SIGXFSZ};
 
-bool cli_child_init(struct cli_child *c, const struct cli_args *a, uint64_t ttl_max_ms)
+void cli_child_init(struct cli_child *c, const struct cli_args *a, uint64_t ttl_ms)
 {
-    uint64_t ttl_ms = cli_has(a, CLI_OPT_TTL) ? a->number[CLI_OPT_TTL] : FL_TTL_DEFAULT_MS;
-    if (ttl_ms < CLI_RUN_TTL_MIN_MS || ttl_ms > ttl_max_ms) {
-        char most[CLI_DURATION_SIZE];
-        cli_format_duration(most, ttl_max_ms);
-        cli_complain("--ttl of run is %llu ms to %s: a command cannot be stopped faster",
-                     (unsigned long long)CLI_RUN_TTL_MIN_MS,
-                     ttl_max_ms == FL_TTL_MAX_MS ? "24 h" : most);
-        return false;
-    }
     c->args = a;
     c->on_lost = (enum cli_on_lost)a->number[CLI_OPT_ON_LOST];
     c->ttl_ms = ttl_ms;
     c->reserve_ms = c->on_lost == CLI_ON_LOST_WARN ? 0 : ttl_ms / 4;
     c->kill_ms = CLI_NEVER_MS;
     c->exit_code = CLI_EXIT_RUN_FAILED;
-    return true;
 }
 
 bool cli_child_take_over_signals(struct cli_child *c)
@@ -340,5 +330,5 @@ int cli_child_fini(struct cli_child *c)
     if (c->timer_fd > 0) {
         close(c->timer_fd);
     }
-    return c->died_of != 0 ? cli_signals_die(&c->signals, c->died_of) : c->exit_code;
+    return c->died_of != 0 ? CLI_EXIT_SIGNAL + c->died_of : c->exit_code;
 }

@@ -44,8 +44,8 @@ struct cli_child {
     struct sigaction before[2]; /* of SIGPIPE and SIGXFSZ */
 };
 
-/* Takes --ttl and --on-lost. False: wrong, and a sentence was printed. */
-bool cli_child_init(struct cli_child *c, const struct cli_args *a, uint64_t ttl_max_ms);
+/* Takes --on-lost. ttl_ms: of the lock. */
+void cli_child_init(struct cli_child *c, const struct cli_args *a, uint64_t ttl_ms);
 
 /* From now on signals arrive at signals.fd. False: that or timer_fd could not be made. */
 bool cli_child_take_over_signals(struct cli_child *c);
@@ -65,8 +65,8 @@ void cli_child_stop(struct cli_child *c, uint64_t deadline_ms, bool taken);
  * and reacts to it. */
 void cli_child_turn(struct cli_child *c, fl_client *client, uint64_t next_ms);
 
-/* Closes both descriptors. Ends this process by a signal, if one came before the command began.
- * Returns the exit code. */
+/* Closes both descriptors. Returns the exit code: CLI_EXIT_SIGNAL and more, if a signal came before
+ * the command began. */
 int cli_child_fini(struct cli_child *c);
 
 #endif

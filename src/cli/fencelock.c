@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/standard.h"
-#include "cli/fencelock_common.h"
+#include "cli/interrupted.h"
 #include "client/url.h"
 #include "tls/tls.h"
 
@@ -28,99 +28,95 @@
 #define NEW_TOKEN "Before writing again, acquire the lock anew and claim with its token."
 
 static const struct cli_command commands[] = {
-    {"acquire", NULL, "NAME", 1, 1, AT_NODES | ACQUIRE, "Takes a lock; prints its token.",
+    {"acquire", "NAME", 1, 1, AT_NODES | ACQUIRE, "Takes a lock; prints its token.",
      .ask = cli_run_acquire},
-    {"renew", NULL, "NAME TOKEN", 2, 2, AT_NODES | B(TTL),
-     "Makes the lease last its TTL from now on.", "Renew again: it does no harm twice.",
-     .ask = cli_run_by_token},
-    {"release", NULL, "NAME TOKEN", 2, 2, AT_NODES, "Gives the lock back.",
+    {"renew", "NAME TOKEN", 2, 2, AT_NODES | B(TTL), "Makes the lease last its TTL from now on.",
+     "Renew again: it does no harm twice.", .ask = cli_run_by_token},
+    {"release", "NAME TOKEN", 2, 2, AT_NODES, "Gives the lock back.",
      "Ask with fencelock check, or release again: it does no harm twice.", .ask = cli_run_by_token},
-    {"check", NULL, "NAME TOKEN", 2, 2, AT_NODES, "Says whether the token still holds the lock.",
+    {"check", "NAME TOKEN", 2, 2, AT_NODES, "Says whether the token still holds the lock.",
      .ask = cli_run_by_token},
-    {"token", NULL, "NAME", 1, 1, AT_NODES, "Issues a token without taking a lock.",
+    {"token", "NAME", 1, 1, AT_NODES, "Issues a token without taking a lock.",
      "Ask again: a token that is not used harms nobody.", .ask = cli_run_token},
-    {"run", NULL, "NAME [--] COMMAND...", 1, CLI_ARGS_REST, AT_NODES | ACQUIRE | RUN,
+    {"run", "NAME [--] COMMAND...", 1, CLI_ARGS_REST, AT_NODES | ACQUIRE | RUN,
      "Runs a command while holding a lock.", .run = cli_run_run},
-    {"queue", NULL, "NAME", 1, 1, AT_NODES, "Shows who waits for a lock.", .ask = cli_run_queue},
-    {"watch", NULL, "[NAME|PATTERN]...", 0, CLI_ARGS_MAX, AT_NODES | B(LIMIT),
+    {"queue", "NAME", 1, 1, AT_NODES, "Shows who waits for a lock.", .ask = cli_run_queue},
+    {"watch", "[NAME|PATTERN]...", 0, CLI_ARGS_MAX, AT_NODES | B(LIMIT),
      "Shows what happens to locks, as it happens.", .ask = cli_run_watch},
-    {"sessions", NULL, "", 0, 0, AT_NODES | B(LIMIT), "Lists the open sessions.",
+    {"sessions", "", 0, 0, AT_NODES | B(LIMIT), "Lists the open sessions.",
      .ask = cli_run_sessions},
-    {"show", NULL, "NAME", 1, 1, AT_NODES, "Describes a lock and its queue.", .ask = cli_run_show},
-    {"locks", NULL, "", 0, 0, AT_NODES | B(MATCH) | B(LIMIT) | B(BY), "Lists locks.",
+    {"show", "NAME", 1, 1, AT_NODES, "Describes a lock and its queue.", .ask = cli_run_show},
+    {"locks", "", 0, 0, AT_NODES | B(MATCH) | B(LIMIT) | B(BY), "Lists locks.",
      .ask = cli_run_locks},
-    {"top", NULL, "", 0, 0, AT_NODES | B(LIMIT) | B(ONCE),
+    {"top", "", 0, 0, AT_NODES | B(LIMIT) | B(ONCE),
      "Shows nodes, rates and the busiest locks, second by second.", .ask = cli_run_top},
-    {"break", NULL, "NAME", 1, 1, AT_NODES | B(CLAIM),
+    {"break", "NAME", 1, 1, AT_NODES | B(CLAIM),
      "Takes a lock from its holders; prints the token to claim with.",
      "See fencelock show before breaking it again: it may have a new holder.",
      .ask = cli_run_break},
-    {"status", NULL, "", 0, 0, AT_NODES, "Describes the nodes; exit code 1: something is wrong.",
+    {"status", "", 0, 0, AT_NODES, "Describes the nodes; exit code 1: something is wrong.",
      .ask = cli_run_status},
-    {"health", NULL, "", 0, 0, AT_NODES | B(WAIT) | B(LIVE),
+    {"health", "", 0, 0, AT_NODES | B(WAIT) | B(LIVE),
      "Says whether nodes serve; exit code 1: not yet; 3: no answer.", .ask = cli_run_health},
-    {"backup", NULL, "FILE", 1, 1, AT_NODES | B(VERIFY) | B(KEEP) | B(REPLACE),
+    {"backup", "FILE", 1, 1, AT_NODES | B(VERIFY) | B(KEEP) | B(REPLACE),
      "Writes the state to a file; fencelockd restores it.", "Run it again: nothing was changed.",
      .run = cli_run_backup},
-    {"cluster", "status", "", 0, 0, AT_NODES,
+    {"cluster status", "", 0, 0, AT_NODES,
      "Lists the members; exit code 1: one is missing or changing.", .ask = cli_run_cluster},
-    {"cluster", "add", "ID HOST:PORT", 2, 2, AT_NODES | B(LEARNER) | B(WAIT),
+    {"cluster add", "ID HOST:PORT", 2, 2, AT_NODES | B(LEARNER) | B(WAIT),
      "Makes a node that was started with --join a member.", REPEAT_IT, .ask = cli_run_cluster},
-    {"cluster", "remove", "ID", 1, 1, AT_NODES | B(FORCE_LOSE_MAJORITY) | B(WAIT),
+    {"cluster remove", "ID", 1, 1, AT_NODES | B(FORCE_LOSE_MAJORITY) | B(WAIT),
      "Removes a member, even the leader.", REPEAT_IT, .ask = cli_run_cluster},
-    {"cluster", "replace", "ID [HOST:PORT]", 1, 2,
-     AT_NODES | B(FORCE_LOSE_MAJORITY) | B(WAIT) | B(OF),
+    {"cluster replace", "ID [HOST:PORT]", 1, 2, AT_NODES | B(FORCE_LOSE_MAJORITY) | B(WAIT) | B(OF),
      "Puts a node with an empty data directory in a member's place.", REPEAT_IT,
      .ask = cli_run_cluster},
-    {"cluster", "move", "ID HOST:PORT", 2, 2, AT_NODES | B(FORCE_LOSE_MAJORITY) | B(WAIT),
+    {"cluster move", "ID HOST:PORT", 2, 2, AT_NODES | B(FORCE_LOSE_MAJORITY) | B(WAIT),
      "Gives a member another address for the other nodes.", REPEAT_IT, .ask = cli_run_cluster},
-    {"cluster", "config", "[get [NAME] | set NAME VALUE]", 0, 3, AT_NODES,
+    {"cluster config", "[get [NAME] | set NAME VALUE]", 0, 3, AT_NODES,
      "Shows or changes settings of all nodes.", REPEAT_IT, .ask = cli_run_cluster},
-    {"cluster", "transfer", "[ID]", 0, 1, AT_NODES, "Hands leadership to another node.", REPEAT_IT,
+    {"cluster transfer", "[ID]", 0, 1, AT_NODES, "Hands leadership to another node.", REPEAT_IT,
      .ask = cli_run_cluster},
-    {"user", "add", "NAME RIGHT...", 2, CLI_ARGS_MAX, AT_NODES,
+    {"user add", "NAME RIGHT...", 2, CLI_ARGS_MAX, AT_NODES,
      "Makes a user with rights like ~jobs/* +@acquire.", "See fencelock user list.",
      .ask = cli_run_user_add},
-    {"user", "list", "", 0, 0, AT_NODES, "Lists the users and their rights.",
+    {"user list", "", 0, 0, AT_NODES, "Lists the users and their rights.",
      .ask = cli_run_user_list},
-    {"user", "remove", "NAME", 1, 1, AT_NODES,
+    {"user remove", "NAME", 1, 1, AT_NODES,
      "Deletes a user, whose connections can then do nothing more.", "See fencelock user list.",
      .ask = cli_run_user_remove},
-    {"redlock", "acquire", "NAME", 1, 1, AT_REDIS | REDLOCK_ACQUIRE,
-     "Takes a lock on Redis servers; prints owner, ms left, token.",
-     .run = cli_run_redlock_acquire},
-    {"redlock", "extend", "NAME OWNER", 2, 2, AT_REDIS | B(TTL),
-     "Makes the Redlock last its TTL from now on.", .run = cli_run_redlock_by_owner},
-    {"redlock", "release", "NAME OWNER", 2, 2, AT_REDIS, "Gives the Redlock back.",
-     .run = cli_run_redlock_by_owner},
-    {"redlock", "run", "NAME [--] COMMAND...", 1, CLI_ARGS_REST, AT_REDIS | REDLOCK_ACQUIRE | RUN,
-     "Runs a command while holding a Redlock.", .run = cli_run_redlock_run},
-    {"redlock", "check", "", 0, 0, AT_REDIS, "Says whether the Redis servers are fit for locks.",
-     .run = cli_run_redlock_check},
-    {"frontdoor", "check", "", 0, 0, REDIS | B(DURATION) | B(MATCH) | B(ALIASES),
+    {"redlock acquire", "NAME", 1, 1, AT_REDIS | REDLOCK_ACQUIRE,
+     "Takes a lock on Redis servers; prints owner, ms left, token.", .ask = cli_run_acquire},
+    {"redlock extend", "NAME OWNER", 2, 2, AT_REDIS | B(TTL),
+     "Makes the Redlock last its TTL from now on.", .ask = cli_run_redlock_by_owner},
+    {"redlock release", "NAME OWNER", 2, 2, AT_REDIS, "Gives the Redlock back.",
+     .ask = cli_run_redlock_by_owner},
+    {"redlock run", "NAME [--] COMMAND...", 1, CLI_ARGS_REST, AT_REDIS | REDLOCK_ACQUIRE | RUN,
+     "Runs a command while holding a Redlock.", .run = cli_run_run},
+    {"redlock check", "", 0, 0, AT_REDIS, "Says whether the Redis servers are fit for locks.",
+     .ask = cli_run_redlock_check},
+    {"frontdoor check", "", 0, 0, REDIS | B(DURATION) | B(MATCH) | B(ALIASES),
      "Watches a Redis; tries which commands would be served.", .run = cli_run_frontdoor_check},
-    {"demo", "redlock", "", 0, 0, B(TOKENS) | B(SEED) | B(RUNS) | B(SVG),
+    {"demo redlock", "", 0, 0, B(TOKENS) | B(SEED) | B(RUNS) | B(SVG),
      "Breaks Redlock on real servers, without tokens and with them.", .run = cli_run_demo_redlock},
-    {"store", "get", "KEY", 1, 1, AT_STORE | FENCED | B(DEFAULT),
+    {"store get", "KEY", 1, 1, AT_STORE | FENCED | B(DEFAULT),
      "Reads a key; with a token it claims too.", .ask_store = cli_run_store_get},
-    {"store", "set", "KEY VALUE", 2, 2, AT_STORE | FENCED, "Writes a key.", NEW_TOKEN,
+    {"store set", "KEY VALUE", 2, 2, AT_STORE | FENCED, "Writes a key.", NEW_TOKEN,
      .ask_store = cli_run_store_write},
-    {"store", "del", "KEY", 1, 1, AT_STORE | FENCED, "Deletes a key.", NEW_TOKEN,
+    {"store del", "KEY", 1, 1, AT_STORE | FENCED, "Deletes a key.", NEW_TOKEN,
      .ask_store = cli_run_store_write},
-    {"store", "claim", "", 0, 0, AT_STORE | FENCED, "Shuts out all older tokens of a lock.",
+    {"store claim", "", 0, 0, AT_STORE | FENCED, "Shuts out all older tokens of a lock.",
      "Claim again: it does no harm twice.", .ask_store = cli_run_store_write},
-    {"store", "mark", "", 0, 0, AT_STORE | B(LOCK), "Prints the highest token seen for a lock.",
+    {"store mark", "", 0, 0, AT_STORE | B(LOCK), "Prints the highest token seen for a lock.",
      .ask_store = cli_run_store_mark},
-    {"guard", "install", "URL [TABLE=LOCK]...", 1, CLI_ARGS_MAX, 0,
+    {"guard install", "URL [TABLE=LOCK]...", 1, CLI_ARGS_MAX, 0,
      "Makes a database check tokens; rows of TABLE belong to LOCK.", .run = cli_run_guard},
-    {"guard", "check", "URL [TABLE]...", 1, CLI_ARGS_MAX, 0,
+    {"guard check", "URL [TABLE]...", 1, CLI_ARGS_MAX, 0,
      "Says what would let a writer get round the guard.", .run = cli_run_guard},
-    {"guard", "attack", "URL [TABLE]...", 1, CLI_ARGS_MAX, B(SEED),
+    {"guard attack", "URL [TABLE]...", 1, CLI_ARGS_MAX, B(SEED),
      "Attacks the guard, in a scratch database.", .run = cli_run_guard},
-    {"guard", "adopt", "URL", 1, 1, AT_NODES,
+    {"guard adopt", "URL", 1, 1, AT_NODES,
      "After a restore or fail-over: refuses all earlier tokens.", .ask = cli_run_guard_adopt},
-    {"guard", "uninstall", "URL", 1, 1, 0, "Removes the guard and its marks.",
-     .run = cli_run_guard},
+    {"guard uninstall", "URL", 1, 1, 0, "Removes the guard and its marks.", .run = cli_run_guard},
     {.name = NULL},
 };
 
@@ -165,7 +161,7 @@ static int take_url(struct cli_args *a, enum cli_option o, const char *name, con
 /* Redlocks have no default of nodes, which could be asked for the others. */
 static bool discovers(const struct cli_args *a)
 {
-    bool has_default = (a->command->options & B(REDIS)) == 0;
+    bool has_default = !cli_is_of_redis(a);
     return cli_has(a, CLI_OPT_DISCOVER) && (has_default || cli_has(a, CLI_OPT_NODES));
 }
 
@@ -173,14 +169,19 @@ static int run(const struct cli_args *a)
 {
     const struct cli_command *k = a->command;
     int code = CLI_EXIT_DONE;
-    uint64_t attempt_ms = k->sub != NULL ? CLI_CHANGE_ATTEMPT_MS : 0;
+    fl_client *tokens = NULL;
     fl_client *c =
-        k->ask != NULL ? cli_client_create_for(a, cli_nodes_of(a), attempt_ms, &code) : NULL;
+        k->ask == NULL ? NULL
+        : cli_is_of_redis(a)
+            ? cli_redlock_open(a, false, &tokens, &code)
+            : cli_client_create_for(a, cli_nodes_of(a),
+                                    strchr(k->name, ' ') != NULL ? &cli_for_changes : NULL, &code);
     fl_store *s = k->ask_store != NULL ? cli_store_create(a, CLI_OPT_STORE, &code) : NULL;
     if (code == CLI_EXIT_DONE) {
         code = k->run != NULL ? k->run(a) : k->ask != NULL ? k->ask(a, c) : k->ask_store(a, s);
     }
     fl_close(c);
+    fl_close(tokens);
     fl_store_destroy(s);
     return code;
 }
@@ -225,5 +226,5 @@ int main(int argc, char **argv)
         cli_complain("cannot write the result");
         return CLI_EXIT_UNKNOWN;
     }
-    return code;
+    return code < CLI_EXIT_SIGNAL ? code : cli_signals_die(code - CLI_EXIT_SIGNAL);
 }

@@ -28,6 +28,7 @@ struct cluster {
     fl_client *client;
     fl_client *wider; /* the same one, if it knows members that were not named; else NULL */
     bool uncertain;   /* an earlier attempt may have made the change */
+    bool refused;     /* the leader has refused it, and error says why */
     char error[ERROR_SIZE];
     char of[17]; /* replace: the incarnation that is to be replaced; "": any */
 };
@@ -38,7 +39,17 @@ static uint64_t left_ms(uint64_t until_ms)
     return until_ms > now_ms ? until_ms - now_ms : 1;
 }
 
-/* Tries until a leader answers, also with an error, or the time is over. 0; or a code, and why in
+/* What the leader refuses, an earlier attempt may have done. */
+static int refused(struct cluster *k, const char *why)
+{
+    static const char more[] =
+        "; an earlier attempt, whose answer was lost, may have been carried out";
+    k->refused = true;
+    (void)snprintf(k->error, sizeof k->error, "%.400s%s", why, k->uncertain ? more : "");
+    return k->uncertain ? FL_EUNCERTAIN : FL_EDENIED;
+}
+
+/* Tries until a leader answers, or the time is over. 0: *ret is no error; or a code, and why in
  * k->error. */
 static int ask(struct cluster *k, const char *const *words, size_t n, bool changes,
                uint64_t until_ms, redisReply **ret)
@@ -46,24 +57,20 @@ static int ask(struct cluster *k, const char *const *words, size_t n, bool chang
     bool unknown;
     int rc =
         fli_client_words(k->client, words, n, changes, !changes, left_ms(until_ms), ret, &unknown);
-    bool refused = *ret != NULL && (*ret)->type == REDIS_REPLY_ERROR;
-    bool is_final = rc == 0 || (refused && rc != FL_ENOLEADER && rc != FL_EBUSY);
+    const char *error = *ret != NULL && (*ret)->type == REDIS_REPLY_ERROR ? (*ret)->str : NULL;
+    bool is_final = rc != FL_ENOLEADER && rc != FL_EBUSY &&
+                    (rc != FL_EUNCERTAIN || error == NULL || strncmp(error, "UNCERTAIN", 9) != 0);
     k->uncertain = k->uncertain || unknown;
-    if (is_final && (rc != FL_EUNCERTAIN || strncmp((*ret)->str, "UNCERTAIN", 9) != 0)) {
+    if (rc == 0 && error == NULL) {
         return 0;
     }
-    (void)snprintf(k->error, sizeof k->error, "%.500s", fl_client_error(k->client));
-    freeReplyObject(*ret);
-    *ret = NULL;
-    return rc;
-}
-
-static int ask_members(struct cluster *k, uint64_t until_ms, struct fl_member_list **ret)
-{
-    int rc = fl_members(k->client, left_ms(until_ms), ret);
-    if (rc != 0) {
+    if (error != NULL && is_final) {
+        rc = refused(k, error);
+    } else {
         (void)snprintf(k->error, sizeof k->error, "%.500s", fl_client_error(k->client));
     }
+    freeReplyObject(*ret);
+    *ret = NULL;
     return rc;
 }
 
@@ -132,11 +139,11 @@ static uint64_t ask_version(struct cluster *k, uint64_t until_ms)
 static int show_status(struct cluster *k, uint64_t until_ms)
 {
     struct fl_member_list *members = NULL;
-    int rc = ask_members(k, until_ms, &members);
-    uint64_t version = rc == 0 ? ask_version(k, until_ms) : 0;
+    int rc = fl_members(k->client, left_ms(until_ms), &members);
     if (rc != 0) {
-        return cli_fail(k->args, rc, k->error);
+        return cli_fail(k->args, rc, fl_client_error(k->client));
     }
+    uint64_t version = ask_version(k, until_ms);
     bool well = true;
     for (size_t i = 0; i < members->len; i++) {
         const struct fl_member *m = members->members[i];
@@ -155,7 +162,7 @@ static int show_status(struct cluster *k, uint64_t until_ms)
 
 static bool is_subcommand(const struct cluster *k, const char *sub)
 {
-    return strcmp(k->args->command->sub, sub) == 0;
+    return strcmp(cli_verb(k->args), sub) == 0;
 }
 
 /* Whether the change is done, by what the leader says of the member (NULL: there is none). */
@@ -201,7 +208,7 @@ static void learn_members(struct cluster *k, const struct fl_member_list *member
     if (k->wider != NULL || list_nodes_of(k->args, members, true, list, sizeof list) == 0) {
         return;
     }
-    k->wider = cli_client_create_for(k->args, list, CLI_CHANGE_ATTEMPT_MS, &code);
+    k->wider = cli_client_create_for(k->args, list, &cli_for_changes, &code);
     k->client = k->wider != NULL ? k->wider : k->client;
 }
 
@@ -212,7 +219,7 @@ static int wait_done(struct cluster *k, uint64_t id, uint64_t until_ms)
     for (;;) {
         struct fl_member_list *members = NULL;
         bool done = false;
-        if (ask_members(k, until_ms, &members) == 0) {
+        if (fl_members(k->client, left_ms(until_ms), &members) == 0) {
             const struct fl_member *m = find_member(members, id);
             done = is_done(k, m);
             const char *state = m != NULL ? m->state : "not a member";
@@ -236,7 +243,7 @@ static int report_done(const struct cluster *k)
 {
     const struct cli_args *a = k->args;
     struct cli_out o = cli_result(a);
-    fli_json_text(&o.j, "change", a->command->sub);
+    fli_json_text(&o.j, "change", cli_verb(a));
     if (is_subcommand(k, "config")) {
         fli_json_text(&o.j, "name", a->arg[1]);
         fli_json_text(&o.j, "value", a->arg[2]);
@@ -256,7 +263,8 @@ static void learn_incarnation(struct cluster *k, uint64_t id, uint64_t until_ms)
     struct fl_member_list *members = NULL;
     if (cli_has(k->args, CLI_OPT_OF)) {
         (void)snprintf(k->of, sizeof k->of, "%.16s", k->args->text[CLI_OPT_OF]);
-    } else if (is_subcommand(k, "replace") && ask_members(k, until_ms, &members) == 0) {
+    } else if (is_subcommand(k, "replace") &&
+               fl_members(k->client, left_ms(until_ms), &members) == 0) {
         const struct fl_member *m = find_member(members, id);
         if (m != NULL) {
             (void)snprintf(k->of, sizeof k->of, "%.16s", m->incarnation);
@@ -270,7 +278,7 @@ static unsigned words_of(const struct cluster *k, const char *words[WORDS_MAX])
     const struct cli_args *a = k->args;
     unsigned n = 0;
     words[n++] = "CLUSTER";
-    words[n++] = a->command->sub;
+    words[n++] = cli_verb(a);
     for (unsigned i = 0; i < a->n_args; i++) {
         words[n++] = a->arg[i];
     }
@@ -292,18 +300,16 @@ static unsigned words_of(const struct cluster *k, const char *words[WORDS_MAX])
  * earlier attempt may have made it. */
 static bool is_under_way(struct cluster *k, uint64_t id, uint64_t until_ms)
 {
-    char error[ERROR_SIZE];
     struct fl_member_list *members = NULL;
     bool same = false;
-    memcpy(error, k->error, sizeof error);
-    if (ask_members(k, until_ms, &members) == 0) {
+    if (fl_members(k->client, left_ms(until_ms), &members) == 0) {
         const struct fl_member *m = find_member(members, id);
         bool address =
             m != NULL && k->args->n_args == 2 && strcmp(m->peer_address, k->args->arg[1]) == 0;
         if (is_subcommand(k, "add")) {
             same = address && (strcmp(m->state, "joining") == 0 || is_done(k, m));
         } else if (is_subcommand(k, "replace")) {
-            same = strstr(error, "was replaced already") != NULL ||
+            same = strstr(k->error, "was replaced already") != NULL ||
                    (address && strcmp(m->state, "joining") == 0);
         } else if (is_subcommand(k, "remove")) {
             same = m != NULL ? strcmp(m->state, "leaving") == 0 : k->uncertain;
@@ -312,7 +318,6 @@ static bool is_under_way(struct cluster *k, uint64_t id, uint64_t until_ms)
         }
         fl_member_list_free(members);
     }
-    memcpy(k->error, error, sizeof error);
     return same;
 }
 
@@ -327,37 +332,26 @@ static const char *remedy_of_refusal(const char *error)
                : NULL;
 }
 
-/* Who runs a replacement again must not replace the successor, which may be there by then. */
-static int report_unanswered(struct cluster *k, int rc)
+/* Whoever runs a replacement again must not replace the successor, which may be there by then. */
+static int report_failure(struct cluster *k, int rc)
 {
-    char hint[96];
-    rc = rc == FL_EBUSY || !k->uncertain ? rc : FL_EUNCERTAIN;
-    bool names_it = rc == FL_EUNCERTAIN && k->of[0] != '\0';
-    (void)snprintf(hint, sizeof hint, "Run it again with --of %s: that does it once.", k->of);
-    return names_it ? cli_fail_with(k->args, rc, k->error, hint) : cli_fail(k->args, rc, k->error);
+    char again[96];
+    const char *hint = k->refused && rc == FL_EDENIED ? remedy_of_refusal(k->error) : NULL;
+    rc = k->refused || rc == FL_EBUSY || !k->uncertain ? rc : FL_EUNCERTAIN;
+    if (!k->refused && rc == FL_EUNCERTAIN && k->of[0] != '\0') {
+        (void)snprintf(again, sizeof again, "Run it again with --of %s: that does it once.", k->of);
+        hint = again;
+    }
+    return cli_fail_with(k->args, rc, k->error,
+                         hint != NULL ? hint : cli_remedy(k->args, rc, k->error));
 }
 
-/* What the leader refuses, an earlier attempt may have done. Changes k->error. */
-static int take_refusal(struct cluster *k, const redisReply *r)
-{
-    static const char more[] =
-        "; an earlier attempt, whose answer was lost, may have been carried out";
-    (void)snprintf(k->error, sizeof k->error, "%.400s%s", r->str, k->uncertain ? more : "");
-    return k->uncertain ? FL_EUNCERTAIN : FL_EDENIED;
-}
-
-/* Asks for an answer that is no error. 0, or the exit code after a sentence. */
+/* The same as ask(), but for the exit code after a sentence. */
 static int ask_for(struct cluster *k, const char *const *words, size_t n, bool changes,
                    uint64_t until_ms, redisReply **ret)
 {
     int rc = ask(k, words, n, changes, until_ms, ret);
-    if (rc != 0 || (*ret)->type != REDIS_REPLY_ERROR) {
-        return rc != 0 ? report_unanswered(k, rc) : 0;
-    }
-    rc = take_refusal(k, *ret);
-    freeReplyObject(*ret);
-    *ret = NULL;
-    return cli_fail(k->args, rc, k->error);
+    return rc != 0 ? report_failure(k, rc) : 0;
 }
 
 static int change(struct cluster *k, uint64_t until_ms)
@@ -369,14 +363,9 @@ static int change(struct cluster *k, uint64_t until_ms)
     unsigned n = words_of(k, words);
     redisReply *r = NULL;
     int rc = ask(k, words, n, true, until_ms, &r);
-    if (rc != 0) {
-        return report_unanswered(k, rc);
-    }
-    rc = r->type == REDIS_REPLY_ERROR ? take_refusal(k, r) : 0;
     freeReplyObject(r);
-    if (rc != 0 && !is_under_way(k, id, until_ms)) {
-        return cli_fail_with(a, rc, k->error,
-                             rc == FL_EDENIED ? remedy_of_refusal(k->error) : NULL);
+    if (rc != 0 && !(k->refused && is_under_way(k, id, until_ms))) {
+        return report_failure(k, rc);
     }
     uint64_t wait_ms = cli_has(a, CLI_OPT_WAIT) ? a->number[CLI_OPT_WAIT] : WAIT_DEFAULT_MS;
     bool waits = !is_subcommand(k, "transfer") && wait_ms > 0;
@@ -391,75 +380,60 @@ static int change(struct cluster *k, uint64_t until_ms)
 
 /* ---- configuration --------------------------------------------------------------------------- */
 
-static const redisReply *value_of(const redisReply *map, const char *name)
+/* "?" for what no node answers. */
+static const char *text_of(const redisReply *r, char room[24])
 {
-    for (size_t i = 0; i + 1 < map->elements; i += 2) {
-        const redisReply *key = map->element[i];
-        if (key->type == REDIS_REPLY_STRING && strcmp(key->str, name) == 0) {
-            return map->element[i + 1];
-        }
-    }
-    return NULL;
+    (void)snprintf(room, 24, "%lld", r->integer);
+    return r->type == REDIS_REPLY_INTEGER ? room : r->type == REDIS_REPLY_STRING ? r->str : "?";
 }
 
-static void value_text(const redisReply *value, char out[64])
+static void json_setting(struct fli_json *j, const char *name, const redisReply *value)
 {
-    if (value->type == REDIS_REPLY_INTEGER) {
-        (void)snprintf(out, 64, "%lld", value->integer);
-    } else {
-        (void)snprintf(out, 64, "%.60s", value->type == REDIS_REPLY_STRING ? value->str : "?");
-    }
-}
-
-static void json_setting(struct fli_json *j, const redisReply *key, const redisReply *value)
-{
-    char name[64];
-    value_text(key, name);
-    for (char *p = strchr(name, '-'); p != NULL; p = strchr(p, '-')) {
+    char key[64];
+    (void)snprintf(key, sizeof key, "%s", name);
+    for (char *p = strchr(key, '-'); p != NULL; p = strchr(p, '-')) {
         *p = '_';
     }
     if (value->type == REDIS_REPLY_INTEGER) {
-        fli_json_u64(j, name, (uint64_t)value->integer);
+        fli_json_u64(j, key, (uint64_t)value->integer);
     } else {
-        fli_json_text(j, name, value->str);
+        fli_json_text(j, key, value->str);
     }
 }
 
-static void list_settings(struct cli_out *o, const redisReply *map)
-{
-    struct cli_list l;
-    char name[64];
-    char value[64];
-    cli_list_begin(&l, o, "settings");
-    for (size_t i = 0; i + 1 < map->elements; i += 2) {
-        value_text(map->element[i], name);
-        value_text(map->element[i + 1], value);
-        cli_list_row(&l);
-        cli_list_text(&l, NULL, "NAME", CLI_PLAIN, name);
-        cli_list_text(&l, NULL, "VALUE", CLI_PLAIN, value);
-    }
-    cli_list_end(&l);
-}
-
+/* All settings; or in text the value of the one that was named. */
 static int show_config(struct cluster *k, const redisReply *map)
 {
     const struct cli_args *a = k->args;
-    const redisReply *one = a->n_args == 2 ? value_of(map, a->arg[1]) : NULL;
-    if (a->n_args == 2 && one == NULL) {
+    const char *only = a->n_args == 2 ? a->arg[1] : NULL;
+    bool found = only == NULL;
+    char room[2][24];
+    struct cli_list l;
+    struct cli_out o = cli_result(a);
+    bool lists = only == NULL && !o.json;
+    if (lists) {
+        cli_list_begin(&l, &o, "settings");
+    }
+    for (size_t i = 0; i + 1 < map->elements; i += 2) {
+        const char *name = text_of(map->element[i], room[0]);
+        const char *value = text_of(map->element[i + 1], room[1]);
+        json_setting(&o.j, name, map->element[i + 1]);
+        if (lists) {
+            cli_list_row(&l);
+            cli_list_text(&l, NULL, "NAME", CLI_PLAIN, name);
+            cli_list_text(&l, NULL, "VALUE", CLI_PLAIN, value);
+        } else if (only != NULL && strcmp(name, only) == 0) {
+            found = true;
+            cli_text_safe(&o, fl_str(value));
+            cli_text(&o, "\n");
+        }
+    }
+    if (!found) {
         return cli_fail(a, FL_EINVAL,
                         "there is no such name; fencelock cluster config get lists them");
     }
-    struct cli_out o = cli_result(a);
-    for (size_t i = 0; i + 1 < map->elements; i += 2) {
-        json_setting(&o.j, map->element[i], map->element[i + 1]);
-    }
-    if (one != NULL) {
-        char value[64];
-        value_text(one, value);
-        cli_text_safe(&o, fl_str(value));
-        cli_text(&o, "\n");
-    } else if (!o.json) {
-        list_settings(&o, map);
+    if (lists) {
+        cli_list_end(&l);
     }
     cli_out_end(&o);
     return CLI_EXIT_DONE;
@@ -498,17 +472,16 @@ int cli_discover(struct cli_args *a)
     static char list[FL_NODES_MAX * (FL_ADDRESS_MAX + 2)];
     struct fl_member_list *members = NULL;
     int code;
-    struct cluster k = {.args = a};
-    k.client = cli_client_create_for(a, cli_nodes_of(a), CLI_CHANGE_ATTEMPT_MS, &code);
-    int rc = code == 0 ? ask_members(&k, end_of(a), &members) : 0;
+    fl_client *c = cli_client_create_for(a, cli_nodes_of(a), &cli_for_changes, &code);
+    int rc = code == 0 ? fl_members(c, left_ms(end_of(a)), &members) : 0;
     if (rc != 0) {
-        code = cli_fail(a, rc, k.error);
+        code = cli_fail(a, rc, fl_client_error(c));
     } else if (code == 0 && list_nodes_of(a, members, false, list, sizeof list) > 0) {
         a->text[CLI_OPT_NODES] = list;
         a->given |= CLI_BIT(CLI_OPT_NODES);
     }
     fl_member_list_free(members);
-    fl_close(k.client);
+    fl_close(c);
     return code;
 }
 

@@ -9,7 +9,6 @@
 #include "base/lines.h"
 #include "frontdoor/trial.h"
 #include "cli/interrupted.h"
-#include "cli/redlock_args.h"
 #include "client/place.h"
 #include "machine/glob.h"
 
@@ -174,10 +173,10 @@ static bool send_command(struct watched *w, int argc, const char **argv, uint64_
     return ok;
 }
 
-static bool start(struct watched *w, const struct cli_redlock_options *o, uint64_t timeout_ms)
+static bool start(struct watched *w, const struct cli_access *with, uint64_t timeout_ms)
 {
-    const char *user = o->options.user;
-    const char *password = o->options.password;
+    const char *user = with->user;
+    const char *password = with->password;
     const char *words[] = {"AUTH", user != NULL ? user : password, password};
     const char *monitor[] = {"MONITOR"};
     int n = user != NULL ? 3 : 2; /* all that a Redis before 6 understands */
@@ -272,7 +271,7 @@ static int report(struct check *k)
     return k->seen > 0 && k->served == k->seen && k->broken == 0 ? CLI_EXIT_DONE : CLI_EXIT_NO;
 }
 
-static int run(struct check *k, const struct fli_node *at, const struct cli_redlock_options *o,
+static int run(struct check *k, const struct fli_node *at, const struct cli_access *with,
                uint64_t duration_ms)
 {
     struct watched w = {.errmsg = ""};
@@ -283,7 +282,7 @@ static int run(struct check *k, const struct fli_node *at, const struct cli_redl
     fli_link_init(&w.link);
     w.link.line_max = w.link.bytes_max; /* a line of MONITOR has all arguments of a command */
     bool ok =
-        connect_to(&w, at, timeout_ms) && start(&w, o, timeout_ms) && watch(k, &w, duration_ms);
+        connect_to(&w, at, timeout_ms) && start(&w, with, timeout_ms) && watch(k, &w, duration_ms);
     fli_link_close(&w.link);
     cli_signals_give_back(&w.signals);
     return ok ? report(k) : cli_fail(k->a, FL_ENOCONN, w.errmsg);
@@ -313,12 +312,12 @@ static int read_aliases(struct check *k)
 
 int cli_run_frontdoor_check(const struct cli_args *a)
 {
-    struct cli_redlock_options o;
+    struct cli_access with;
     struct fli_node at;
     char errmsg[256];
     uint64_t duration_ms =
         cli_has(a, CLI_OPT_DURATION) ? a->number[CLI_OPT_DURATION] : DURATION_DEFAULT_MS;
-    int code = cli_redlock_options(a, &o);
+    int code = cli_redis_access(a, &with);
     if (code != 0) {
         return code;
     }
@@ -336,7 +335,7 @@ int cli_run_frontdoor_check(const struct cli_args *a)
     code = CLI_EXIT_UNKNOWN;
     if (frontdoor_scripts_create(&k->context.scripts) == 0) {
         code = read_aliases(k);
-        code = code != 0 ? code : run(k, &at, &o, duration_ms);
+        code = code != 0 ? code : run(k, &at, &with, duration_ms);
     }
     frontdoor_scripts_destroy(k->context.scripts);
     free(k);

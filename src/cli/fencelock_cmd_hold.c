@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "cli/interrupted.h"
-#include "cli/redlock_args.h"
 #include "client/caller.h"
 
 #define TROUBLE_FIRST_MS UINT64_C(2000)
@@ -28,9 +27,10 @@ static int print_yes_or_no(const struct cli_args *a, const char *word, bool yes,
 
 /* ---- acquire --------------------------------------------------------------------------------- */
 
-void cli_show_held(const struct cli_args *a, const char *word, const struct cli_held *held,
-                   const fl_client *redis)
+void cli_show_held(const struct cli_args *a, const fl_client *c, const char *word,
+                   const struct cli_held *held)
 {
+    bool redis = cli_is_of_redis(a);
     struct cli_out o = cli_answer(a, word, true, "name", cli_name_of(a), true);
     char valid[CLI_DURATION_SIZE];
     uint64_t now_ms = fl_now_ms();
@@ -39,8 +39,8 @@ void cli_show_held(const struct cli_args *a, const char *word, const struct cli_
     fli_json_bytes(&o.j, "owner", held->owner);
     fli_json_u64(&o.j, "ttl_ms", held->ttl_ms);
     fli_json_u64(&o.j, "valid_ms", valid_ms);
-    if (redis != NULL) {
-        cli_redlock_json(&o, redis);
+    if (redis) {
+        cli_redlock_json(&o, c, fl_redlock_last(c));
     }
     if (o.terminal && held->token != FL_TOKEN_NONE) {
         cli_text(&o, ", token ");
@@ -50,7 +50,7 @@ void cli_show_held(const struct cli_args *a, const char *word, const struct cli_
         cli_format_duration(valid, valid_ms);
         cli_text(&o, ", valid for %s, owner ", valid);
         cli_text_safe(&o, held->owner);
-    } else if (redis != NULL) {
+    } else if (redis) {
         cli_text_safe(&o, held->owner);
         cli_text(&o, " %" PRIu64 "%s", valid_ms, held->token != FL_TOKEN_NONE ? " " : "");
     }
@@ -61,9 +61,14 @@ void cli_show_held(const struct cli_args *a, const char *word, const struct cli_
     cli_out_end(&o);
 }
 
-static int not_acquired(const struct cli_args *a, int code, const char *why, struct fl_bytes owner)
+static int not_acquired(const struct cli_args *a, const fl_client *c, int code,
+                        struct fl_bytes owner)
 {
     char text[2048];
+    const char *why = fl_client_error(c);
+    if (cli_is_of_redis(a)) {
+        return cli_redlock_failed(a, c, fl_redlock_last(c), "acquired", code);
+    }
     if (code == FL_ENOTHELD) {
         snprintf(text, sizeof text, "not acquired: %s", why);
         return print_yes_or_no(a, "acquired", false, text, FL_TOKEN_NONE);
@@ -107,57 +112,70 @@ static void on_trouble(void *arg, uint64_t without_ms, const char *text)
     t->has_printed = true;
 }
 
-/* A signal ends it by that signal, and then nobody is left holding the lock; but an owner that was
- * named may have held it before, and can ask again. */
-static int acquire(const struct cli_args *a, fl_client *c, const struct fl_take *options,
-                   struct cli_signals *signals)
+/* After a signal nobody is left holding the lock; but an owner that was named may have held it
+ * before, and can ask again. What was set on Redis servers is given back already, unless all of it
+ * was. */
+static void give_back(const struct cli_args *a, fl_client *c, const struct fl_take *options,
+                      const struct cli_signals *signals, fl_lock *lock)
 {
-    fl_lock *lock = NULL;
-    fli_client_stop_at(c, signals->fd);
-    int rc = fl_lock_take(c, a->arg[0], options, &lock);
-    int signal = cli_signals_next(signals);
-    if (signal == 0 && rc == 0) {
-        const struct cli_held held = {.owner = options->owner,
-                                      .ttl_ms = fl_lock_ttl_ms(lock),
-                                      .deadline_ms = fl_lock_deadline_ms(lock),
-                                      .token = fl_lock_granted(lock)};
-        cli_show_held(a, "acquired", &held, NULL);
-        fl_lock_free(lock);
-        return CLI_EXIT_DONE;
+    uint64_t last = fli_client_last_attempt(c);
+    if (cli_is_of_redis(a)) {
+        if (lock != NULL && fl_lock_release(lock) != 0) {
+            cli_complain("%.255s: not given back everywhere, it ends with its TTL", a->arg[0]);
+        }
+        return;
+    }
+    if (!cli_has(a, CLI_OPT_OWNER)) {
+        cli_settle(a, signals, options, lock != NULL && last == 0 ? 1 : last);
     }
     fl_lock_free(lock);
-    if (signal == 0) {
-        return not_acquired(a, rc, fl_client_error(c), options->owner);
-    }
-    uint64_t last = fli_client_last_attempt(c);
-    if (!cli_has(a, CLI_OPT_OWNER)) {
-        cli_settle(a, signals, options, rc == 0 && last == 0 ? 1 : last);
-    }
-    return cli_signals_die(signals, signal);
 }
 
-int cli_run_acquire(const struct cli_args *a, fl_client *c)
+/* A signal ends it by that signal. */
+static int acquire(const struct cli_args *a, fl_client *c, const struct fl_take *options)
 {
-    struct fl_bytes owner =
-        cli_has(a, CLI_OPT_OWNER) ? fl_str(a->text[CLI_OPT_OWNER]) : fl_client_owner(c);
-    struct fl_take options = {
-        .ttl_ms = a->number[CLI_OPT_TTL],
-        .wait_ms = a->number[CLI_OPT_WAIT],
-        .owner = owner,
-        .value = fl_str(a->text[CLI_OPT_VALUE]),
-        .unrenewed = true,
-    };
-    if (!cli_lock_is_wellformed(a) || !cli_mode_of(a, &options)) {
-        return CLI_EXIT_USAGE;
-    }
-    struct trouble trouble = {.name = a->arg[0]};
-    fli_client_on_trouble(c, on_trouble, &trouble);
     struct cli_signals signals;
-    fli_client_resolve(c); /* while a signal still ends this process at once */
+    fl_lock *lock = NULL;
     if (!cli_signals_take(&signals)) {
         return cli_fail(a, FL_ESYSTEM, "signals cannot be received");
     }
-    int code = acquire(a, c, &options, &signals);
+    fli_client_stop_at(c, signals.fd);
+    int rc = fl_lock_take(c, a->arg[0], options, &lock);
+    int signal = cli_signals_next(&signals);
+    fli_client_stop_at(c, -1);
+    if (signal != 0) {
+        give_back(a, c, options, &signals, lock);
+        return CLI_EXIT_SIGNAL + signal;
+    }
+    if (cli_is_of_redis(a)) {
+        cli_redlock_warn_of_nodes(c, fl_redlock_last(c));
+    }
+    if (rc != 0) {
+        return not_acquired(a, c, rc, options->owner);
+    }
+    const struct cli_held held = {.owner = fl_redlock_value(lock),
+                                  .ttl_ms = fl_lock_ttl_ms(lock),
+                                  .deadline_ms = fl_lock_deadline_ms(lock),
+                                  .token = fl_lock_granted(lock)};
+    cli_show_held(a, c, "acquired", &held);
+    fl_lock_free(lock);
+    return CLI_EXIT_DONE;
+}
+
+/* `acquire`, and that of `redlock`. */
+int cli_run_acquire(const struct cli_args *a, fl_client *c)
+{
+    struct fl_take options;
+    struct trouble trouble = {.name = a->arg[0]};
+    if (!cli_take_of(a, &options)) {
+        return CLI_EXIT_USAGE;
+    }
+    if (!cli_is_of_redis(a)) {
+        options.owner = options.owner.len > 0 ? options.owner : fl_client_owner(c);
+        fli_client_on_trouble(c, on_trouble, &trouble);
+        fli_client_resolve(c); /* while a signal still ends this process at once */
+    }
+    int code = acquire(a, c, &options);
     fli_client_on_trouble(c, NULL, NULL);
     return code;
 }
@@ -173,8 +191,8 @@ int cli_run_by_token(const struct cli_args *a, fl_client *c)
     if (code != 0) {
         return code;
     }
-    bool renews = strcmp(a->command->name, "renew") == 0;
-    bool releases = strcmp(a->command->name, "release") == 0;
+    bool renews = strcmp(cli_verb(a), "renew") == 0;
+    bool releases = strcmp(cli_verb(a), "release") == 0;
     const char *word = renews ? "renewed" : releases ? "released" : "held";
     int rc = renews     ? fl_renew(c, name, token, a->number[CLI_OPT_TTL], 0, NULL)
              : releases ? fl_release(c, name, token, 0)

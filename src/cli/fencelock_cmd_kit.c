@@ -48,15 +48,13 @@ static void find_folder(char folder[PATH_SIZE / 2])
 static bool find_program(const struct kit *kit, char path[PATH_SIZE])
 {
     const char *given = getenv(kit->variable);
+    bool is_given = given != NULL && given[0] != '\0';
     char folder[PATH_SIZE / 2];
-    if (given != NULL && given[0] != '\0') {
-        return snprintf(path, PATH_SIZE, "%s/%s", given, kit->program) < (int)PATH_SIZE &&
-               access(path, X_OK) == 0;
-    }
     find_folder(folder);
-    for (size_t i = 0; i < sizeof kit->places / sizeof kit->places[0]; i++) {
-        snprintf(path, PATH_SIZE, "%s/%s/%s", folder, kit->places[i], kit->program);
-        if (access(path, X_OK) == 0) {
+    for (size_t i = 0; i < (is_given ? 1 : 2); i++) {
+        int len = snprintf(path, PATH_SIZE, "%s%s%s/%s", is_given ? given : folder,
+                           is_given ? "" : "/", is_given ? "" : kit->places[i], kit->program);
+        if (len < (int)PATH_SIZE && access(path, X_OK) == 0) {
             return true;
         }
     }
@@ -113,7 +111,7 @@ static int exec_guard(const struct cli_args *a, fl_token token)
         words[n++] = number;
     }
     words[n++] = "--";
-    words[n++] = a->command->sub;
+    words[n++] = cli_verb(a);
     memcpy(&words[n], a->arg, a->n_args * sizeof a->arg[0]);
     return exec_program(a, &guard, words, n + a->n_args);
 }

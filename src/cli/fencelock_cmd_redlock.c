@@ -4,13 +4,10 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "cli/interrupted.h"
-#include "cli/redlock_args.h"
-#include "client/caller.h"
+#include "cli/fencelock_common.h"
 
-void cli_redlock_json(struct cli_out *o, const fl_client *r)
+void cli_redlock_json(struct cli_out *o, const fl_client *r, const struct fl_redlock_report *report)
 {
-    const struct fl_redlock_report *report = fl_redlock_last(r);
     fli_json_u64(&o->j, "quorum", report->quorum);
     fli_json_array(&o->j, "servers");
     for (uint32_t i = 0; i < report->servers; i++) {
@@ -47,100 +44,82 @@ static const char *cause_of(const char *key, const struct fl_redlock_report *rep
     }
 }
 
-static int show_failure(const struct cli_args *a, const fl_client *r, const char *key, int rc)
+/* What to do about it. */
+static const char *remedy(const struct fl_redlock_report *report, int result)
 {
-    char text[CLI_REDLOCK_ERROR_SIZE];
-    const struct fl_redlock_report *report = fl_redlock_last(r);
+    if (report->no_token) {
+        return result == FL_ENOCONN || result == FL_ENOLEADER || result == FL_ETIMEOUT
+                   ? "A majority of the nodes in --nodes must be up: see fencelock status"
+                   : NULL; /* the servers answer, and have said why they refuse */
+    }
+    if (result == FL_ENOCONN) {
+        return "Start the servers, or name others with --redis or FENCELOCK_REDIS";
+    }
+    if (result == FL_ETIMEOUT) {
+        return "Try again with --wait, or with a longer --budget (50ms) and --ttl: each server may "
+               "take the budget, or a twentieth of the TTL when that is less";
+    }
+    for (uint32_t i = 0; i < report->servers && result == FL_EDENIED; i++) {
+        if (report->server[i].status == FL_REDLOCK_YOUNG) {
+            return "Wait until the servers have been up for --max-ttl (30 s), or say "
+                   "--restarts-are-safe when they keep their keys";
+        }
+    }
+    return result == FL_EDENIED ? "See fencelock redlock check" : NULL;
+}
+
+void cli_redlock_warn_of_nodes(const fl_client *r, const struct fl_redlock_report *report)
+{
+    for (uint32_t i = 0; i < report->servers; i++) {
+        if (report->server[i].is_node) {
+            cli_complain("%.255s is fencelockd and no independent Redis server: all nodes of a "
+                         "cluster are one, so lock with fencelock acquire or run (--nodes) instead",
+                         fl_client_node(r, i));
+        }
+    }
+}
+
+int cli_redlock_failed(const struct cli_args *a, const fl_client *r,
+                       const struct fl_redlock_report *report, const char *word, int rc)
+{
+    char text[FL_REDLOCK_TEXT_MAX + 256];
     if (report->servers == 0) { /* the call was not even begun */
         return cli_fail(a, rc,
                         rc == FL_EINVAL ? "the name, the owner or a time is out of range"
                                         : fl_strerror(rc));
     }
-    cli_redlock_explain(text, sizeof text, report, rc);
-    cli_complain("%.255s: not %s: %s", a->arg[0], key, text);
-    struct cli_out o = cli_answer(a, key, false, "name", cli_name_of(a), false);
+    const char *what = remedy(report, rc);
+    snprintf(text, sizeof text, "%s%s%s", report->text, what != NULL ? ". " : "",
+             what != NULL ? what : "");
+    cli_complain("%.255s: not %s: %s", a->arg[0], word, text);
+    struct cli_out o = cli_answer(a, word, false, "name", cli_name_of(a), false);
     fli_json_text(&o.j, "error", fl_err_name(rc));
-    fli_json_text(&o.j, "cause", cause_of(key, report, rc));
+    fli_json_text(&o.j, "cause", cause_of(word, report, rc));
     fli_json_bytes(&o.j, "message", fl_str(text));
-    cli_redlock_json(&o, r);
+    cli_redlock_json(&o, r, report);
     cli_out_end(&o);
-    return (int)cli_redlock_exit_of(rc, report);
-}
-
-/* ---- acquire --------------------------------------------------------------------------------- */
-
-/* A signal ends it by that signal; what was set is given back before. */
-static int acquire(const struct cli_args *a, fl_client *r, const struct fl_take *options,
-                   const struct cli_signals *signals, int *ret_signal)
-{
-    fl_lock *lock;
-    fli_client_stop_at(r, signals->fd);
-    int rc = fl_lock_take(r, NULL, options, &lock);
-    *ret_signal = cli_signals_next(signals);
-    fli_client_stop_at(r, -1);
-    if (*ret_signal != 0 && rc == 0 && fl_lock_release(lock) != 0) {
-        cli_complain("%.255s: not given back everywhere, it ends with its TTL", a->arg[0]);
-    }
-    if (*ret_signal != 0) {
-        return CLI_EXIT_UNKNOWN;
-    }
-    cli_redlock_warn_of_nodes(r, fl_redlock_last(r));
-    if (rc != 0) {
-        return show_failure(a, r, "acquired", rc);
-    }
-    const struct cli_held held = {.owner = fl_redlock_value(lock),
-                                  .ttl_ms = fl_lock_ttl_ms(lock),
-                                  .deadline_ms = fl_lock_deadline_ms(lock),
-                                  .token = fl_lock_granted(lock)};
-    cli_show_held(a, "acquired", &held, r);
-    fl_lock_free(lock);
-    return CLI_EXIT_DONE;
-}
-
-int cli_run_redlock_acquire(const struct cli_args *a)
-{
-    struct fl_take options;
-    int code = CLI_EXIT_USAGE;
-    if (!cli_name_is_wellformed(a->arg[0]) || !cli_redlock_take_options(a, &options)) {
-        return code;
-    }
-    options.name = cli_name_of(a);
-    options.unrenewed = true;
-    fl_client *tokens;
-    fl_client *r = cli_redlock_open(a, false, &tokens, &code);
-    int signal = 0;
-    struct cli_signals signals;
-    if (r != NULL) {
-        code = cli_signals_take(&signals) ? acquire(a, r, &options, &signals, &signal)
-                                          : cli_fail(a, FL_ESYSTEM, "signals cannot be received");
-        fl_close(r);
-    }
-    fl_close(tokens);
-    return signal != 0 ? cli_signals_die(&signals, signal) : code;
+    /* A refusal by servers or nodes is an outage: to a script it must not look like contention. */
+    bool outage = rc == FL_EDENIED || report->no_token;
+    return cli_exit_for(a, outage ? CLI_EXIT_UNKNOWN : cli_exit_of(rc));
 }
 
 /* ---- extend, release ------------------------------------------------------------------------- */
 
 /* `extend` and `release`. Only its holder knows how long the lock is still valid. */
-int cli_run_redlock_by_owner(const struct cli_args *a)
+int cli_run_redlock_by_owner(const struct cli_args *a, fl_client *r)
 {
-    bool extends = strcmp(a->command->sub, "extend") == 0;
+    bool extends = strcmp(cli_verb(a), "extend") == 0;
     const char *word = extends ? "extended" : "released";
     const char *owner = a->arg[1];
-    struct fl_take options = {.ttl_ms = FL_TTL_DEFAULT_MS};
-    int code = CLI_EXIT_USAGE;
-    if ((extends && !cli_redlock_take_options(a, &options)) || !cli_name_is_wellformed(a->arg[0])) {
-        return code;
+    struct fl_take options = {.ttl_ms = 0};
+    if (extends && !cli_take_of(a, &options)) {
+        return CLI_EXIT_USAGE;
     }
     if (strlen(owner) != FL_REDLOCK_VALUE_LEN) {
         cli_complain("'%.64s' is not an owner: it is the first word that redlock acquire printed, "
                      "of %u characters",
                      owner, FL_REDLOCK_VALUE_LEN);
-        return code;
-    }
-    fl_client *r = cli_redlock_open(a, false, NULL, &code);
-    if (r == NULL) {
-        return code;
+        return CLI_EXIT_USAGE;
     }
     struct cli_held lock = {.owner = fl_str(owner),
                             .ttl_ms = options.ttl_ms,
@@ -149,16 +128,16 @@ int cli_run_redlock_by_owner(const struct cli_args *a)
                  ? fl_redlock_extend(r, cli_name_of(a), owner, options.ttl_ms, &lock.deadline_ms)
                  : fl_redlock_release(r, cli_name_of(a), owner);
     if (rc != 0) {
-        code = show_failure(a, r, word, rc);
-    } else if (extends) {
-        cli_show_held(a, word, &lock, r);
-    } else {
-        struct cli_out o = cli_answer(a, word, true, "name", cli_name_of(a), false);
-        cli_text(&o, "\n");
-        cli_out_end(&o);
+        return cli_redlock_failed(a, r, fl_redlock_last(r), word, rc);
     }
-    fl_close(r);
-    return code;
+    if (extends) {
+        cli_show_held(a, r, word, &lock);
+        return CLI_EXIT_DONE;
+    }
+    struct cli_out o = cli_answer(a, word, true, "name", cli_name_of(a), false);
+    cli_text(&o, "\n");
+    cli_out_end(&o);
+    return CLI_EXIT_DONE;
 }
 
 /* ---- check ----------------------------------------------------------------------------------- */
@@ -219,18 +198,11 @@ static int show_check(const struct cli_args *a, const fl_client *r, int rc,
     return rc != 0 ? CLI_EXIT_NO : down ? CLI_EXIT_UNKNOWN : CLI_EXIT_DONE;
 }
 
-int cli_run_redlock_check(const struct cli_args *a)
+int cli_run_redlock_check(const struct cli_args *a, fl_client *r)
 {
-    int code;
-    fl_client *r = cli_redlock_open(a, false, NULL, &code);
-    if (r == NULL) {
-        return code;
-    }
     const struct fl_redlock_check_options options = {.timeout_ms = a->number[CLI_OPT_TIMEOUT]};
     struct fl_redlock_check_report found;
     int rc = fl_redlock_check(r, &options, &found);
-    code = rc == 0 || rc == FL_EDENIED ? show_check(a, r, rc, &found)
+    return rc == 0 || rc == FL_EDENIED ? show_check(a, r, rc, &found)
                                        : cli_fail(a, rc, fl_strerror(rc));
-    fl_close(r);
-    return code;
 }

@@ -17,7 +17,6 @@
 #include "base/clock.h"
 #include "cli/child.h"
 #include "cli/queue_watch.h"
-#include "cli/redlock_args.h"
 #include "client/caller.h"
 #include "redlock/progress.h"
 
@@ -116,44 +115,17 @@ static void on_silence(void *ctx, int status, const char *error)
     }
 }
 
-static bool is_of_use(const struct fl_redlock_server_report *s)
-{
-    switch (s->status) {
-    case FL_REDLOCK_ERROR:
-    case FL_REDLOCK_DOWN:
-    case FL_REDLOCK_SILENT:
-    case FL_REDLOCK_YOUNG:
-    case FL_REDLOCK_REPLICA:
-    case FL_REDLOCK_TWICE:
-        return false;
-    default:
-        return true;
-    }
-}
-
 /* A wrong address must not look like a lock that others hold. */
 static void check_servers(struct runner *r)
 {
-    struct fl_redlock_report found;
-    char text[400] = "waiting, but too few servers are of use: ";
-    size_t len = strlen(text);
-    uint32_t good = 0;
-    bool ended = fli_redlock_progress(r->client, r->acquiring, &found);
-    r->check_ms = ended ? CLI_NEVER_MS : fl_now_ms() + CHECK_EVERY_MS;
-    for (uint32_t i = 0; i < found.servers; i++) {
-        const struct fl_redlock_server_report *s = &found.server[i];
-        if (is_of_use(s)) {
-            good++;
-        } else if (len < sizeof text) {
-            len += (size_t)snprintf(text + len, sizeof text - len, "%s%s: %s%s%s",
-                                    i == good ? "" : "; ", fl_client_node(r->client, i),
-                                    fl_redlock_status_text(s->status),
-                                    s->error[0] != '\0' ? ": " : "", s->error);
-        }
-    }
-    if (good < found.servers / 2 + 1 && found.servers > 0) {
+    char found[FL_REDLOCK_TEXT_MAX];
+    char text[400];
+    bool ended = fli_redlock_progress(r->client, r->acquiring, found);
+    bool says = found[0] != '\0';
+    r->check_ms = ended || says ? CLI_NEVER_MS : fl_now_ms() + CHECK_EVERY_MS;
+    if (says) {
+        snprintf(text, sizeof text, "waiting, but %.380s", found);
         cli_child_inform(&r->child, text);
-        r->check_ms = CLI_NEVER_MS;
     }
 }
 
@@ -207,26 +179,13 @@ static void on_change(void *arg, fl_lock *lock, enum fl_hold_state state)
 static int not_acquired(struct runner *r, int status, const char *error)
 {
     if (status == FL_ENOTHELD) {
-        warn(r, cli_has(r->args, CLI_OPT_WAIT) && r->args->number[CLI_OPT_WAIT] == 0
+        warn(r, r->options.wait_ms == 0
                     ? "not acquired: another owner holds the lock"
                     : "not acquired: another owner kept the lock as long as we waited");
-        return CLI_EXIT_RUN_NOT_ACQUIRED;
+    } else {
+        warn_with_remedy(r, status, "", error);
     }
-    warn_with_remedy(r, status, "", error);
-    return cli_exit_for(r->args, status);
-}
-
-static int redlock_not_acquired(struct runner *r, int status,
-                                const struct fl_redlock_report *report)
-{
-    char text[CLI_REDLOCK_ERROR_SIZE];
-    cli_redlock_explain(text, sizeof text, report, status);
-    cli_complain("%.255s: not acquired: %s", r->args->arg[0], text);
-    if (status == FL_ENOTHELD) {
-        return CLI_EXIT_RUN_NOT_ACQUIRED;
-    }
-    return cli_redlock_exit_of(status, report) == CLI_EXIT_USAGE ? (int)CLI_EXIT_USAGE
-                                                                 : (int)CLI_EXIT_RUN_FAILED;
+    return cli_exit_for(r->args, cli_exit_of(status));
 }
 
 static void on_acquired(void *arg, const struct fl_result *result)
@@ -237,12 +196,11 @@ static void on_acquired(void *arg, const struct fl_result *result)
     if (result->report != NULL) {
         cli_redlock_warn_of_nodes(r->client, result->report);
     }
-    if (result->status != 0 && result->report != NULL) {
-        r->child.exit_code = redlock_not_acquired(r, result->status, result->report);
-        return;
-    }
     if (result->status != 0) {
-        r->child.exit_code = not_acquired(r, result->status, result->error);
+        r->child.exit_code =
+            result->report != NULL
+                ? cli_redlock_failed(r->args, r->client, result->report, "acquired", result->status)
+                : not_acquired(r, result->status, result->error);
         return;
     }
     if (r->child.place_line) {
@@ -376,65 +334,48 @@ static int hold(struct runner *r)
         r->child.exit_code = not_acquired(r, rc, fl_strerror(rc));
     }
     queue_watch_end(&r->queue);
-    fl_close(r->client);
-    fl_close(r->tokens);
     return cli_child_fini(&r->child);
 }
 
-int cli_run_run(const struct cli_args *a)
+/* At the nodes. 0, or the exit code after a sentence. */
+static int open_client(struct runner *r)
 {
-    struct runner r = {
-        .args = a, .child = {.still_held = still_held, .ctx = &r}, .check_ms = CLI_NEVER_MS};
-    if (!cli_child_init(&r.child, a, FL_TTL_MAX_MS) || !cli_mode_of(a, &r.options) ||
-        !cli_lock_is_wellformed(a)) {
-        return CLI_EXIT_USAGE;
-    }
-    struct cli_access with;
-    int code = cli_access_of(a, &with);
-    if (code != 0) {
-        return code;
-    }
+    const struct cli_args *a = r->args;
     char owner[FL_OWNER_MAX + 1];
-    describe_holder(a, r.note, owner);
-    struct fl_client_options options = cli_client_options(a, &with);
-    options.owner = fl_str(owner);
-    options.own_loop = true;
-    int rc = fl_open(cli_nodes_of(a), &options, &r.client);
-    if (rc != 0) {
-        return not_acquired(
-            &r, rc, rc == FL_ENOCONN ? "none of the nodes' hosts can be found" : fl_strerror(rc));
+    int code;
+    describe_holder(a, r->note, owner);
+    const struct fl_client_options options = {.owner = fl_str(owner), .own_loop = true};
+    r->client = cli_client_create_for(a, cli_nodes_of(a), &options, &code);
+    if (r->client != NULL) {
+        r->options.owner = owner_of(r);
+        r->options.value = cli_has(a, CLI_OPT_VALUE) ? r->options.value : fl_str(r->note);
+        watch_queue(r);
     }
-    watch_queue(&r);
-    r.options.max_hold_ms = a->number[CLI_OPT_MAX_HOLD];
-    r.options.ttl_ms = r.child.ttl_ms;
-    r.options.wait_ms = cli_has(a, CLI_OPT_WAIT) ? a->number[CLI_OPT_WAIT] : FL_WAIT_MAX_MS;
-    r.options.owner = owner_of(&r);
-    r.options.value = fl_str(cli_has(a, CLI_OPT_VALUE) ? a->text[CLI_OPT_VALUE] : r.note);
-    return hold(&r);
+    return code;
 }
 
-int cli_run_redlock_run(const struct cli_args *a)
+/* `run`, and that of `redlock`. */
+int cli_run_run(const struct cli_args *a)
 {
     struct runner r = {.args = a,
                        .child = {.still_held = still_held, .ctx = &r},
-                       .is_redlock = true,
-                       .check_ms = fl_now_ms() + CHECK_AFTER_MS};
-    if (!cli_child_init(&r.child, a, cli_redlock_max_ttl_ms(a)) ||
-        !cli_name_is_wellformed(a->arg[0]) || !cli_redlock_take_options(a, &r.options)) {
-        return CLI_EXIT_USAGE;
-    }
-    if (a->number[CLI_OPT_MAX_HOLD] > FL_REDLOCK_TIME_MAX_MS) {
-        cli_complain("--max-hold of redlock is at most 24h");
-        return CLI_EXIT_USAGE;
-    }
-    int code;
-    r.options.max_hold_ms =
-        cli_has(a, CLI_OPT_MAX_HOLD) ? a->number[CLI_OPT_MAX_HOLD] : FL_REDLOCK_TIME_MAX_MS;
-    r.options.wait_ms = cli_has(a, CLI_OPT_WAIT) ? r.options.wait_ms : FL_WAIT_MAX_MS;
-    r.client = cli_redlock_open(a, true, &r.tokens, &code);
-    if (r.client == NULL) {
-        fl_close(r.tokens);
+                       .is_redlock = cli_is_of_redis(a),
+                       .check_ms = CLI_NEVER_MS};
+    int code = CLI_EXIT_USAGE;
+    if (!cli_take_of(a, &r.options)) {
         return code;
     }
-    return hold(&r);
+    cli_child_init(&r.child, a, r.options.ttl_ms);
+    if (r.is_redlock) {
+        r.check_ms = fl_now_ms() + CHECK_AFTER_MS;
+        r.client = cli_redlock_open(a, true, &r.tokens, &code);
+    } else {
+        code = open_client(&r);
+    }
+    if (r.client != NULL) {
+        code = hold(&r);
+    }
+    fl_close(r.client);
+    fl_close(r.tokens);
+    return code;
 }

@@ -206,38 +206,22 @@ int cli_run_queue(const struct cli_args *a, fl_client *c)
 struct pages {
     const struct cli_args *args;
     struct cli_list list;
-    uint64_t left; /* so many may still be shown */
-    uint64_t taken;
-    bool more; /* there are, beyond what is shown */
-    char cursor[512];
-    size_t cursor_len; /* 0: at the beginning, and behind the last page */
+    uint64_t left;          /* so many may still be shown */
+    uint64_t count;         /* so many are asked for */
+    bool more;              /* there are, beyond what is shown */
+    struct fl_bytes cursor; /* empty: at the beginning, and behind the last page */
+    char room[512];
 };
 
-static struct fl_bytes pages_cursor(const struct pages *p)
+/* A page has come. How many of its things are to be shown. */
+static size_t pages_take(struct pages *p, size_t len, struct fl_bytes next)
 {
-    return (struct fl_bytes){p->cursor, p->cursor_len};
-}
-
-/* One thing is enough to see whether there is any. */
-static uint64_t pages_count(const struct pages *p)
-{
-    return p->left == 0 ? 1 : p->left < PAGE_MAX ? p->left : PAGE_MAX;
-}
-
-static bool pages_take(struct pages *p)
-{
-    bool takes = p->left > 0;
-    p->left -= takes;
-    p->taken += takes;
-    return takes;
-}
-
-static void pages_next(struct pages *p, size_t len, struct fl_bytes cursor)
-{
-    p->more = cursor.len > 0 || len > p->taken;
-    p->taken = 0;
-    p->cursor_len = cursor.len <= sizeof p->cursor ? cursor.len : 0;
-    memcpy(p->cursor, cursor.data, p->cursor_len);
+    size_t n = len < p->left ? len : (size_t)p->left;
+    p->left -= n;
+    p->more = next.len > 0 || len > n;
+    p->cursor = (struct fl_bytes){p->room, next.len <= sizeof p->room ? next.len : 0};
+    memcpy(p->room, next.data, p->cursor.len);
+    return n;
 }
 
 /* Prints the list. add: asks for a page, and adds its things to the list. Returns the exit code. */
@@ -251,9 +235,10 @@ static int pages_run(const struct cli_args *a, fl_client *c, const char *thing,
     snprintf(key, sizeof key, "%ss", thing);
     cli_list_begin(&p.list, &o, key);
     int rc = 0;
-    do {
+    do { /* one thing is enough to see whether there is any */
+        p.count = p.left == 0 ? 1 : p.left < PAGE_MAX ? p.left : PAGE_MAX;
         rc = add(&p, c);
-    } while (rc == 0 && p.cursor_len > 0 && p.left > 0);
+    } while (rc == 0 && p.cursor.len > 0 && p.left > 0);
     if (rc != 0) {
         cli_list_free(&p.list);
         return cli_fail(a, rc, fl_client_error(c));
@@ -306,12 +291,10 @@ static int add_locks(struct pages *p, fl_client *c)
 {
     struct fl_lock_list *list = NULL;
     struct fl_bytes match = fl_str(p->args->text[CLI_OPT_MATCH]);
-    int rc = fl_locks(c, match, pages_cursor(p), pages_count(p), 0, &list);
-    for (size_t i = 0; rc == 0 && i < list->len && pages_take(p); i++) {
+    int rc = fl_locks(c, match, p->cursor, p->count, 0, &list);
+    size_t n = rc == 0 ? pages_take(p, list->len, list->cursor) : 0;
+    for (size_t i = 0; i < n; i++) {
         add_lock(&p->list, list->locks[i]);
-    }
-    if (rc == 0) {
-        pages_next(p, list->len, list->cursor);
     }
     fl_lock_list_free(list);
     return rc;
@@ -339,12 +322,10 @@ static void add_session(struct cli_list *l, const struct fl_session_info *s)
 static int add_sessions(struct pages *p, fl_client *c)
 {
     struct fl_session_list *list = NULL;
-    int rc = fl_sessions(c, pages_cursor(p), pages_count(p), 0, &list);
-    for (size_t i = 0; rc == 0 && i < list->len && pages_take(p); i++) {
+    int rc = fl_sessions(c, p->cursor, p->count, 0, &list);
+    size_t n = rc == 0 ? pages_take(p, list->len, list->cursor) : 0;
+    for (size_t i = 0; i < n; i++) {
         add_session(&p->list, list->sessions[i]);
-    }
-    if (rc == 0) {
-        pages_next(p, list->len, list->cursor);
     }
     fl_session_list_free(list);
     return rc;

@@ -11,7 +11,7 @@
 #define NODE_TIMEOUT_MAX_MS UINT64_C(2000)
 #define LAG_MAX UINT64_C(10000) /* entries; a node that lags more gets a line of its own */
 #define PROBLEMS_MAX (4u * FL_NODES_MAX)
-#define PROBLEM_SIZE 320u
+#define PROBLEM_SIZE SEEN_MESSAGE_SIZE
 #define NO_LEADER "none of these nodes leads. A majority must be up and connected"
 #define NONE_ASKED                                                                                 \
     "none of these nodes could be asked, so nothing is known of a leader: name the nodes with "    \
@@ -160,129 +160,107 @@ int cli_run_status(const struct cli_args *a, fl_client *c)
 
 /* ---- health ---------------------------------------------------------------------------------- */
 
-/* The outcome of one request to a node. */
-struct probe {
-    struct seen_node node;
-    bool live, serves;
-    char message[PROBLEM_SIZE];
-};
-
 /* Finds out whether the cluster serves by sending this node a request that goes through the log. */
-static void probe_health(const struct cli_args *a, struct probe *p, uint64_t timeout_ms)
+static bool probe(const struct cli_args *a, struct seen_node *node)
 {
     int code;
-    fl_client *c = cli_client_create_for(a, p->node.address, 0, &code);
+    fl_client *c = cli_client_create_for(a, node->address, NULL, &code);
     if (c == NULL) {
-        snprintf(p->message, sizeof p->message, "no memory to ask it");
-        return;
+        snprintf(node->message, sizeof node->message, "no memory to ask it");
+        return false;
     }
-    int rc = fl_check(c, fl_str(HEALTH_LOCK), 1, timeout_ms);
-    p->serves = rc == 0 || rc == FL_ENOTHELD;
-    if (!p->serves) {
-        snprintf(p->message, sizeof p->message, "%s", fl_client_error(c));
+    int rc = fl_check(c, fl_str(HEALTH_LOCK), 1, node_timeout_ms(a));
+    bool serves = rc == 0 || rc == FL_ENOTHELD;
+    if (!serves) {
+        snprintf(node->message, sizeof node->message, "%s", fl_client_error(c));
     }
     fl_close(c);
+    return serves;
 }
 
-static void probe_node(const struct cli_args *a, fl_client *c, size_t i, struct probe *p)
+static bool is_serving(const struct cli_args *a, struct seen_node *node)
 {
-    uint64_t timeout_ms = node_timeout_ms(a);
-    memset(p, 0, sizeof *p);
-    see_node(c, i, timeout_ms, &p->node);
-    const struct fl_node_status *s = &p->node.status;
-    p->live = p->node.error == 0;
-    if (!p->live) {
-        snprintf(p->message, sizeof p->message, "%s", p->node.message);
-    } else if (cli_has(a, CLI_OPT_LIVE)) {
-        p->serves = true;
-    } else if (is_forming(s)) {
-        snprintf(p->message, sizeof p->message, FORMING);
-    } else if (s->leader_id == 0) {
-        snprintf(p->message, sizeof p->message, "it is up and hears no leader");
-    } else {
-        probe_health(a, p, timeout_ms);
+    bool forms = is_forming(&node->status);
+    if (node->error != 0 || cli_has(a, CLI_OPT_LIVE)) {
+        return node->error == 0;
     }
+    if (forms || node->status.leader_id == 0) {
+        snprintf(node->message, sizeof node->message, "%s",
+                 forms ? FORMING : "it is up and hears no leader");
+        return false;
+    }
+    return probe(a, node);
 }
 
 /* A node that waits for its disk may be why another one does not serve. */
-static void add_disk(struct probe *probes, size_t n)
+static void add_disk(struct seen_nodes *seen)
 {
     const char *full = NULL;
-    for (size_t i = 0; i < n && full == NULL; i++) {
-        full =
-            probes[i].live && probes[i].node.status.log_waits != 0 ? probes[i].node.address : NULL;
+    for (size_t i = 0; i < seen->n && full == NULL; i++) {
+        const struct seen_node *node = &seen->node[i];
+        full = node->error == 0 && node->status.log_waits != 0 ? node->address : NULL;
     }
-    for (size_t i = 0; i < n && full != NULL; i++) {
-        size_t len = strlen(probes[i].message);
-        if (probes[i].live && !probes[i].serves) {
-            snprintf(probes[i].message + len, sizeof probes[i].message - len, "; %s " DISK_WAITS,
-                     full);
+    for (size_t i = 0; i < seen->n && full != NULL; i++) {
+        struct seen_node *node = &seen->node[i];
+        size_t len = strlen(node->message);
+        if (node->error == 0 && !node->serves) {
+            snprintf(node->message + len, sizeof node->message - len, "; %s " DISK_WAITS, full);
         }
     }
 }
 
 /* The worst exit code of all nodes: CLI_EXIT_UNKNOWN when one cannot be reached. */
-static int probe_nodes(const struct cli_args *a, fl_client *c, struct probe *probes, size_t n)
+static int probe_nodes(const struct cli_args *a, fl_client *c, struct seen_nodes *seen)
 {
     int code = CLI_EXIT_DONE;
-    for (size_t i = 0; i < n; i++) {
-        probe_node(a, c, i, &probes[i]);
-        int one = !probes[i].live    ? CLI_EXIT_UNKNOWN
-                  : probes[i].serves ? CLI_EXIT_DONE
-                                     : CLI_EXIT_NO;
+    see_nodes(c, node_timeout_ms(a), seen);
+    for (size_t i = 0; i < seen->n; i++) {
+        struct seen_node *node = &seen->node[i];
+        node->serves = is_serving(a, node);
+        int one = node->error != 0 ? CLI_EXIT_UNKNOWN : node->serves ? CLI_EXIT_DONE : CLI_EXIT_NO;
         code = one > code ? one : code;
     }
-    add_disk(probes, n);
+    add_disk(seen);
     return code;
 }
 
-static void show_health(const struct cli_args *a, const struct probe *probes, size_t n,
-                        bool healthy)
+static void show_health(const struct cli_args *a, const struct seen_nodes *seen, bool healthy)
 {
+    struct cli_list l;
     struct cli_out o = cli_result(a);
-    int width = 0;
-    for (size_t i = 0; i < n; i++) {
-        int len = (int)strlen(probes[i].node.address);
-        width = len > width ? len : width;
-    }
     fli_json_bool(&o.j, "healthy", healthy);
-    fli_json_array(&o.j, "nodes");
-    for (size_t i = 0; i < n; i++) {
-        const struct probe *p = &probes[i];
-        fli_json_object(&o.j, NULL);
-        fli_json_text(&o.j, "address", p->node.address);
-        fli_json_bool(&o.j, "live", p->live);
-        fli_json_bool(&o.j, "serves", p->serves);
-        fli_json_text(&o.j, "role", p->node.status.role);
-        fli_json_text(&o.j, "message", p->message);
-        fli_json_end_object(&o.j);
-        cli_text(&o, "%-*s  ", width, p->node.address);
-        cli_paint(&o,
-                  p->serves ? CLI_GREEN
-                  : p->live ? CLI_YELLOW
-                            : CLI_RED,
-                  "%-11s",
-                  p->serves ? "healthy"
-                  : p->live ? "not serving"
-                            : "unreachable");
-        cli_text(&o, "  ");
-        cli_text_safe(&o, fl_str(p->serves ? p->node.status.role : p->message));
-        cli_text(&o, "\n");
+    cli_list_begin(&l, &o, "nodes");
+    for (size_t i = 0; i < seen->n; i++) {
+        const struct seen_node *node = &seen->node[i];
+        bool live = node->error == 0;
+        cli_list_row(&l);
+        cli_list_text(&l, "address", "", CLI_PLAIN, node->address);
+        cli_list_bool(&l, "live", live);
+        cli_list_bool(&l, "serves", node->serves);
+        cli_list_text(&l, NULL, "",
+                      node->serves ? CLI_GREEN
+                      : live       ? CLI_YELLOW
+                                   : CLI_RED,
+                      node->serves ? "healthy"
+                      : live       ? "not serving"
+                                   : "unreachable");
+        cli_list_text(&l, "role", NULL, CLI_PLAIN, node->status.role);
+        cli_list_text(&l, "message", NULL, CLI_PLAIN, node->message);
+        cli_list_text(&l, NULL, "", CLI_PLAIN, node->serves ? node->status.role : node->message);
     }
-    fli_json_end_array(&o.j);
+    cli_list_end(&l);
     cli_out_end(&o);
 }
 
 int cli_run_health(const struct cli_args *a, fl_client *c)
 {
-    static struct probe probes[FL_NODES_MAX];
-    size_t n = fl_client_nodes(c);
+    static struct seen_nodes seen;
     uint64_t until_ms = fl_now_ms() + (cli_has(a, CLI_OPT_WAIT) ? a->number[CLI_OPT_WAIT] : 0);
-    int code = probe_nodes(a, c, probes, n);
+    int code = probe_nodes(a, c, &seen);
     while (code != CLI_EXIT_DONE && fl_now_ms() < until_ms) {
         (void)poll(NULL, 0, HEALTH_EVERY_MS);
-        code = probe_nodes(a, c, probes, n);
+        code = probe_nodes(a, c, &seen);
     }
-    show_health(a, probes, n, code == CLI_EXIT_DONE);
+    show_health(a, &seen, code == CLI_EXIT_DONE);
     return code;
 }

@@ -4,10 +4,7 @@
  * Rates are differences of counters in the replicated state. They are taken from the node that
  * has applied most, so they do not jump when the leader changes. */
 #include <inttypes.h>
-#include <poll.h>
-#include <stdlib.h>
 #include <string.h>
-#include <termios.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -92,138 +89,99 @@ static void take_sample(fl_client *c, uint64_t limit, struct sample *ret)
     }
 }
 
-/* How much of it was done a second, in thousandths. */
-struct rates {
-    uint64_t grants, expiries, breaks;
-};
+static const struct {
+    const char *title, *key;
+    size_t counter; /* in a struct fl_node_status */
+} rates[] = {{"grants", "grants_per_1000_s", offsetof(struct fl_node_status, grants)},
+             {"expired", "expiries_per_1000_s", offsetof(struct fl_node_status, expiries)},
+             {"broken", "breaks_per_1000_s", offsetof(struct fl_node_status, breaks)}};
 
-static uint64_t rate(uint64_t now, uint64_t before, uint64_t ms)
+/* How much of it was done a second, in thousandths, by what whichever node had applied most had
+ * counted each time. */
+static uint64_t rate(const struct sample *now, const struct sample *before, size_t counter)
 {
-    return now > before && ms > 0 ? (now - before) * 1000000 / ms : 0;
+    uint64_t n;
+    uint64_t b;
+    uint64_t ms = now->at_ms - before->at_ms;
+    if (now->seen.first == NULL || before->seen.first == NULL) {
+        return 0;
+    }
+    memcpy(&n, (const char *)&now->seen.first->status + counter, sizeof n);
+    memcpy(&b, (const char *)&before->seen.first->status + counter, sizeof b);
+    return n > b && ms > 0 ? (n - b) * 1000000 / ms : 0;
 }
 
-/* By what whichever node had applied most had counted each time. */
-static struct rates rates_of(const struct sample *now, const struct sample *before)
+static void put_counts(struct fli_json *j, const struct seen_nodes *seen)
 {
-    struct rates r = {0};
-    if (now->seen.first != NULL && before->seen.first != NULL) {
-        const struct fl_node_status *n = &now->seen.first->status;
-        const struct fl_node_status *b = &before->seen.first->status;
-        uint64_t ms = now->at_ms - before->at_ms;
-        r.grants = rate(n->grants, b->grants, ms);
-        r.expiries = rate(n->expiries, b->expiries, ms);
-        r.breaks = rate(n->breaks, b->breaks, ms);
-    }
-    return r;
-}
-
-static void headline(const struct cli_out *o, const struct sample *l, const struct rates *r)
-{
-    if (l->seen.first == NULL) {
-        cli_paint(o, CLI_RED, "no node can be reached");
-        cli_text(o, "\n\n");
-        return;
-    }
-    const struct fl_node_status *s = &l->seen.first->status;
-    if (l->seen.leader == NULL) {
-        cli_paint(o, CLI_RED, "no leader");
-    } else {
-        cli_text(o, "node %" PRIu64 " leads", l->seen.leader->status.node_id);
-    }
-    cli_text(o,
-             "   grants %" PRIu64 ".%" PRIu64 "/s   expired %" PRIu64 ".%" PRIu64
-             "/s   broken %" PRIu64 ".%" PRIu64 "/s\n",
-             r->grants / 1000, r->grants / 100 % 10, r->expiries / 1000, r->expiries / 100 % 10,
-             r->breaks / 1000, r->breaks / 100 % 10);
-    cli_text(o, "held %" PRIu64 "   waiting %" PRIu64 "   last token %" PRIu64 "\n\n",
-             s->locks_held, s->waits, s->last_token);
-}
-
-static void json_sample(struct fli_json *j, const struct sample *l, const struct rates *r)
-{
-    if (l->seen.leader == NULL) {
+    if (seen->leader == NULL) {
         fli_json_null(j, "leader_id");
     } else {
-        fli_json_u64(j, "leader_id", l->seen.leader->status.node_id);
+        fli_json_u64(j, "leader_id", seen->leader->status.node_id);
     }
-    if (l->seen.first != NULL) {
-        const struct fl_node_status *s = &l->seen.first->status;
+    if (seen->first != NULL) {
+        const struct fl_node_status *s = &seen->first->status;
         fli_json_u64(j, "locks_held", s->locks_held);
         fli_json_u64(j, "waits", s->waits);
         fli_json_u64(j, "last_token", s->last_token);
         fli_json_u64(j, "grants", s->grants);
     }
-    fli_json_u64(j, "grants_per_1000_s", r->grants);
-    fli_json_u64(j, "expiries_per_1000_s", r->expiries);
-    fli_json_u64(j, "breaks_per_1000_s", r->breaks);
 }
 
-static void show(const struct cli_args *a, const struct sample *l, const struct rates *r,
+static void put_head(struct cli_out *o, const struct sample *now, const struct sample *before)
+{
+    const struct seen_nodes *seen = &now->seen;
+    put_counts(&o->j, seen);
+    if (seen->leader != NULL) {
+        cli_text(o, "node %" PRIu64 " leads", seen->leader->status.node_id);
+    } else {
+        cli_paint(o, CLI_RED, "%s", seen->first != NULL ? "no leader" : "no node can be reached");
+    }
+    for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
+        uint64_t r = rate(now, before, rates[i].counter);
+        fli_json_u64(&o->j, rates[i].key, r);
+        if (seen->first != NULL) {
+            cli_text(o, "   %s %" PRIu64 ".%" PRIu64 "/s", rates[i].title, r / 1000, r / 100 % 10);
+        }
+    }
+    if (seen->first != NULL) {
+        const struct fl_node_status *s = &seen->first->status;
+        cli_text(o, "\nheld %" PRIu64 "   waiting %" PRIu64 "   last token %" PRIu64, s->locks_held,
+                 s->waits, s->last_token);
+    }
+    cli_text(o, "\n\n");
+}
+
+static void show(const struct cli_args *a, const struct sample *now, const struct sample *before,
                  bool redraw)
 {
     struct cli_out o = cli_result(a);
     if (redraw) {
         cli_text(&o, "\033[H\033[J");
     }
-    headline(&o, l, r);
-    json_sample(&o.j, l, r);
-    list_nodes(&o, &l->seen, true);
-    if (l->busy != NULL && l->busy->len > 0) {
+    put_head(&o, now, before);
+    list_nodes(&o, &now->seen, true);
+    if (now->busy != NULL && now->busy->len > 0) {
         cli_text(&o, "\n");
     }
-    list_busy(&o, l->busy);
+    list_busy(&o, now->busy);
     if (!redraw) {
         cli_text(&o, "\n");
     }
     cli_out_end(&o);
 }
 
-/* ---- the keyboard ---- */
-
-struct keyboard {
-    bool is_open;
-    struct termios before;
-    struct cli_signals signals;
-};
-
-/* Takes keys one by one, without showing them, if there is a keyboard. */
-static void open_keyboard(struct keyboard *k)
-{
-    if (isatty(STDIN_FILENO) != 1 || tcgetattr(STDIN_FILENO, &k->before) != 0 ||
-        !cli_signals_take(&k->signals)) {
-        return;
-    }
-    struct termios keys = k->before;
-    keys.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
-    k->is_open = true;
-    (void)tcsetattr(STDIN_FILENO, TCSANOW, &keys);
-}
-
 /* Waits for a second. False: `q`, the end of the input, or a signal. */
-static bool wait_second(const struct keyboard *k)
+static bool wait_second(const struct cli_keyboard *k)
 {
-    struct pollfd p[] = {{.fd = STDIN_FILENO, .events = POLLIN},
-                         {.fd = k->signals.fd, .events = POLLIN}};
     uint64_t until_ms = fl_now_ms() + SECOND_MS;
-    for (uint64_t now_ms = fl_now_ms(); now_ms < until_ms; now_ms = fl_now_ms()) {
-        char key = '\0';
-        if (poll(p, k->is_open ? 2 : 0, (int)(until_ms - now_ms)) > 0 &&
-            (p[1].revents != 0 || read(STDIN_FILENO, &key, 1) != 1 || key == 'q' || key == 'Q')) {
+    char key = '\0';
+    int n;
+    while ((n = cli_keyboard_wait(k, until_ms)) > 0) {
+        if (read(STDIN_FILENO, &key, 1) != 1 || key == 'q' || key == 'Q') {
             return false;
         }
     }
-    return true;
-}
-
-/* A signal has its effect when the terminal is as it was. */
-static int close_keyboard(struct keyboard *k, int code)
-{
-    int signal = k->is_open ? cli_signals_next(&k->signals) : 0;
-    if (k->is_open) {
-        (void)tcsetattr(STDIN_FILENO, TCSANOW, &k->before);
-        cli_signals_give_back(&k->signals);
-    }
-    return signal != 0 ? cli_signals_die(&k->signals, signal) : code;
+    return n == 0;
 }
 
 int cli_run_top(const struct cli_args *a, fl_client *c)
@@ -238,9 +196,9 @@ int cli_run_top(const struct cli_args *a, fl_client *c)
     bool once = cli_has(a, CLI_OPT_ONCE);
     bool redraw = o.terminal && !once && !o.json;
     bool go_on = true;
-    struct keyboard keyboard = {.is_open = false};
-    if (redraw) {
-        open_keyboard(&keyboard);
+    struct cli_keyboard keyboard = {.is_open = false};
+    if (redraw) { /* keys are taken one by one, and not shown */
+        (void)cli_keyboard_open(&keyboard, ICANON | ECHO);
     }
     take_sample(c, limit, now);
     while (go_on && wait_second(&keyboard)) {
@@ -248,8 +206,7 @@ int cli_run_top(const struct cli_args *a, fl_client *c)
         fl_lock_list_free(before->busy);
         now = &samples[before == &samples[0]];
         take_sample(c, limit, now);
-        struct rates rates = rates_of(now, before);
-        show(a, now, &rates, redraw);
+        show(a, now, before, redraw);
         go_on = !once && fflush(stdout) == 0;
     }
     fl_lock_list_free(now->busy);
@@ -257,5 +214,6 @@ int cli_run_top(const struct cli_args *a, fl_client *c)
     if (!leads && !o.terminal) {
         cli_complain("none of these nodes leads. A majority must be up and connected");
     }
-    return close_keyboard(&keyboard, leads ? CLI_EXIT_DONE : CLI_EXIT_UNKNOWN);
+    int signal = cli_keyboard_close(&keyboard);
+    return signal != 0 ? CLI_EXIT_SIGNAL + signal : leads ? CLI_EXIT_DONE : CLI_EXIT_UNKNOWN;
 }

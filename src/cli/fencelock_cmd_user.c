@@ -1,12 +1,8 @@
 /* fencelock_cmd_user.c: `fencelock user`: makes, lists and deletes users. A password is asked for
  * on the terminal, or is the first line of stdin; it is never an argument, which everybody on the
  * machine could read. */
-#include <errno.h>
-#include <poll.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
-#include <termios.h>
 #include <unistd.h>
 
 #include "base/lines.h"
@@ -32,48 +28,29 @@ static int read_line(char word[WORD_SIZE])
     return rc == 1 && len > 0 ? 0 : no_password(why != NULL ? why : "it is empty");
 }
 
-/* False: a signal came before a line. */
-static bool wait_for_line(const struct cli_signals *s)
+/* On a terminal it is asked for twice, and not shown. */
+static int ask_quietly(const char *prompt, char word[WORD_SIZE])
 {
-    struct pollfd p[] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = s->fd, .events = POLLIN}};
-    (void)poll(p, 2, -1);
-    return p[1].revents == 0;
-}
-
-/* A signal has its effect when the terminal shows again what is typed. */
-static int read_quietly(const char *prompt, const struct termios *quiet,
-                        const struct termios *before, char word[WORD_SIZE])
-{
-    struct cli_signals signals;
-    if (!cli_signals_take(&signals)) {
-        return no_password(strerror(errno));
-    }
-    cli_signals_add(&signals, SIGTSTP);
-    if (tcsetattr(STDIN_FILENO, TCSAFLUSH, quiet) != 0) {
-        cli_signals_give_back(&signals);
+    struct cli_keyboard k;
+    if (!cli_keyboard_open(&k, ECHO)) {
         return no_password("the terminal cannot be told not to show it");
     }
+    cli_signals_add(&k.signals, SIGTSTP);
     fputs(prompt, stderr); /* not before: what is typed at once would be shown, or lost */
-    int code = wait_for_line(&signals) ? read_line(word) : CLI_EXIT_USAGE;
-    (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, before);
+    int code = cli_keyboard_wait(&k, UINT64_MAX) >= 0 ? read_line(word) : CLI_EXIT_USAGE;
+    int signal = cli_keyboard_close(&k);
     fputc('\n', stderr);
-    int signal = cli_signals_next(&signals);
-    cli_signals_give_back(&signals);
-    return signal == 0 ? code : cli_signals_die(&signals, signal);
+    return signal == 0 ? code : CLI_EXIT_SIGNAL + signal;
 }
 
-/* On a terminal it is asked for twice, and not shown. */
 static int read_password(char word[WORD_SIZE])
 {
     char again[WORD_SIZE];
-    struct termios before;
-    if (isatty(STDIN_FILENO) != 1 || tcgetattr(STDIN_FILENO, &before) != 0) {
+    if (isatty(STDIN_FILENO) != 1) {
         return read_line(word);
     }
-    struct termios quiet = before;
-    quiet.c_lflag &= ~(tcflag_t)ECHO;
-    int code = read_quietly("password of the new user: ", &quiet, &before, word);
-    code = code != 0 ? code : read_quietly("the same again: ", &quiet, &before, again);
+    int code = ask_quietly("password of the new user: ", word);
+    code = code != 0 ? code : ask_quietly("the same again: ", again);
     if (code == 0 && strcmp(word, again) != 0) {
         code = no_password("the two differ");
     }

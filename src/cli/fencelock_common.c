@@ -2,6 +2,7 @@
 #include "cli/fencelock_common.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,7 +92,7 @@ static const struct remedy remedies[] = {
 const char *cli_remedy(const struct cli_args *a, int code, const char *message)
 {
     uint64_t taken = a->command->options;
-    if ((taken & CLI_BIT(CLI_OPT_REDIS)) != 0) {
+    if (cli_is_of_redis(a)) {
         return NULL; /* this command asks Redis servers, and the remedies are about nodes */
     }
     if (code == FL_EUNCERTAIN && strstr(message, "unknown command") == NULL) {
@@ -107,9 +108,8 @@ const char *cli_remedy(const struct cli_args *a, int code, const char *message)
     return NULL;
 }
 
-int cli_exit_for(const struct cli_args *a, int code)
+int cli_exit_for(const struct cli_args *a, enum cli_exit exit)
 {
-    enum cli_exit exit = cli_exit_of(code);
     if (a->command->args_max != CLI_ARGS_REST || exit == CLI_EXIT_USAGE) {
         return (int)exit;
     }
@@ -125,7 +125,7 @@ int cli_fail_with(const struct cli_args *a, int code, const char *message, const
 {
     struct cli_out o = cli_failure(a, code, message, hint);
     cli_out_end(&o);
-    return cli_exit_for(a, code);
+    return cli_exit_for(a, cli_exit_of(code));
 }
 
 struct cli_out cli_failure(const struct cli_args *a, int code, const char *message,
@@ -146,7 +146,10 @@ struct cli_out cli_failure(const struct cli_args *a, int code, const char *messa
     return o;
 }
 
-int cli_tls_of(const struct cli_args *a, enum cli_option flag, struct cli_tls *ret)
+/* ---- how to get in --------------------------------------------------------------------------- */
+
+/* Each of these returns 0, or an exit code after a sentence. redis: at Redis servers. */
+static int read_tls(const struct cli_args *a, bool redis, struct cli_access *ret)
 {
     static const struct {
         enum cli_option option;
@@ -156,99 +159,91 @@ int cli_tls_of(const struct cli_args *a, enum cli_option flag, struct cli_tls *r
                  {CLI_OPT_KEY, "--key"},
                  {CLI_OPT_SNI, "--sni"}};
     char errmsg[320];
-    *ret = (struct cli_tls){.use = NULL};
     bool any = cli_has(a, CLI_OPT_TLS) || cli_has(a, CLI_OPT_REDIS_TLS);
     for (size_t i = 0; !any && i < sizeof files / sizeof files[0]; i++) {
         if (cli_has(a, files[i].option)) {
             /* Going on without encryption is not what the user meant. */
             cli_complain("%s is given without --tls%s: add it, or leave %s out", files[i].name,
-                         (a->command->options & CLI_BIT(CLI_OPT_REDIS)) != 0 ? " or --redis-tls"
-                                                                             : "",
-                         files[i].name);
+                         cli_is_of_redis(a) ? " or --redis-tls" : "", files[i].name);
             return CLI_EXIT_USAGE;
         }
     }
-    if (!cli_has(a, flag)) {
-        return 0;
-    }
-    ret->options = (struct fl_tls_options){.ca_file = a->text[CLI_OPT_CACERT],
-                                           .cert_file = a->text[CLI_OPT_CERT],
-                                           .key_file = a->text[CLI_OPT_KEY],
-                                           .server_name = a->text[CLI_OPT_SNI]};
-    int rc = fl_tls_check(&ret->options, errmsg, sizeof errmsg);
-    if (rc != 0) {
-        return cli_fail(a, rc, errmsg);
-    }
-    ret->use = &ret->options;
-    return 0;
+    ret->files = (struct fl_tls_options){.ca_file = a->text[CLI_OPT_CACERT],
+                                         .cert_file = a->text[CLI_OPT_CERT],
+                                         .key_file = a->text[CLI_OPT_KEY],
+                                         .server_name = a->text[CLI_OPT_SNI]};
+    ret->tls = cli_has(a, redis ? CLI_OPT_REDIS_TLS : CLI_OPT_TLS) ? &ret->files : NULL;
+    int rc = ret->tls != NULL ? fl_tls_check(ret->tls, errmsg, sizeof errmsg) : 0;
+    return rc != 0 ? cli_fail(a, rc, errmsg) : 0;
 }
 
-#define PASSWORD_VARIABLE "FENCELOCK_PASSWORD"
-
-int cli_password_of(const struct cli_args *a, enum cli_option file, const char *variable,
-                    char *room, size_t size)
+/* The password is the first line of a file, or in a URL, or in the environment. */
+static int read_password(const struct cli_args *a, bool redis, struct cli_access *ret)
 {
+    enum cli_option file = redis ? CLI_OPT_REDIS_PASSWORD_FILE : CLI_OPT_PASSWORD_FILE;
+    const char *variable = redis ? "FENCELOCK_REDIS_PASSWORD" : "FENCELOCK_PASSWORD";
+    const char *given = !redis && a->password != NULL ? a->password : getenv(variable);
     char why[512];
-    const char *given = getenv(variable);
-    room[0] = '\0';
     if (cli_has(a, file)) {
-        if (fli_line_first(a->text[file], room, size, why, sizeof why) != 0) {
-            cli_complain("--%s: %s",
-                         file == CLI_OPT_PASSWORD_FILE ? "password-file" : "redis-password-file",
-                         why);
+        if (fli_line_first(a->text[file], ret->room, sizeof ret->room, why, sizeof why) != 0) {
+            cli_complain("--%spassword-file: %s", redis ? "redis-" : "", why);
             return CLI_EXIT_USAGE;
         }
-    } else if (given != NULL && strlen(given) >= size) {
-        cli_complain("%s has more than %zu bytes", variable, size - 1);
+    } else if (given == NULL || (redis && given[0] == '\0')) {
+        return 0;
+    } else if (snprintf(ret->room, sizeof ret->room, "%s", given) >= (int)sizeof ret->room) {
+        cli_complain("%s has more than %zu bytes", variable, sizeof ret->room - 1);
         return CLI_EXIT_USAGE;
-    } else if (given != NULL) {
-        (void)snprintf(room, size, "%s", given);
     }
+    ret->password = ret->room;
     return 0;
 }
 
-int cli_login_of(const struct cli_args *a, struct cli_login *ret)
+/* Redis servers may have a password for all, without a user. */
+static int read_login(const struct cli_args *a, bool redis, struct cli_access *ret)
 {
-    *ret = (struct cli_login){.user = NULL};
-    if (!cli_has(a, CLI_OPT_USER)) {
+    enum cli_option user = redis ? CLI_OPT_REDIS_USER : CLI_OPT_USER;
+    const char *word = redis ? "redis-" : "";
+    ret->user = cli_has(a, user) ? a->text[user] : NULL;
+    size_t len = ret->user != NULL ? strlen(ret->user) : 1;
+    if (ret->user == NULL && !redis) {
         if (cli_has(a, CLI_OPT_PASSWORD_FILE)) {
             cli_complain("--password-file is given without --user: add it");
             return CLI_EXIT_USAGE;
         }
         return 0;
     }
-    bool in_url = a->password != NULL && !cli_has(a, CLI_OPT_PASSWORD_FILE);
-    int code = 0;
-    if (in_url) {
-        (void)snprintf(ret->room, sizeof ret->room, "%s", a->password);
-    } else {
-        code = cli_password_of(a, CLI_OPT_PASSWORD_FILE, PASSWORD_VARIABLE, ret->room,
-                               sizeof ret->room);
-    }
-    if (code == 0 && !in_url && !cli_has(a, CLI_OPT_PASSWORD_FILE) &&
-        getenv(PASSWORD_VARIABLE) == NULL) {
-        cli_complain("--user needs a password: --password-file FILE, or " PASSWORD_VARIABLE
-                     " in the environment");
+    int code = read_password(a, redis, ret);
+    if (code == 0 && ret->user != NULL && ret->password == NULL) {
+        cli_complain("--%suser needs a password: --%spassword-file FILE, or FENCELOCK_%sPASSWORD "
+                     "in the environment",
+                     word, word, redis ? "REDIS_" : "");
         code = CLI_EXIT_USAGE;
-    }
-    size_t len = strlen(a->text[CLI_OPT_USER]);
-    if (code == 0 && (len < 1 || len > FL_USER_MAX)) {
+    } else if (code == 0 && (len < 1 || len > FL_USER_MAX) && !redis) {
         cli_complain("--user has 1 to %u bytes", FL_USER_MAX);
         code = CLI_EXIT_USAGE;
     }
-    ret->user = a->text[CLI_OPT_USER];
-    ret->password = ret->room;
     return code;
 }
 
-fl_client *cli_client_create(const struct cli_args *a, int *ret_exit)
+static int read_access(const struct cli_args *a, bool redis, struct cli_access *ret)
 {
-    return cli_client_create_for(a, cli_nodes_of(a), 0, ret_exit);
+    *ret = (struct cli_access){.tls = NULL};
+    int code = read_tls(a, redis, ret);
+    return code != 0 ? code : read_login(a, redis, ret);
 }
 
-/* 0, or the exit code after a sentence. */
-static int read_access(const struct cli_args *a, const char *addresses, bool is_store,
-                       struct cli_access *ret)
+int cli_redis_access(const struct cli_args *a, struct cli_access *ret)
+{
+    if (!cli_has(a, CLI_OPT_REDIS)) {
+        cli_complain("which Redis servers? Name them with --redis HOST:PORT,HOST:PORT,... or "
+                     "FENCELOCK_REDIS");
+        return CLI_EXIT_USAGE;
+    }
+    return read_access(a, true, ret);
+}
+
+static int check_addresses(const struct cli_args *a, const char *addresses, bool is_store)
 {
     struct fli_node nodes[FL_NODES_MAX];
     uint32_t unused;
@@ -256,28 +251,22 @@ static int read_access(const struct cli_args *a, const char *addresses, bool is_
     char message[320];
     int rc = is_store ? fli_node_parse(addresses, strlen(addresses), nodes, errmsg, sizeof errmsg)
                       : fli_nodes_parse(addresses, nodes, &unused, errmsg, sizeof errmsg);
-    if (rc != 0) {
-        snprintf(message, sizeof message, "%s is wrong: %s",
-                 is_store ? "the storage's address"
-                          : "the list of nodes (--nodes or FENCELOCK_NODES)",
-                 errmsg);
-        return cli_fail(a, rc, message);
+    if (rc == 0) {
+        return 0;
     }
-    int code = cli_tls_of(a, CLI_OPT_TLS, &ret->tls);
-    return code != 0 ? code : cli_login_of(a, &ret->login);
+    snprintf(message, sizeof message, "%s is wrong: %s",
+             is_store ? "the storage's address" : "the list of nodes (--nodes or FENCELOCK_NODES)",
+             errmsg);
+    return cli_fail(a, rc, message);
 }
 
-int cli_access_of(const struct cli_args *a, struct cli_access *ret)
-{
-    return read_access(a, cli_nodes_of(a), false, ret);
-}
+/* ---- clients --------------------------------------------------------------------------------- */
 
-struct fl_client_options cli_client_options(const struct cli_args *a, const struct cli_access *with)
+const struct fl_client_options cli_for_changes = {.attempt_ms = 3000};
+
+fl_client *cli_client_create(const struct cli_args *a, int *ret_exit)
 {
-    return (struct fl_client_options){.timeout_ms = a->number[CLI_OPT_TIMEOUT],
-                                      .tls = with->tls.use,
-                                      .user = with->login.user,
-                                      .password = with->login.password};
+    return cli_client_create_for(a, cli_nodes_of(a), NULL, ret_exit);
 }
 
 static bool trouble_said;
@@ -293,36 +282,94 @@ static void on_trouble(void *arg, uint64_t without_ms, const char *text)
 }
 
 fl_client *cli_client_create_for(const struct cli_args *a, const char *addresses,
-                                 uint64_t attempt_ms, int *ret_exit)
+                                 const struct fl_client_options *more, int *ret_exit)
 {
     struct cli_access with;
-    *ret_exit = read_access(a, addresses, false, &with);
+    *ret_exit = check_addresses(a, addresses, false);
+    *ret_exit = *ret_exit != 0 ? *ret_exit : read_access(a, false, &with);
     if (*ret_exit != 0) {
         return NULL;
     }
-    struct fl_client_options options = cli_client_options(a, &with);
-    options.attempt_ms = attempt_ms;
+    struct fl_client_options options =
+        more != NULL ? *more : (struct fl_client_options){.user = NULL};
+    options.timeout_ms = a->number[CLI_OPT_TIMEOUT];
+    options.tls = with.tls;
+    options.user = with.user;
+    options.password = with.password;
     fl_client *c = NULL;
     int rc = fl_open(addresses, &options, &c);
-    *ret_exit = rc == 0 ? 0 : cli_fail(a, rc, fl_strerror(rc));
-    if (rc == 0 && isatty(STDERR_FILENO) == 1) {
+    if (rc != 0) {
+        *ret_exit = cli_fail(
+            a, rc, rc == FL_ENOCONN ? "none of the nodes' hosts can be found" : fl_strerror(rc));
+        return NULL;
+    }
+    if (isatty(STDERR_FILENO) == 1) {
         fli_client_on_trouble(c, on_trouble, &trouble_said);
     }
-    return rc == 0 ? c : NULL;
+    return c;
+}
+
+static bool is_name(const char *name)
+{
+    size_t len = strlen(name);
+    if (len < 1 || len > FL_NAME_MAX) {
+        cli_complain("a lock's name has 1 to %u bytes, not %zu", FL_NAME_MAX, len);
+        return false;
+    }
+    return true;
+}
+
+fl_client *cli_redlock_open(const struct cli_args *a, bool own_loop, fl_client **ret_tokens,
+                            int *ret_exit)
+{
+    struct cli_access with;
+    *ret_tokens = NULL;
+    bool named = a->n_args == 0 || is_name(a->arg[0]); /* wrong usage, wherever the servers are */
+    *ret_exit = named ? cli_redis_access(a, &with) : CLI_EXIT_USAGE;
+    if (*ret_exit == 0 && cli_has(a, CLI_OPT_NODES)) {
+        *ret_tokens = cli_client_create(a, ret_exit);
+    }
+    if (*ret_exit != 0) {
+        return NULL;
+    }
+    const struct fl_redlock_options options = {
+        .servers = a->text[CLI_OPT_REDIS],
+        .user = with.user,
+        .password = with.password,
+        .tls = with.tls,
+        .tokens = *ret_tokens,
+        .own_loop = own_loop,
+        .database = (uint32_t)a->number[CLI_OPT_REDIS_DB],
+        .key_format = a->text[CLI_OPT_KEY_FORMAT],
+        .max_ttl_ms = a->number[CLI_OPT_MAX_TTL],
+        .budget_ms = a->number[CLI_OPT_BUDGET],
+        .restarts_are_safe = cli_has(a, CLI_OPT_RESTARTS_ARE_SAFE),
+    };
+    fl_client *r = NULL;
+    char errmsg[512];
+    char message[640];
+    int rc = fl_redlock_open(&options, &r, errmsg, sizeof errmsg);
+    if (rc != 0) {
+        snprintf(message, sizeof message, "--redis or FENCELOCK_REDIS cannot be used as given: %s",
+                 rc == FL_EINVAL || rc == FL_ENOCONN ? errmsg : fl_strerror(rc));
+        *ret_exit = cli_fail(a, rc, message);
+    }
+    return r;
 }
 
 fl_store *cli_store_create(const struct cli_args *a, enum cli_option option, int *ret_exit)
 {
     const char *address = cli_has(a, option) ? a->text[option] : "127.0.0.1:7411";
     struct cli_access with;
-    *ret_exit = read_access(a, address, true, &with);
+    *ret_exit = check_addresses(a, address, true);
+    *ret_exit = *ret_exit != 0 ? *ret_exit : read_access(a, false, &with);
     if (*ret_exit != 0) {
         return NULL;
     }
     const struct fl_store_options options = {.timeout_ms = a->number[CLI_OPT_TIMEOUT],
-                                             .tls = with.tls.use,
-                                             .user = with.login.user,
-                                             .password = with.login.password};
+                                             .tls = with.tls,
+                                             .user = with.user,
+                                             .password = with.password};
     fl_store *s = NULL;
     int rc = fl_store_create_with(address, &options, &s);
     *ret_exit = rc == 0 ? 0 : cli_fail(a, rc, fl_strerror(rc));
@@ -343,56 +390,76 @@ int cli_with_lock(const struct cli_args *a, fl_client *c,
     return code;
 }
 
-bool cli_mode_of(const struct cli_args *a, struct fl_take *options)
-{
-    bool shared = cli_has(a, CLI_OPT_SHARED);
-    bool semaphore = cli_has(a, CLI_OPT_PERMITS);
-    if (shared && semaphore) {
-        cli_complain("--shared and --permits exclude each other");
-        return false;
-    }
-    if (a->n_also > 0 && (shared || semaphore)) {
-        cli_complain("--also excludes --shared and --permits");
-        return false;
-    }
-    for (unsigned i = 0; i < a->n_also; i++) {
-        if (!cli_name_is_wellformed(a->also[i].data)) {
-            return false;
-        }
-    }
-    options->also = a->also;
-    options->also_len = a->n_also;
-    options->mode = shared ? FL_MODE_SHARED : FL_MODE_EXCLUSIVE;
-    options->permits = a->number[CLI_OPT_PERMITS];
-    return true;
-}
+/* ---- a lock that is to be taken -------------------------------------------------------------- */
 
-bool cli_name_is_wellformed(const char *name)
+/* A command that is run has to be stopped in time. */
+static bool check_times(const struct cli_args *a, const struct fl_take *o)
 {
-    size_t len = strlen(name);
-    if (len < 1 || len > FL_NAME_MAX) {
-        cli_complain("a lock's name has 1 to %u bytes, not %zu", FL_NAME_MAX, len);
-        return false;
-    }
-    return true;
-}
-
-bool cli_lock_is_wellformed(const struct cli_args *a)
-{
-    size_t owner_len = cli_has(a, CLI_OPT_OWNER) ? strlen(a->text[CLI_OPT_OWNER]) : FL_OWNER_MIN;
-    size_t value_len = cli_has(a, CLI_OPT_VALUE) ? strlen(a->text[CLI_OPT_VALUE]) : 0;
-    if (!cli_name_is_wellformed(a->arg[0])) {
-        return false;
-    }
-    if (owner_len < FL_OWNER_MIN || owner_len > FL_OWNER_MAX) {
-        cli_complain("--owner has %u to %u bytes, not %zu: choose one that nobody else uses",
-                     FL_OWNER_MIN, FL_OWNER_MAX, owner_len);
-    } else if (value_len > FL_VALUE_MAX) {
-        cli_complain("--value has at most %u bytes, not %zu", FL_VALUE_MAX, value_len);
+    bool redis = cli_is_of_redis(a);
+    bool runs = a->command->args_max == CLI_ARGS_REST;
+    uint64_t least_ms = runs ? CLI_RUN_TTL_MIN_MS : FL_TTL_MIN_MS;
+    uint64_t most_ms = !redis                        ? FL_TTL_MAX_MS
+                       : cli_has(a, CLI_OPT_MAX_TTL) ? a->number[CLI_OPT_MAX_TTL]
+                                                     : FL_REDLOCK_MAX_TTL_DEFAULT_MS;
+    char most[CLI_DURATION_SIZE];
+    cli_format_duration(most, most_ms);
+    if (o->ttl_ms < least_ms || o->ttl_ms > most_ms) {
+        cli_complain("--ttl is %" PRIu64 " ms to %s%s%s", least_ms,
+                     most_ms == FL_TTL_MAX_MS ? "24 h" : most,
+                     runs ? ": a command cannot be stopped faster" : "",
+                     redis ? "; longer ones need --max-ttl, the same at all clients" : "");
+    } else if (o->min_validity_ms >= o->ttl_ms) {
+        cli_complain("--min-validity must be shorter than --ttl");
+    } else if (redis && o->max_hold_ms > FL_REDLOCK_TIME_MAX_MS) {
+        cli_complain("--max-hold of redlock is at most 24h");
     } else {
         return true;
     }
     return false;
+}
+
+static bool check_texts(const struct cli_args *a, const struct fl_take *o)
+{
+    bool owns = cli_has(a, CLI_OPT_OWNER);
+    bool semaphore = cli_has(a, CLI_OPT_PERMITS);
+    if (owns && (o->owner.len < FL_OWNER_MIN || o->owner.len > FL_OWNER_MAX)) {
+        cli_complain("--owner has %u to %u bytes, not %zu: choose one that nobody else uses",
+                     FL_OWNER_MIN, FL_OWNER_MAX, o->owner.len);
+    } else if (o->value.len > FL_VALUE_MAX) {
+        cli_complain("--value has at most %u bytes, not %zu", FL_VALUE_MAX, o->value.len);
+    } else if (cli_has(a, CLI_OPT_SHARED) && semaphore) {
+        cli_complain("--shared and --permits exclude each other");
+    } else if (a->n_also > 0 && (cli_has(a, CLI_OPT_SHARED) || semaphore)) {
+        cli_complain("--also excludes --shared and --permits");
+    } else {
+        return true;
+    }
+    return false;
+}
+
+bool cli_take_of(const struct cli_args *a, struct fl_take *ret)
+{
+    bool runs = a->command->args_max == CLI_ARGS_REST;
+    uint64_t wait_ms = runs ? FL_WAIT_MAX_MS : 0;
+    uint64_t hold_ms = runs && cli_is_of_redis(a) ? FL_REDLOCK_TIME_MAX_MS : 0;
+    *ret = (struct fl_take){
+        .ttl_ms = cli_has(a, CLI_OPT_TTL) ? a->number[CLI_OPT_TTL] : FL_TTL_DEFAULT_MS,
+        .wait_ms = cli_has(a, CLI_OPT_WAIT) ? a->number[CLI_OPT_WAIT] : wait_ms,
+        .max_hold_ms = cli_has(a, CLI_OPT_MAX_HOLD) ? a->number[CLI_OPT_MAX_HOLD] : hold_ms,
+        .min_validity_ms = a->number[CLI_OPT_MIN_VALIDITY],
+        .owner = fl_str(a->text[CLI_OPT_OWNER]),
+        .value = fl_str(a->text[CLI_OPT_VALUE]),
+        .also = a->also,
+        .also_len = a->n_also,
+        .mode = cli_has(a, CLI_OPT_SHARED) ? FL_MODE_SHARED : FL_MODE_EXCLUSIVE,
+        .permits = a->number[CLI_OPT_PERMITS],
+        .unrenewed = !runs,
+    };
+    bool well = is_name(a->arg[0]);
+    for (unsigned i = 0; well && i < a->n_also; i++) {
+        well = is_name(a->also[i].data);
+    }
+    return well && check_times(a, ret) && check_texts(a, ret);
 }
 
 int cli_token_of(const struct cli_args *a, const char *text, fl_token *ret)

@@ -6,6 +6,7 @@
 #include "cli/fencelock_options.h"
 #include "cli/output.h"
 #include "client/nodes.h"
+#include "fencelock/redlock.h"
 #include "fencelock/store_client.h"
 #include "link/link.h"
 
@@ -23,41 +24,38 @@ struct fl_bytes cli_name_of(const struct cli_args *a);
 /* The addresses of the nodes as given, or the default; the timeout as given, or 0. */
 const char *cli_nodes_of(const struct cli_args *a);
 
-/* Reads --tls (flag; or --redis-tls) and the options that go with it. `use` is NULL without TLS;
- * the struct must stay where it is. Returns 0, or an exit code after a sentence. */
-struct cli_tls {
-    struct fl_tls_options options;
-    const struct fl_tls_options *use;
-};
-/* Reads --user and its password. NULL: no login. The exit code is not 0 after a sentence. */
-struct cli_login {
-    const char *user, *password;
+/* How to get in at nodes, at a storage, or at Redis servers. The struct must stay where it is. */
+struct cli_access {
+    struct fl_tls_options files;
+    const struct fl_tls_options *tls; /* NULL: without */
+    const char *user, *password;      /* NULL: no login */
     char room[FL_PASSWORD_MAX + 1];
 };
-/* Reads a password: the first line of the file of that option, or else the variable; room: "" when
- * there is neither. 0, or an exit code after a sentence. */
-int cli_password_of(const struct cli_args *a, enum cli_option file, const char *variable,
-                    char *room, size_t size);
-int cli_login_of(const struct cli_args *a, struct cli_login *ret);
-int cli_tls_of(const struct cli_args *a, enum cli_option flag, struct cli_tls *ret);
 
-/* The nodes that were named, and how to get in there. The struct must stay where it is. Returns 0,
- * or an exit code after a sentence. */
-struct cli_access {
-    struct cli_tls tls;
-    struct cli_login login;
-};
-int cli_access_of(const struct cli_args *a, struct cli_access *ret);
-struct fl_client_options cli_client_options(const struct cli_args *a,
-                                            const struct cli_access *with);
+/* Reads --redis-tls, --redis-user, and what goes with them. 0, or an exit code after a sentence,
+ * also when no server is named. */
+int cli_redis_access(const struct cli_args *a, struct cli_access *ret);
+struct redisReply;
+
+/* Whether its lock is one on Redis servers. */
+static inline bool cli_is_of_redis(const struct cli_args *a)
+{
+    return (a->command->options & CLI_BIT(CLI_OPT_REDIS)) != 0;
+}
+
 struct redisReply;
 
 /* Makes a client, or a store. NULL: a sentence was printed, and *ret_exit is the exit code. */
 fl_client *cli_client_create(const struct cli_args *a, int *ret_exit);
+/* more: options that the command line does not have. */
 fl_client *cli_client_create_for(const struct cli_args *a, const char *addresses,
-                                 uint64_t attempt_ms, int *ret_exit);
+                                 const struct fl_client_options *more, int *ret_exit);
 /* A change is answered when the log has it. */
-#define CLI_CHANGE_ATTEMPT_MS UINT64_C(3000)
+extern const struct fl_client_options cli_for_changes;
+/* One of Redis servers. *ret_tokens: the client that issues tokens, or NULL; to be closed after the
+ * other one, also on failure. */
+fl_client *cli_redlock_open(const struct cli_args *a, bool own_loop, fl_client **ret_tokens,
+                            int *ret_exit);
 /* option: CLI_OPT_STORE or another one that names a storage. */
 fl_store *cli_store_create(const struct cli_args *a, enum cli_option option, int *ret_exit);
 
@@ -66,29 +64,31 @@ fl_store *cli_store_create(const struct cli_args *a, enum cli_option option, int
 int cli_with_lock(const struct cli_args *a, fl_client *c,
                   int (*show)(const struct cli_args *a, const struct fl_lock_info *l));
 
+/* Prints that a lock on Redis servers is not what the word says, and why. Returns the exit code. */
+int cli_redlock_failed(const struct cli_args *a, const fl_client *r,
+                       const struct fl_redlock_report *report, const char *word, int rc);
+/* Members for what each server had to say of the last call. */
+void cli_redlock_json(struct cli_out *o, const fl_client *r,
+                      const struct fl_redlock_report *report);
+/* Prints which of the servers are fencelockd. Their votes are not independent of each other. */
+void cli_redlock_warn_of_nodes(const fl_client *r, const struct fl_redlock_report *report);
+
 /* A lock that this command has taken or made longer. */
 struct cli_held {
     struct fl_bytes owner;
     uint64_t ttl_ms, deadline_ms;
     fl_token token;
 };
-/* redis: on whose servers it is; NULL: at the nodes. */
-void cli_show_held(const struct cli_args *a, const char *word, const struct cli_held *held,
-                   const fl_client *redis);
+void cli_show_held(const struct cli_args *a, const fl_client *c, const char *word,
+                   const struct cli_held *held);
 
 /* What a person can do about an error; NULL: its message says all there is. */
 const char *cli_remedy(const struct cli_args *a, int code, const char *message);
 
-/* Reads --shared, --permits and --also. The options point into a. False after a sentence on
- * stderr. */
-bool cli_mode_of(const struct cli_args *a, struct fl_take *options);
-
-/* Whether it can be the name of a lock. False after a sentence on stderr. */
-bool cli_name_is_wellformed(const char *name);
-
-/* Checks the name, --owner and --value. False after a sentence on stderr. The library refuses these
- * too, but could not say which option is wrong. */
-bool cli_lock_is_wellformed(const struct cli_args *a);
+/* Reads the name of the lock, and all options that say how to take it. The result points into a.
+ * False after a sentence on stderr: the library refuses the same, but could not say which option is
+ * wrong. */
+bool cli_take_of(const struct cli_args *a, struct fl_take *ret);
 
 /* Reads a token from an argument. 0, or the exit code after a sentence. */
 int cli_token_of(const struct cli_args *a, const char *text, fl_token *ret);
@@ -97,8 +97,8 @@ int cli_token_of(const struct cli_args *a, const char *text, fl_token *ret);
  * for. Returns the exit code. */
 int cli_fail(const struct cli_args *a, int code, const char *message);
 
-/* What a failure ends this command with: `run` has codes of its own, beside its command's. */
-int cli_exit_for(const struct cli_args *a, int code);
+/* What this ends this command with: `run` has codes of its own, beside its command's. */
+int cli_exit_for(const struct cli_args *a, enum cli_exit exit);
 
 /* The same with another hint than cli_remedy(); NULL: none. */
 int cli_fail_with(const struct cli_args *a, int code, const char *message, const char *hint);
@@ -127,8 +127,7 @@ cli_ask cli_run_queue, cli_run_sessions, cli_run_watch, cli_run_show, cli_run_lo
 cli_ask cli_run_top, cli_run_status, cli_run_health, cli_run_guard_adopt;
 cli_run cli_run_run, cli_run_backup, cli_run_frontdoor_check;
 cli_ask cli_run_cluster, cli_run_user_add, cli_run_user_list, cli_run_user_remove;
-cli_run cli_run_redlock_acquire, cli_run_redlock_by_owner, cli_run_redlock_run,
-    cli_run_redlock_check;
+cli_ask cli_run_redlock_by_owner, cli_run_redlock_check;
 cli_ask_store cli_run_store_get, cli_run_store_write, cli_run_store_mark;
 cli_run cli_run_guard, cli_run_demo_redlock;
 

@@ -45,25 +45,6 @@ static uint64_t options_of(const struct cli_command *c)
     return c->args_max == CLI_ARGS_REST ? taken & ~CLI_BIT(CLI_OPT_JSON) : taken;
 }
 
-/* ---- nearest word ---------------------------------------------------------------------------- */
-
-struct nearest {
-    const char *word;
-    size_t distance;
-};
-
-static void consider(struct nearest *n, const char *given, const char *candidate)
-{
-    if (strlen(given) >= WORD_MAX || strlen(candidate) >= WORD_MAX) {
-        return;
-    }
-    size_t d = fli_distance(given, candidate);
-    size_t allowed = strlen(candidate) > 4 ? 2 : 1;
-    if (d <= allowed && (n->word == NULL || d < n->distance)) {
-        *n = (struct nearest){candidate, d};
-    }
-}
-
 /* ---- parsing --------------------------------------------------------------------------------- */
 
 struct parse {
@@ -72,16 +53,18 @@ struct parse {
     const char *const *argv;
     int at; /* next word */
     bool options_over;
-    const struct cli_command *family; /* the first of those with this word; NULL: there is one */
+    /* The first word with a blank behind it, when there are commands of two words that begin so;
+     * and the first of these. */
+    char family[WORD_MAX];
+    const struct cli_command *first;
     struct cli_args args;
     struct fli_options reader;
 };
 
-static const char *title(const struct cli_command *c, char out[2 * WORD_MAX])
+const char *cli_verb(const struct cli_args *a)
 {
-    snprintf(out, (size_t)2 * WORD_MAX, "%s%s%s", c->name, c->sub == NULL ? "" : " ",
-             c->sub == NULL ? "" : c->sub);
-    return out;
+    const char *blank = strchr(a->command->name, ' ');
+    return blank != NULL ? blank + 1 : a->command->name;
 }
 
 /* A number alone is milliseconds, and a person may have meant seconds. */
@@ -154,71 +137,70 @@ static int take_option(struct parse *p)
     return take_value(p, o, value != NULL ? value : "yes", from);
 }
 
-static bool is_of(const struct cli_command *c, const struct cli_command *family)
-{
-    return c->name != NULL && (family == NULL || strcmp(c->name, family->name) == 0);
-}
-
-/* The word of a command that the table has: its second one, in a family. */
-static const char *word_of(const struct cli_command *c, const struct cli_command *family)
-{
-    return family != NULL ? c->sub : c->name;
-}
-
-/* family: the first of the commands whose second word is asked for; NULL: it is the first word. */
-static int unknown(struct parse *p, const struct cli_command *family, const char *word)
+/* name: the words that are no command, or (is_short) too few for one. */
+static int unknown(struct parse *p, const char *name, bool is_short)
 {
     char list[128] = "";
-    const char *name = family != NULL ? family->name : "";
-    const char *blank = family != NULL ? " " : "";
-    struct nearest n = {NULL, 0};
-    for (const struct cli_command *c = family != NULL ? family : p->commands; is_of(c, family);
-         c++) {
-        size_t len = strlen(list);
-        snprintf(list + len, sizeof list - len, "%s%s", len == 0 ? "" : ", ", word_of(c, family));
-        consider(&n, word != NULL ? word : "", word_of(c, family));
+    char best[2 * WORD_MAX] = "";
+    char own[2 * WORD_MAX];
+    size_t least = SIZE_MAX;
+    size_t len = strlen(p->family);
+    for (const struct cli_command *c = p->commands; c->name != NULL; c++) {
+        (void)snprintf(own, sizeof own, "%s", c->name);
+        own[len > 0 ? strlen(own) : strcspn(own, " ")] = '\0';
+        size_t d = strlen(name) < sizeof own ? fli_distance(name, own) : SIZE_MAX;
+        if (d <= (strlen(own) > 4 ? 2 : 1) && d < least) {
+            least = d;
+            (void)snprintf(best, sizeof best, "%s", own);
+        }
+        if (len > 0 && strncmp(own, p->family, len) == 0) {
+            size_t at = strlen(list);
+            (void)snprintf(list + at, sizeof list - at, "%s%s", at == 0 ? "" : ", ", own + len);
+        }
     }
-    if (word == NULL) {
-        return fli_options_wrong(&p->reader, "%s what? One of: %s", name, list);
+    if (is_short) {
+        return fli_options_wrong(&p->reader, "%swhat? One of: %s", p->family, list);
     }
-    if (n.word != NULL) {
-        return fli_options_wrong(&p->reader, "there is no command '%s%s%s'; did you mean '%s'?",
-                                 name, blank, word, n.word);
-    }
-    return fli_options_wrong(&p->reader, "there is no command '%s%s%s'; %s%s", name, blank, word,
-                             family != NULL ? "there are: " : "see fencelock --help",
-                             family != NULL ? list : "");
+    return fli_options_wrong(&p->reader, "there is no command '%s'; %s%s%s", name,
+                             best[0] != '\0' ? "did you mean '"
+                             : len > 0       ? "there are: "
+                                             : "see fencelock --help",
+                             best[0] != '\0' ? best : list, best[0] != '\0' ? "'?" : "");
 }
 
 /* The first word, or the second of a family. */
 static int take_command(struct parse *p, const char *word)
 {
-    const struct cli_command *c = p->family != NULL ? p->family : p->commands;
-    while (is_of(c, p->family) && strcmp(word_of(c, p->family), word) != 0) {
-        c++;
+    char name[4 * WORD_MAX];
+    (void)snprintf(name, sizeof name, "%s%s", p->family, word);
+    size_t len = strlen(name);
+    for (const struct cli_command *c = p->commands; c->name != NULL; c++) {
+        if (strncmp(c->name, name, len) != 0) {
+            continue;
+        }
+        if (c->name[len] == '\0') {
+            p->args.command = c;
+            return 0;
+        }
+        if (c->name[len] == ' ' && p->first == NULL) {
+            p->first = c;
+            (void)snprintf(p->family, sizeof p->family, "%.*s", (int)len + 1, c->name);
+            return 0;
+        }
     }
-    if (!is_of(c, p->family)) {
-        return unknown(p, p->family, word);
-    }
-    if (p->family == NULL && c->sub != NULL) {
-        p->family = c;
-    } else {
-        p->args.command = c;
-    }
-    return 0;
+    return unknown(p, name, false);
 }
 
 static int take_argument(struct parse *p, const char *word)
 {
     const struct cli_command *c = p->args.command;
     bool has_rest = c->args_max == CLI_ARGS_REST;
-    char name[2 * WORD_MAX];
     /* `run -- echo hi` would lock "echo". A name that begins with - has -- on both sides. */
     if (has_rest && p->args.n_args == 0 && p->options_over) {
         if (p->at == p->argc || strcmp(p->argv[p->at], "--") != 0) {
             return fli_options_wrong(&p->reader,
                                      "the lock's name is missing: write fencelock %s NAME -- %s...",
-                                     title(c, name), word);
+                                     c->name, word);
         }
         p->at++;
     }
@@ -230,7 +212,7 @@ static int take_argument(struct parse *p, const char *word)
     if (p->args.n_args == c->args_max) {
         return fli_options_wrong(&p->reader,
                                  "'%s' is one argument too many: write fencelock %s%s%s", word,
-                                 title(c, name), c->arguments[0] == '\0' ? "" : " ", c->arguments);
+                                 c->name, c->arguments[0] == '\0' ? "" : " ", c->arguments);
     }
     FLI_ASSERT(p->args.n_args < CLI_ARGS_MAX);
     p->args.arg[p->args.n_args++] = word;
@@ -256,12 +238,11 @@ static int take_next(struct parse *p)
 static int check_words(struct parse *p)
 {
     const struct cli_command *c = p->args.command;
-    char name[2 * WORD_MAX];
     bool asks = cli_has(&p->args, CLI_OPT_HELP) || cli_has(&p->args, CLI_OPT_VERSION);
-    if (c == NULL && p->family != NULL && cli_has(&p->args, CLI_OPT_HELP)) {
-        p->args.command = p->family;
-    } else if (c == NULL && p->family != NULL) {
-        return unknown(p, p->family, NULL);
+    if (c == NULL && p->first != NULL && cli_has(&p->args, CLI_OPT_HELP)) {
+        p->args.command = p->first;
+    } else if (c == NULL && p->first != NULL) {
+        return unknown(p, p->family, true);
     }
     if (asks) {
         return 0;
@@ -270,13 +251,13 @@ static int check_words(struct parse *p)
         return fli_options_wrong(&p->reader, "what shall be done? See fencelock --help");
     }
     if (p->args.n_args < c->args_min || (c->args_max == CLI_ARGS_REST && p->args.rest == NULL)) {
-        return fli_options_wrong(&p->reader, "too few arguments: write fencelock %s %s",
-                                 title(c, name), c->arguments);
+        return fli_options_wrong(&p->reader, "too few arguments: write fencelock %s %s", c->name,
+                                 c->arguments);
     }
     for (int o = 0; o < CLI_OPTIONS; o++) {
         if (p->reader.seen[o] && (options_of(c) & CLI_BIT(o)) == 0) {
             return fli_options_wrong(&p->reader, "%s takes no --%s; see fencelock %s --help",
-                                     title(c, name), options[o].name, title(c, name));
+                                     c->name, options[o].name, c->name);
         }
     }
     return 0;
@@ -341,8 +322,7 @@ static void print_option(FILE *f, int o)
 
 static void print_command_help(const struct cli_command *c, FILE *f)
 {
-    char name[2 * WORD_MAX];
-    fprintf(f, "fencelock %s %s\n%s\n\n", title(c, name), c->arguments, c->help);
+    fprintf(f, "fencelock %s %s\n%s\n\n", c->name, c->arguments, c->help);
     for (int o = 0; o < CLI_OPTIONS; o++) {
         if ((options_of(c) & CLI_BIT(o)) != 0) {
             print_option(f, o);
@@ -357,9 +337,8 @@ void cli_print_help(const struct cli_command *commands, const struct cli_command
     } else {
         fputs("fencelock: locks with fencing tokens\n\n", f);
         for (const struct cli_command *c = commands; c->name != NULL; c++) {
-            char name[2 * WORD_MAX];
             char left[3 * WORD_MAX];
-            snprintf(left, sizeof left, "%s %s", title(c, name), c->arguments);
+            snprintf(left, sizeof left, "%s %s", c->name, c->arguments);
             fprintf(f, "  %-34s  %s\n", left, c->help);
         }
         fputs("\nEach command has its own --help.\n", f);

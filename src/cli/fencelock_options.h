@@ -24,6 +24,8 @@ enum cli_exit {
     CLI_EXIT_RUN_FAILED = 125,    /* no node could be reached, or the outcome is unknown */
     CLI_EXIT_RUN_CANNOT = 126,    /* the command cannot be executed */
     CLI_EXIT_RUN_NOT_FOUND = 127, /* there is no such command */
+
+    CLI_EXIT_SIGNAL = 256, /* and above: main() ends this process by the signal of that number */
 };
 
 /* The exit code for a result of the library. */
@@ -154,8 +156,7 @@ typedef int cli_ask(const struct cli_args *a, fl_client *c);
 typedef int cli_ask_store(const struct cli_args *a, fl_store *s);
 
 struct cli_command {
-    const char *name;
-    const char *sub;       /* second word, or NULL */
+    const char *name;      /* one word, or two with a blank between */
     const char *arguments; /* as the help shows them */
     unsigned args_min, args_max;
     /* CLI_BIT()s of options besides those that every command takes */
@@ -186,6 +187,9 @@ static inline bool cli_has(const struct cli_args *a, enum cli_option option)
 {
     return (a->given & CLI_BIT(option)) != 0;
 }
+
+/* The last word of the command's name. */
+const char *cli_verb(const struct cli_args *a);
 
 /* --timeout, or the default that its help names for all commands but `cluster`. */
 static inline uint64_t cli_timeout_ms(const struct cli_args *a)

@@ -6,6 +6,7 @@
 #define CLI_INTERRUPTED_H
 
 #include <signal.h>
+#include <termios.h>
 
 #include "cli/fencelock_common.h"
 
@@ -28,7 +29,21 @@ int cli_signals_next(const struct cli_signals *s);
 
 /* Ends this process by that signal, so that its parent sees it. Process 1 cannot be ended so: then
  * this returns the exit code that says the same. */
-int cli_signals_die(struct cli_signals *s, int signal);
+int cli_signals_die(int signal);
+
+/* The terminal at stdin, while it does not echo and a signal has its effect later. */
+struct cli_keyboard {
+    bool is_open;
+    struct termios before;
+    struct cli_signals signals;
+};
+
+/* off: flags of the terminal that are taken away. False: it is none, or it cannot be told. */
+bool cli_keyboard_open(struct cli_keyboard *k, tcflag_t off);
+/* Waits until then; UINT64_MAX: for ever. 1: something was typed; 0: not yet; -1: a signal came. */
+int cli_keyboard_wait(const struct cli_keyboard *k, uint64_t until_ms);
+/* The terminal is as it was. Returns the signal that has come; 0: none. */
+int cli_keyboard_close(struct cli_keyboard *k);
 
 /* An acquire was interrupted on its way, and may be carried out by a node that has not answered:
  * then nobody would hold the lock until its TTL is over. Sees to it that it is free, for two

@@ -4,15 +4,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-void see_node(fl_client *c, size_t i, uint64_t timeout_ms, struct seen_node *ret)
-{
-    ret->address = fl_client_node(c, i);
-    ret->error = fl_node_ask(c, i, timeout_ms, &ret->status, sizeof ret->status);
-    if (ret->error != 0) {
-        snprintf(ret->message, sizeof ret->message, "%s", fl_client_error(c));
-    }
-}
-
 void see_nodes(fl_client *c, uint64_t timeout_ms, struct seen_nodes *ret)
 {
     memset(ret, 0, sizeof *ret);
@@ -20,8 +11,10 @@ void see_nodes(fl_client *c, uint64_t timeout_ms, struct seen_nodes *ret)
     for (size_t i = 0; i < ret->n; i++) {
         struct seen_node *node = &ret->node[i];
         const struct fl_node_status *s = &node->status;
-        see_node(c, i, timeout_ms, node);
+        node->address = fl_client_node(c, i);
+        node->error = fl_node_ask(c, i, timeout_ms, &node->status, sizeof node->status);
         if (node->error != 0) {
+            snprintf(node->message, sizeof node->message, "%s", fl_client_error(c));
             continue;
         }
         ret->reached++;

@@ -5,10 +5,13 @@
 
 #include "cli/fencelock_common.h"
 
+#define SEEN_MESSAGE_SIZE 320u
+
 struct seen_node {
     const char *address;
-    int error; /* 0: `status` is valid */
-    char message[256];
+    int error;   /* 0: `status` is valid */
+    bool serves; /* for `health` */
+    char message[SEEN_MESSAGE_SIZE];
     struct fl_node_status status;
 };
 
@@ -20,7 +23,6 @@ struct seen_nodes {
     const struct seen_node *leader;
 };
 
-void see_node(fl_client *c, size_t i, uint64_t timeout_ms, struct seen_node *ret);
 void see_nodes(fl_client *c, uint64_t timeout_ms, struct seen_nodes *ret);
 
 /* How many entries this node has yet to apply. */

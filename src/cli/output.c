@@ -324,7 +324,9 @@ static void print_table(const struct cli_list *l)
         w = w < CLI_CELL_WIDTH_MAX ? w : CLI_CELL_WIDTH_MAX;
         widths[i % l->n_columns] = w > widths[i % l->n_columns] ? w : widths[i % l->n_columns];
     }
-    print_row(l, titles, widths);
+    if (titles[0].text[0] != '\0') {
+        print_row(l, titles, widths);
+    }
     for (size_t i = 0; i < l->n_cells; i += l->n_columns) {
         print_row(l, cells + i, widths);
     }

@@ -69,7 +69,8 @@ struct cli_cell {
 };
 
 /* A list of things, as a table or as an array of JSON objects: each of their fields is named once.
- * The first row says what the columns of the table are.
+ * The first row says what the columns of the table are. When the title of the first is "", there is
+ * no line of titles.
  *
  * Or one thing, whose fields are members of the object that is being written, and in text a line
  * each with its title, unless it is empty: cli_list_one(). */

@@ -90,6 +90,12 @@ static int blame(const struct fli_attempt *a, const struct tally *t)
     return t->no > spare ? FL_ENOTHELD : outage(t);
 }
 
+int fli_attempt_blame(const struct fli_attempt *a)
+{
+    const struct tally t = count(a);
+    return blame(a, &t);
+}
+
 static enum fli_verdict end(struct fli_attempt *a, int code)
 {
     a->verdict = code == 0 ? FLI_VERDICT_DONE : FLI_VERDICT_FAILED;

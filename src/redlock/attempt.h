@@ -59,6 +59,9 @@ enum fli_verdict fli_attempt_timeout(struct fli_attempt *a, uint64_t now_ms) FLI
  * were asked, once an acquire has failed; none otherwise. Bits as in `asked`. */
 uint32_t fli_attempt_to_release(const struct fli_attempt *a);
 
+/* What the code would be if the attempt had failed by now. */
+int fli_attempt_blame(const struct fli_attempt *a);
+
 uint32_t fli_attempt_yes(const struct fli_attempt *a);
 
 #endif

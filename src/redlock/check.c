@@ -14,6 +14,13 @@
 /* The last three are what a lock needs, in this order, on a key that nobody else uses. */
 enum question { ASK_INFO, ASK_FSYNC, ASK_SET, ASK_EXTEND, ASK_RELEASE, QUESTIONS };
 
+struct question_request {
+    struct fli_redis_request base;
+    struct check *check;
+    uint32_t index;
+    enum question question;
+};
+
 struct check {
     struct fli_list node;
     struct fli_due due;
@@ -23,16 +30,10 @@ struct check {
     uint32_t left;                          /* answers still to come */
     bool unsettled[FL_REDLOCK_SERVERS_MAX]; /* its connection is still being made */
     struct fli_facts facts[FL_REDLOCK_SERVERS_MAX];
+    struct question_request questions[FL_REDLOCK_SERVERS_MAX][QUESTIONS];
     char value[FL_REDLOCK_VALUE_LEN + 1]; /* of the scratch key */
     char key[FLI_REDIS_KEY_MAX];
     size_t key_len;
-};
-
-struct question_request {
-    struct fli_redis_request base;
-    struct check *check;
-    uint32_t index;
-    enum question question;
 };
 
 static void unref(struct check *c)
@@ -67,7 +68,7 @@ static void end(struct check *c)
     if (c->wait != NULL) {
         c->wait->over = true;
         c->wait = NULL;
-        fli_due_remove(&c->r->owner.engine->dues, &c->due);
+        fli_due_remove(&c->r->engine->dues, &c->due);
         fli_list_remove(&c->node);
     }
 }
@@ -125,7 +126,6 @@ static void on_answer(struct fli_redis_request *base, struct fli_server *s, cons
         }
         end_if_complete(c);
     }
-    free(q);
     unref(c);
 }
 
@@ -149,24 +149,19 @@ static int put(struct check *c, const struct fli_server *s, enum question questi
 
 static void ask(struct check *c, struct fli_server *s)
 {
+    struct fli_buf *text = &c->r->text;
     for (int i = 0; i < QUESTIONS; i++) {
-        struct fli_buf *text = &c->r->text;
-        struct question_request *q = calloc(1, sizeof *q);
-        if (q == NULL) {
-            continue;
-        }
+        struct question_request *q = &c->questions[s->index][i];
         q->base.answered = on_answer;
         q->check = c;
         q->index = s->index;
         q->question = (enum question)i;
         fli_buf_clear(text);
-        if (put(c, s, (enum question)i, text) != 0 ||
-            fli_server_put(s, &q->base, text, fli_clock_ns()) != 0) {
-            free(q);
-            continue;
+        if (put(c, s, q->question, text) == 0 &&
+            fli_server_put(s, &q->base, text, fli_clock_ns()) == 0) {
+            c->refs++;
+            c->left++;
         }
-        c->refs++;
-        c->left++;
     }
 }
 
@@ -175,9 +170,9 @@ static void on_due(struct fli_due *d, uint64_t now_ms)
     end(FLI_CONTAINER_OF(d, struct check, due));
 }
 
-void fli_checks_server_changed(struct fli_redlock *r, struct fli_server *s)
+void fli_checks_server_changed(struct fli_server *s)
 {
-    FLI_LIST_FOREACH_SAFE(node, next, &r->checks)
+    FLI_LIST_FOREACH_SAFE(node, next, &s->r->checks)
     {
         struct check *c = FLI_CONTAINER_OF(node, struct check, node);
         if (c->unsettled[s->index] && s->state == FLI_SERVER_READY) {
@@ -199,7 +194,7 @@ void fli_checks_end(struct fli_redlock *r)
 static struct check *begin(struct fli_redlock *r, uint64_t timeout_ms, struct fli_wait *w)
 {
     struct check *c = calloc(1, sizeof *c);
-    struct fli_dues *dues = &r->owner.engine->dues;
+    struct fli_dues *dues = &r->engine->dues;
     if (c == NULL || fli_due_add(dues, &c->due, on_due) != 0) {
         free(c);
         return NULL;
@@ -222,7 +217,7 @@ static struct check *begin(struct fli_redlock *r, uint64_t timeout_ms, struct fl
         }
     }
     end_if_complete(c);
-    fli_engine_wake(r->owner.engine);
+    fli_engine_wake(r->engine);
     return c;
 }
 
@@ -231,8 +226,8 @@ static int check(fl_client *client, const struct fl_redlock_check_options *o,
 {
     struct fli_redlock *r = fli_redlock_of(client);
     const struct fli_fitness_rules rules = {.eviction_allowed = o->eviction_allowed,
-                                            .restarts_are_safe = r->owner.restarts_are_safe};
-    uint64_t timeout_ms = o->timeout_ms != 0 ? o->timeout_ms : r->owner.connect_ms + r->budget_ms;
+                                            .restarts_are_safe = r->restarts_are_safe};
+    uint64_t timeout_ms = o->timeout_ms != 0 ? o->timeout_ms : r->connect_ms + r->budget_ms;
     struct fli_wait w;
     fli_wait_init(&w, client);
     struct check *c = begin(r, timeout_ms, &w);

@@ -34,22 +34,27 @@ static void detach(struct fli_redlock_op *op)
 static void put_servers(const struct fli_redlock_op *op, struct fl_redlock_report *ret)
 {
     ret->servers = op->attempt.n;
+    ret->quorum = fli_quorum(op->attempt.n);
+    ret->yes = fli_attempt_yes(&op->attempt);
     for (uint32_t i = 0; i < op->attempt.n; i++) {
         ret->server[i].status = op->attempt.status[i];
         ret->server[i].is_node = op->r->servers[i].facts.is_node;
     }
 }
 
-bool fli_redlock_progress(fl_client *c, fl_call name, struct fl_redlock_report *ret)
+bool fli_redlock_progress(fl_client *c, fl_call name, char text[FL_REDLOCK_TEXT_MAX])
 {
-    *ret = (struct fl_redlock_report){.servers = 0};
+    text[0] = '\0';
     (void)pthread_mutex_lock(&c->mutex);
     const struct fl_call *call = fli_call_find(c, name);
     const struct fli_redlock_op *op = call != NULL ? call->op : NULL;
     bool ended = op != NULL && op->state == OP_PAUSE;
-    if (op != NULL) {
-        *ret = *op->report;
-        put_servers(op, ret);
+    int code = op != NULL ? fli_attempt_blame(&op->attempt) : FL_ENOTHELD;
+    if (code != FL_ENOTHELD) {
+        struct fl_redlock_report report = *op->report;
+        put_servers(op, &report);
+        fli_redlock_explain(op->r, op->attempt.kind, code, NULL, &report);
+        memcpy(text, report.text, FL_REDLOCK_TEXT_MAX);
     }
     (void)pthread_mutex_unlock(&c->mutex);
     return ended;
@@ -62,8 +67,6 @@ static void finish(struct fli_redlock_op *op, int result, const char *token_erro
     struct fl_call *call = op->call;
     FLI_ASSERT(op->state != OP_ENDED);
     put_servers(op, report);
-    report->quorum = fli_quorum(op->attempt.n);
-    report->yes = fli_attempt_yes(&op->attempt);
     report->attempts = op->attempts;
     report->no_token = token_error != NULL;
     report->elapsed_us = (fli_clock_ns() - op->began_ns) / 1000;
@@ -79,7 +82,7 @@ static void finish(struct fli_redlock_op *op, int result, const char *token_erro
 
 static void set_due(struct fli_redlock_op *op, uint64_t at_ms)
 {
-    fli_due_set(&op->r->owner.engine->dues, &op->call->due, at_ms);
+    fli_due_set(&op->r->engine->dues, &op->call->due, at_ms);
 }
 
 /* ---- attempts -------------------------------------------------------------------------------- */
@@ -286,7 +289,7 @@ static void issue(struct fli_redlock_op *op, uint64_t now_ms)
     }
     op->state = OP_ISSUING;
     *ticket = (struct ticket){.op = op,
-                              .client = FLI_CONTAINER_OF(r->owner.engine, struct fl_client, engine),
+                              .client = FLI_CONTAINER_OF(r->engine, struct fl_client, engine),
                               .serial = op->attempts};
     fli_list_init(&ticket->node);
     fli_list_push(&r->tickets, &ticket->node);
@@ -393,8 +396,9 @@ static bool may_begin(const struct fli_redlock *r)
     return settled || ready >= fli_quorum(r->n);
 }
 
-void fli_ops_server_changed(struct fli_redlock *r, struct fli_server *s)
+void fli_ops_server_changed(struct fli_server *s)
 {
+    struct fli_redlock *r = s->r;
     uint64_t now_ns = fli_clock_ns();
     bool may = may_begin(r);
     if (s->state == FLI_SERVER_READY) {
@@ -428,7 +432,7 @@ static const char *refuses(const struct fli_engine *e, const struct fli_call_req
         return "that cannot be asked of Redis servers";
     }
     if (q->command != FLI_CALL_RELEASE &&
-        (q->ttl_ms < FL_TTL_MIN_MS || q->ttl_ms > r->owner.max_ttl_ms)) {
+        (q->ttl_ms < FL_TTL_MIN_MS || q->ttl_ms > r->max_ttl_ms)) {
         return "the TTL is below 10 ms, or above max_ttl_ms of the client";
     }
     if (acquires && q->min_validity_ms > fli_deadline_ms(0, q->ttl_ms)) {
@@ -452,7 +456,7 @@ static void begin(struct fl_call *c)
         return;
     }
     const struct fli_call_request *q = &c->request;
-    uint64_t ttl_ms = q->ttl_ms != 0 ? q->ttl_ms : r->owner.max_ttl_ms;
+    uint64_t ttl_ms = q->ttl_ms != 0 ? q->ttl_ms : r->max_ttl_ms;
     *op = (struct fli_redlock_op){.r = r,
                                   .call = c,
                                   .refs = 2, /* one is ours until the end of this function */
@@ -473,7 +477,7 @@ static void begin(struct fl_call *c)
     if (may_begin(r)) {
         begin_attempt(op, op->began_ns / NS_PER_MS);
     } else {
-        set_due(op, op->began_ns / NS_PER_MS + r->owner.connect_ms);
+        set_due(op, op->began_ns / NS_PER_MS + r->connect_ms);
     }
     fli_op_unref(op);
 }

@@ -4,8 +4,8 @@
 
 #include "fencelock/redlock.h"
 
-/* What the servers have said to the present attempt of a call; it asks none. True: that attempt has
- * ended, and the next one has not begun. */
-bool fli_redlock_progress(fl_client *c, fl_call call, struct fl_redlock_report *ret);
+/* Writes what is wrong with the servers, as far as the present attempt of an acquire knows; it asks
+ * none. "": enough are of use. True: the attempt has ended, and the next one has not begun. */
+bool fli_redlock_progress(fl_client *c, fl_call call, char text[FL_REDLOCK_TEXT_MAX]);
 
 #endif

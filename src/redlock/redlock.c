@@ -30,12 +30,11 @@ static void find_duplicates(struct fli_redlock *r)
     }
 }
 
-static void server_changed(struct fli_server_owner *o, struct fli_server *s)
+void fli_server_changed(struct fli_server *s)
 {
-    struct fli_redlock *r = FLI_CONTAINER_OF(o, struct fli_redlock, owner);
-    find_duplicates(r);
-    fli_ops_server_changed(r, s);
-    fli_checks_server_changed(r, s);
+    find_duplicates(s->r);
+    fli_ops_server_changed(s);
+    fli_checks_server_changed(s);
 }
 
 size_t fli_make_key(const struct fli_redlock *r, struct fl_bytes name, char *key)
@@ -89,10 +88,10 @@ static int take_times(struct fli_redlock *r, const struct fl_redlock_options *o)
         uint64_t given, standard;
         uint64_t *to;
     } rows[] = {
-        {o->max_ttl_ms, FL_REDLOCK_MAX_TTL_DEFAULT_MS, &r->owner.max_ttl_ms},
+        {o->max_ttl_ms, FL_REDLOCK_MAX_TTL_DEFAULT_MS, &r->max_ttl_ms},
         {o->budget_ms, FL_REDLOCK_BUDGET_DEFAULT_MS, &r->budget_ms},
-        {o->connect_ms, FL_REDLOCK_CONNECT_DEFAULT_MS, &r->owner.connect_ms},
-        {o->hung_ms, FL_REDLOCK_HUNG_DEFAULT_MS, &r->owner.hung_ms},
+        {o->connect_ms, FL_REDLOCK_CONNECT_DEFAULT_MS, &r->connect_ms},
+        {o->hung_ms, FL_REDLOCK_HUNG_DEFAULT_MS, &r->hung_ms},
         {o->retry_ms, FL_REDLOCK_RETRY_DEFAULT_MS, &r->retry_ms},
         {o->retry_cap_ms, FL_REDLOCK_RETRY_CAP_DEFAULT_MS, &r->retry_cap_ms},
     };
@@ -102,7 +101,7 @@ static int take_times(struct fli_redlock *r, const struct fl_redlock_options *o)
         }
         *rows[i].to = rows[i].given == 0 ? rows[i].standard : rows[i].given;
     }
-    return r->owner.max_ttl_ms < FL_TTL_MIN_MS ? wrong("max_ttl_ms is below the smallest TTL") : 0;
+    return r->max_ttl_ms < FL_TTL_MIN_MS ? wrong("max_ttl_ms is below the smallest TTL") : 0;
 }
 
 static int take_text(const char *text, char **ret)
@@ -119,9 +118,9 @@ static int take_login(struct fli_redlock *r, const struct fl_redlock_options *o)
     if (o->user != NULL && o->password == NULL) {
         return wrong("a user needs a password");
     }
-    r->owner.database = o->database;
-    int rc = take_text(o->user, &r->owner.user);
-    return rc == 0 ? take_text(o->password, &r->owner.password) : rc;
+    r->database = o->database;
+    int rc = take_text(o->user, &r->user);
+    return rc == 0 ? take_text(o->password, &r->password) : rc;
 }
 
 static int check_servers(const char *servers)
@@ -164,8 +163,8 @@ static void redlock_free(struct fli_redlock *r)
         /* those that wait for the issuer of a token free themselves */
     }
     fli_buf_fini(&r->text);
-    free_text(r->owner.user);
-    free_text(r->owner.password);
+    free_text(r->user);
+    free_text(r->password);
     free(r);
 }
 
@@ -208,7 +207,7 @@ static int take_tokens(struct fli_redlock *r, fl_client *tokens)
 
 static int make(struct fli_redlock *r, const struct fl_redlock_options *o)
 {
-    r->owner.restarts_are_safe = o->restarts_are_safe;
+    r->restarts_are_safe = o->restarts_are_safe;
     int rc = take_times(r, o);
     rc = rc == 0 ? take_format(r, o->key_format != NULL ? o->key_format : "%s") : rc;
     rc = rc == 0 ? take_login(r, o) : rc;
@@ -230,9 +229,9 @@ static int make_client(struct fli_redlock *r, const struct fl_redlock_options *o
     }
     struct fli_engine *e = &(*ret)->engine;
     r->n = e->n_nodes;
-    r->owner.engine = e;
+    r->engine = e;
     for (uint32_t i = 0; i < r->n && rc == 0; i++) {
-        rc = fli_server_init(&r->servers[i], &r->owner, i);
+        rc = fli_server_init(&r->servers[i], r, i);
     }
     if (rc != 0) {
         fl_close(*ret);
@@ -253,7 +252,6 @@ int fl_redlock_open(const struct fl_redlock_options *options, fl_client **ret, c
     }
     r->backend = fli_op_backend;
     r->backend.fini = fini;
-    r->owner.changed = server_changed;
     fli_list_init(&r->ops);
     fli_list_init(&r->checks);
     fli_list_init(&r->tickets);

@@ -20,10 +20,15 @@
 
 struct fli_redlock {
     struct fli_backend backend;
-    struct fli_server_owner owner;
+    struct fli_engine *engine;
     uint32_t n;
     struct fli_server servers[FL_REDLOCK_SERVERS_MAX];
 
+    char *user; /* or NULL */
+    char *password;
+    uint32_t database;
+    bool restarts_are_safe;
+    uint64_t connect_ms, hung_ms, max_ttl_ms;
     uint64_t budget_ms;
     uint64_t retry_ms;
     uint64_t retry_cap_ms;
@@ -79,13 +84,14 @@ struct fli_redlock_op {
 struct fli_redlock *fli_redlock_of(fl_client *c);
 /* As fli_client_enter(); FL_EINVAL also for a client of a cluster. */
 int fli_redlock_enter(fl_client *c) FLI_MUST_USE;
+/* It is ready, or down. */
+void fli_server_changed(struct fli_server *s);
 size_t fli_make_key(const struct fli_redlock *r, struct fl_bytes name, char *key);
 
 /* ---- op.c ------------------------------------------------------------------------------------ */
 
 extern const struct fli_backend fli_op_backend; /* all of it but fini() */
-/* It is ready, or down. */
-void fli_ops_server_changed(struct fli_redlock *r, struct fli_server *s);
+void fli_ops_server_changed(struct fli_server *s);
 /* The attempt has taken an answer, with this verdict: goes on with the op. */
 void fli_op_after(struct fli_redlock_op *op, enum fli_verdict verdict, uint64_t now_ms);
 
@@ -107,7 +113,7 @@ void fli_deferred_drop(struct fli_server *s);
 
 /* ---- check.c --------------------------------------------------------------------------------- */
 
-void fli_checks_server_changed(struct fli_redlock *r, struct fli_server *s);
+void fli_checks_server_changed(struct fli_server *s);
 void fli_checks_end(struct fli_redlock *r);
 
 /* ---- text.c ---------------------------------------------------------------------------------- */

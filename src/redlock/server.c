@@ -1,5 +1,5 @@
 /* server.c: see server.h. */
-#include "redlock/server.h"
+#include "redlock/redlock_private.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 
 static void set_due(struct fli_server *s, uint64_t at_ms)
 {
-    struct fli_engine *e = s->owner->engine;
+    struct fli_engine *e = s->r->engine;
     fli_due_set(&e->dues, &s->due, at_ms);
     fli_engine_wake_for(e, s->due.at_ms);
 }
@@ -51,7 +51,7 @@ static uint64_t retry_ms(struct fli_server *s, bool was_ready)
     uint64_t pause_ms = BACKOFF_MIN_MS << (s->failures < 10 ? s->failures : 10);
     pause_ms = pause_ms < BACKOFF_MAX_MS ? pause_ms : BACKOFF_MAX_MS;
     s->failures++;
-    return now_ms + pause_ms / 2 + fli_engine_random(s->owner->engine, pause_ms / 2 + 1);
+    return now_ms + pause_ms / 2 + fli_engine_random(s->r->engine, pause_ms / 2 + 1);
 }
 
 /* Ends the connection. error: why, unless a better reason is known already. */
@@ -72,7 +72,7 @@ static void drop(struct fli_server *s, enum fl_redlock_status status, const char
     }
     set_due(s, retry_ms(s, was_ready));
     answer_all(s);
-    s->owner->changed(s->owner, s);
+    fli_server_changed(s);
 }
 
 /* Called inside an answer: marks the connection to be closed when that is handed out. */
@@ -116,9 +116,8 @@ static void logged_in(struct fli_server *s)
     bool replica = s->facts.role[0] != '\0' && strcmp(s->facts.role, "master") != 0;
     uint64_t uptime_s = s->facts.uptime_s < 0 || s->was_replica ? 0 : (uint64_t)s->facts.uptime_s;
     s->was_replica = replica;
-    s->counts_from_ms = s->owner->restarts_are_safe
-                            ? 0
-                            : fli_counts_from_ms(now_ms, uptime_s, s->owner->max_ttl_ms);
+    s->counts_from_ms =
+        s->r->restarts_are_safe ? 0 : fli_counts_from_ms(now_ms, uptime_s, s->r->max_ttl_ms);
     s->facts.heard = true;
     s->settled = true;
     if (replica) {
@@ -138,7 +137,7 @@ static void logged_in(struct fli_server *s)
     s->status = FL_REDLOCK_YES;
     s->error[0] = '\0';
     set_due(s, FLI_DUE_NEVER);
-    s->owner->changed(s->owner, s);
+    fli_server_changed(s);
 }
 
 static void take_login(struct fli_server *s, enum fli_login_step step, const redisReply *reply)
@@ -189,53 +188,43 @@ static void enqueue(struct fli_server *s, struct fli_redis_request *q, uint64_t 
     fli_list_push(&s->pending, &q->node);
 }
 
-static int ask(struct fli_server *s, enum fli_login_step step, size_t argc, const char *const *argv)
-{
-    struct fli_buf bytes;
-    fli_buf_init(&bytes, LOGIN_MAX);
-    int rc = fli_put_words(&bytes, argc, argv);
-    rc = rc == 0 ? fli_channel_put_bytes(s->channel, &bytes, 1) : rc;
-    fli_buf_fini(&bytes);
-    if (rc == 0) {
-        s->login[step].answered = on_login_answer;
-        enqueue(s, &s->login[step], fli_clock_ns());
-    }
-    return rc;
-}
-
-static int ask_auth(struct fli_server *s)
-{
-    const char *const named[] = {"AUTH", s->owner->user, s->owner->password};
-    const char *const plain[] = {"AUTH", s->owner->password};
-    if (s->owner->password == NULL) {
-        return 0;
-    }
-    return s->owner->user != NULL ? ask(s, FLI_LOGIN_AUTH, 3, named)
-                                  : ask(s, FLI_LOGIN_AUTH, 2, plain);
-}
-
-static int ask_select(struct fli_server *s)
-{
-    char number[12];
-    (void)snprintf(number, sizeof number, "%u", s->owner->database);
-    const char *const select[] = {"SELECT", number};
-    return s->owner->database == 0 ? 0 : ask(s, FLI_LOGIN_SELECT, 2, select);
-}
-
 /* All requests of the log-in are sent at once, so that it costs one round trip. */
 static int start_login(struct fli_server *s)
 {
-    static const char *const info[] = {"INFO"};
-    static const char *const commands[] = {"COMMAND", "INFO", "delex", "delifeq"};
-    static const char *const eval[] = {"EVAL", "return 1", "0"};
+    const struct fli_redlock *r = s->r;
+    char number[12];
+    const struct {
+        size_t argc; /* 0: it is left out */
+        const char *argv[4];
+    } steps[FLI_LOGIN_STEPS] = {
+        [FLI_LOGIN_AUTH] = {r->password == NULL ? 0
+                            : r->user == NULL   ? 2
+                                                : 3,
+                            {"AUTH", r->user == NULL ? r->password : r->user, r->password}},
+        [FLI_LOGIN_SELECT] = {r->database == 0 ? 0 : 2, {"SELECT", number}},
+        [FLI_LOGIN_INFO] = {1, {"INFO"}},
+        [FLI_LOGIN_COMMANDS] = {4, {"COMMAND", "INFO", "delex", "delifeq"}},
+        [FLI_LOGIN_EVAL] = {3, {"EVAL", "return 1", "0"}},
+    };
+    struct fli_buf bytes;
+    unsigned n = 0;
+    int rc = 0;
     s->delete_how = FLI_DELETE_SCRIPT;
     s->no_scripts[0] = '\0';
     fli_facts_init(&s->facts);
-    int rc = ask_auth(s);
-    rc = rc != 0 ? rc : ask_select(s);
-    rc = rc != 0 ? rc : ask(s, FLI_LOGIN_INFO, 1, info);
-    rc = rc != 0 ? rc : ask(s, FLI_LOGIN_COMMANDS, 4, commands);
-    return rc != 0 ? rc : ask(s, FLI_LOGIN_EVAL, 3, eval);
+    fli_buf_init(&bytes, LOGIN_MAX);
+    (void)snprintf(number, sizeof number, "%u", r->database);
+    for (size_t i = 0; i < FLI_LOGIN_STEPS && rc == 0; i++) {
+        if (steps[i].argc > 0) {
+            rc = fli_put_words(&bytes, steps[i].argc, steps[i].argv);
+            s->login[i].answered = on_login_answer;
+            enqueue(s, &s->login[i], fli_clock_ns());
+            n++;
+        }
+    }
+    rc = rc == 0 ? fli_channel_put_bytes(s->channel, &bytes, n) : rc;
+    fli_buf_fini(&bytes);
+    return rc;
 }
 
 /* ---- the connection -------------------------------------------------------------------------- */
@@ -304,7 +293,7 @@ int fli_server_put(struct fli_server *s, struct fli_redis_request *q, const stru
     }
     enqueue(s, q, now_ns);
     if (s->due.at_ms == FLI_DUE_NEVER) {
-        set_due(s, now_ns / UINT64_C(1000000) + s->owner->hung_ms + 1);
+        set_due(s, now_ns / UINT64_C(1000000) + s->r->hung_ms + 1);
     }
     return 0;
 }
@@ -322,13 +311,13 @@ static void begin_connection(struct fli_server *s)
     int code;
     s->state = FLI_SERVER_OPENING;
     s->opened_ms = fli_clock_ms();
-    uint64_t until_ms = s->opened_ms + s->owner->connect_ms;
+    uint64_t until_ms = s->opened_ms + s->r->connect_ms;
     set_due(s, until_ms);
     struct fli_channel *ch =
-        fli_channel_open(s->owner->engine, s->index, until_ms, &s->listener, &code);
+        fli_channel_open(s->r->engine, s->index, until_ms, &s->listener, &code);
     s->channel = ch;
     if (ch == NULL) {
-        drop(s, FL_REDLOCK_DOWN, s->owner->engine->nodes[s->index].error);
+        drop(s, FL_REDLOCK_DOWN, s->r->engine->nodes[s->index].error);
     }
 }
 
@@ -341,7 +330,7 @@ static void on_due(struct fli_due *d, uint64_t now_ms)
         bool ready = s->channel != NULL && s->channel->link.ready;
         drop(s, FL_REDLOCK_DOWN, ready ? "no answer to the log-in" : "no connection in time");
     } else if (oldest(s) != NULL) {
-        uint64_t hung_ms = oldest(s)->sent_ns / UINT64_C(1000000) + s->owner->hung_ms + 1;
+        uint64_t hung_ms = oldest(s)->sent_ns / UINT64_C(1000000) + s->r->hung_ms + 1;
         if (now_ms >= hung_ms) {
             drop(s, FL_REDLOCK_SILENT, "no answer for too long");
         } else {
@@ -352,7 +341,7 @@ static void on_due(struct fli_due *d, uint64_t now_ms)
 
 int fli_server_begin(struct fli_server *s)
 {
-    struct fli_dues *dues = &s->owner->engine->dues;
+    struct fli_dues *dues = &s->r->engine->dues;
     if (s->due.node.pos == FLI_HEAP_NONE && fli_due_add(dues, &s->due, on_due) != 0) {
         return FL_ENOMEM;
     }
@@ -365,9 +354,9 @@ int fli_server_begin(struct fli_server *s)
     return 0;
 }
 
-int fli_server_init(struct fli_server *s, struct fli_server_owner *owner, uint32_t index)
+int fli_server_init(struct fli_server *s, struct fli_redlock *r, uint32_t index)
 {
-    s->owner = owner;
+    s->r = r;
     s->index = index;
     s->listener = (struct fli_listener){on_opened, on_answered, on_called, on_ended};
     fli_list_init(&s->pending);

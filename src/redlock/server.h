@@ -18,6 +18,7 @@
 #define FLI_SERVER_OUT_MAX ((size_t)1 << 20) /* bytes that are not sent yet */
 #define FLI_SERVER_PENDING_MAX 65536u        /* requests without an answer */
 
+struct fli_redlock;
 struct fli_server;
 
 struct fli_redis_request {
@@ -44,22 +45,8 @@ enum fli_login_step {
 };
 #define FLI_LOGIN_STEPS 5u
 
-/* What the servers of a client have in common. */
-struct fli_server_owner {
-    struct fli_engine *engine;
-    /* It is ready, or down. */
-    void (*changed)(struct fli_server_owner *o, struct fli_server *s);
-    char *user; /* or NULL */
-    char *password;
-    uint32_t database;
-    uint64_t connect_ms;
-    uint64_t hung_ms;
-    uint64_t max_ttl_ms;
-    bool restarts_are_safe;
-};
-
 struct fli_server {
-    struct fli_server_owner *owner;
+    struct fli_redlock *r;
     uint32_t index; /* of the engine's node */
 
     enum fli_server_state state;
@@ -89,8 +76,7 @@ struct fli_server {
 };
 
 /* Connects as soon as the engine runs. 0; FL_ENOMEM. */
-int fli_server_init(struct fli_server *s, struct fli_server_owner *owner,
-                    uint32_t index) FLI_MUST_USE;
+int fli_server_init(struct fli_server *s, struct fli_redlock *r, uint32_t index) FLI_MUST_USE;
 /* Open requests are answered with NULL, and the connection is left to the engine, which closes it.
  * It is not connected again before fli_server_begin(), which may lack memory: FL_ENOMEM. */
 void fli_server_leave(struct fli_server *s);

@@ -37,7 +37,7 @@ void fli_redlock_explain(const struct fli_redlock *r, enum fli_attempt_kind kind
         const struct fl_redlock_server_report *s = &report->server[i];
         if (s->status != FL_REDLOCK_YES) {
             len += (size_t)snprintf(
-                out + len, size - len, "; %s: %s%s%s", r->owner.engine->nodes[i].place.node.text,
+                out + len, size - len, "; %s: %s%s%s", r->engine->nodes[i].place.node.text,
                 fl_redlock_status_text(s->status), s->error[0] != '\0' ? ": " : "", s->error);
         }
     }

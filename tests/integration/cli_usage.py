@@ -23,7 +23,7 @@ class Usage(CliCase):
                 (('acquire', 'x', '--json=yes'), 'takes no value'), (('acquire', 'x', '--json', '--json'), 'given twice'),
                 (('release', 'x', '0'), 'not a token'), (('release', 'x', '9007199254740992'), 'not a token'),
                 (('check', 'x', '-1'), 'no option -1'), (('release', 'x', '7', '--owner', OWNER), 'release takes no --owner'),
-                (('store',), 'get, set, del, claim, mark'), (('store', 'gett', 'x'), "did you mean 'get'?"),
+                (('store',), 'get, set, del, claim, mark'), (('store', 'gett', 'x'), "did you mean 'store get'?"),
                 (('store', 'claim'), '--lock NAME and --token N'), (('store', 'mark'), '--lock NAME'),
                 (('store', 'get', 'k', '--lock', 'l'), '--lock needs --token'),
                 (('store', 'get', 'k', '--store', 'nowhere'), 'has no port'),

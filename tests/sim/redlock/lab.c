@@ -264,9 +264,9 @@ static void restart(struct redis *r)
 
 static uint64_t connections;
 
-int fli_server_init(struct fli_server *s, struct fli_server_owner *owner, uint32_t index)
+int fli_server_init(struct fli_server *s, struct fli_redlock *redlock, uint32_t index)
 {
-    s->owner = owner;
+    s->r = redlock;
     s->index = index;
     s->state = FLI_SERVER_DOWN;
     s->status = FL_REDLOCK_DOWN;
@@ -277,8 +277,8 @@ int fli_server_init(struct fli_server *s, struct fli_server_owner *owner, uint32
 
 static void set_due(struct fli_server *s, uint64_t at_ms)
 {
-    fli_due_set(&s->owner->engine->dues, &s->due, at_ms);
-    fli_engine_wake_for(s->owner->engine, at_ms);
+    fli_due_set(&s->r->engine->dues, &s->due, at_ms);
+    fli_engine_wake_for(s->r->engine, at_ms);
 }
 
 static void answer_pending(struct fli_server *s)
@@ -297,7 +297,7 @@ static void go_down(struct fli_server *s)
     set_due(s, fli_clock_ms() + RECONNECT_MS);
     lab.running->connection[s->index] = 0;
     answer_pending(s);
-    s->owner->changed(s->owner, s);
+    fli_server_changed(s);
 }
 
 void fli_server_leave(struct fli_server *s)
@@ -320,22 +320,22 @@ static void on_due(struct fli_due *d, uint64_t now_ms)
     s->settled = true;
     if (r->down_until_us > lab.now_us) {
         set_due(s, now_ms + RECONNECT_MS);
-        s->owner->changed(s->owner, s);
+        fli_server_changed(s);
         return;
     }
     uint64_t uptime_us = lab.now_us - r->up_since_us;
-    s->counts_from_ms = fli_counts_from_ms(now_ms, uptime_us / 1000000, s->owner->max_ttl_ms);
+    s->counts_from_ms = fli_counts_from_ms(now_ms, uptime_us / 1000000, s->r->max_ttl_ms);
     (void)snprintf(s->facts.run_id, sizeof s->facts.run_id, "%040u", s->index);
     s->state = FLI_SERVER_READY;
     s->status = FL_REDLOCK_YES;
     lab.running->connection[s->index] = ++connections;
     lab.running->life[s->index] = r->life;
-    s->owner->changed(s->owner, s);
+    fli_server_changed(s);
 }
 
 int fli_server_begin(struct fli_server *s)
 {
-    int rc = fli_due_add(&s->owner->engine->dues, &s->due, on_due);
+    int rc = fli_due_add(&s->r->engine->dues, &s->due, on_due);
     FLI_ASSERT(rc == 0);
     set_due(s, fli_clock_ms());
     return 0;

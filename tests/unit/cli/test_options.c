@@ -11,13 +11,13 @@ static int run_nothing(const struct cli_args *a)
 #define NODES CLI_BIT(CLI_OPT_NODES)
 
 static const struct cli_command commands[] = {
-    {"take", NULL, "NAME", 1, 1, NODES | CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_OWNER), "Takes.",
-     NULL, .run = run_nothing},
-    {"list", NULL, "", 0, 0, NODES | CLI_BIT(CLI_OPT_LIMIT), "Lists.", NULL, .run = run_nothing},
-    {"box", "open", "A [B]", 1, 2, CLI_BIT(CLI_OPT_TOKEN) | CLI_BIT(CLI_OPT_LOCK), "Opens.", NULL,
+    {"take", "NAME", 1, 1, NODES | CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_OWNER), "Takes.", NULL,
      .run = run_nothing},
-    {"box", "shut", "", 0, 0, 0, "Shuts.", NULL, .run = run_nothing},
-    {"wrap", NULL, "NAME [--] COMMAND...", 1, CLI_ARGS_REST, CLI_BIT(CLI_OPT_TTL), "Wraps.", NULL,
+    {"list", "", 0, 0, NODES | CLI_BIT(CLI_OPT_LIMIT), "Lists.", NULL, .run = run_nothing},
+    {"box open", "A [B]", 1, 2, CLI_BIT(CLI_OPT_TOKEN) | CLI_BIT(CLI_OPT_LOCK), "Opens.", NULL,
+     .run = run_nothing},
+    {"box shut", "", 0, 0, 0, "Shuts.", NULL, .run = run_nothing},
+    {"wrap", "NAME [--] COMMAND...", 1, CLI_ARGS_REST, CLI_BIT(CLI_OPT_TTL), "Wraps.", NULL,
      .run = run_nothing},
     {.name = NULL},
 };
@@ -137,7 +137,7 @@ TEST(test_wrong_lines)
         {"list --limit x", "not a whole number"},
         {"list --limit 9007199254740992", "not a whole number"},
         {"box", "box what? One of: open, shut"},
-        {"box opn a", "did you mean 'open'"},
+        {"box opn a", "did you mean 'box open'"},
         {"box zzz", "there are: open, shut"},
         {"box open a b c", "'c' is one argument too many"},
     };

@@ -43,9 +43,9 @@ void fli_random(void *data, size_t len)
 
 /* ---- in place of server.c -------------------------------------------------------------------- */
 
-int fli_server_init(struct fli_server *s, struct fli_server_owner *owner, uint32_t index)
+int fli_server_init(struct fli_server *s, struct fli_redlock *redlock, uint32_t index)
 {
-    s->owner = owner;
+    s->r = redlock;
     s->index = index;
     s->state = FLI_SERVER_DOWN;
     s->status = FL_REDLOCK_DOWN;
@@ -123,7 +123,7 @@ static void come_up(struct fli_server *s)
     s->state = FLI_SERVER_READY;
     s->status = FL_REDLOCK_YES;
     s->settled = true;
-    s->owner->changed(s->owner, s);
+    fli_server_changed(s);
     fl_process(r);
 }
 
@@ -133,7 +133,7 @@ static void go_down(struct fli_server *s)
     s->status = FL_REDLOCK_DOWN;
     s->doomed = false;
     answer_all(s);
-    s->owner->changed(s->owner, s);
+    fli_server_changed(s);
     fl_process(r);
 }
 
