@@ -19,58 +19,33 @@
 #include "base/clock.h"
 #include "consensus/node_private.h"
 
-static void timer_cb(uv_timer_t *timer)
+/* ---- the loop ---- */
+
+static void idle_cb(uv_idle_t *idle)
 {
-    node_wake(timer->data);
+    /* Nothing to do: the loop turns, and node_turn() works after the sockets are read. */
+}
+
+void node_wake(void *node)
+{
+    struct node *n = node;
+    if (!n->loop.woken && n->phase < PHASE_CLOSE) {
+        n->loop.woken = true;
+        int rv = uv_idle_start(&n->loop.idle, idle_cb);
+        FLI_ASSERT(rv == 0);
+    }
+}
+
+bool node_running(const struct node *n)
+{
+    return n->phase == PHASE_RUN && !n->failed;
 }
 
 bool node_can_propose(const struct node *n)
 {
-    return n->unverified_until_ms == 0 && proposer_is_open(n->proposer) &&
+    return n->loop.unverified_until_ms == 0 && proposer_is_open(n->proposer) &&
            replica_transferee(n->replica) == 0 && membership_formed(n->membership) &&
            membership_may_speak(n->membership);
-}
-
-/* ---- leadership ---- */
-
-static enum node_role role_of(const struct node *n)
-{
-    switch (replica_role(n->replica)) {
-    case REPLICA_LEADER:
-        return NODE_LEADER;
-    case REPLICA_CANDIDATE:
-        return NODE_CANDIDATE;
-    default:
-        return NODE_FOLLOWER;
-    }
-}
-
-static void watch_leadership(struct node *n)
-{
-    uint64_t leader = replica_leader(n->replica);
-    enum node_role role = role_of(n);
-    bool opened = proposer_is_open(n->proposer);
-    node_watch_turn(n);
-    n->commands.taker = leader;
-    relay_follow(n->relay, role == NODE_FOLLOWER && leader != n->id ? leader : 0);
-    if (role == n->role && leader == n->leader_id && opened == n->opened) {
-        return;
-    }
-    node_watch_leadership(n, role, leader, opened);
-    if (n->role == NODE_LEADER && role != NODE_LEADER) {
-        membership_deposed(n->membership);
-        node_snapshot_deposed(n);
-    }
-    n->role = role;
-    n->opened = opened;
-    n->leader_id = leader;
-    if (leader != 0 && leader != n->leader_seen) {
-        n->leader_seen = leader;
-        n->leader_changes++;
-    }
-    if (n->cbs.leadership != NULL) {
-        n->cbs.leadership(n->cbs.ctx);
-    }
 }
 
 /* ---- commands ---- */
@@ -102,18 +77,19 @@ static void expire(struct node *n)
  * still run. */
 static void note_pause(struct node *n)
 {
+    struct node_loop *l = &n->loop;
     uint64_t now_ms = fli_clock_ms();
-    uint64_t late_ms = now_ms - n->turned_ms;
-    uint64_t most_ms = n->election_ms < 4 * n->heartbeat_ms
-                           ? 2 * (uint64_t)n->heartbeat_ms
-                           : n->election_ms - 2 * (uint64_t)n->heartbeat_ms;
-    n->paused = late_ms > most_ms && !n->paused;
-    n->unverified_until_ms = now_ms < n->unverified_until_ms ? n->unverified_until_ms : 0;
-    if (late_ms > n->election_ms) {
+    uint64_t late_ms = now_ms - l->turned_ms;
+    uint64_t election_ms = n->election.election_ms;
+    uint64_t two_beats_ms = 2 * (uint64_t)n->election.heartbeat_ms;
+    uint64_t most_ms = election_ms < 2 * two_beats_ms ? two_beats_ms : election_ms - two_beats_ms;
+    l->paused = late_ms > most_ms && !l->paused;
+    l->unverified_until_ms = now_ms < l->unverified_until_ms ? l->unverified_until_ms : 0;
+    if (late_ms > election_ms) {
         host_log(&n->host, 2, "this process did not run for %" PRIu64 " ms", late_ms);
-        n->unverified_until_ms = now_ms + 2 * (uint64_t)n->heartbeat_ms;
+        l->unverified_until_ms = now_ms + two_beats_ms;
     }
-    n->turned_ms = now_ms;
+    l->turned_ms = now_ms;
 }
 
 static void flush(struct node *n)
@@ -130,7 +106,12 @@ static uint64_t least(uint64_t a, uint64_t b)
 
 static bool may_call_elections(const struct node *n)
 {
-    return node_running(n) && !n->disk_hangs;
+    return node_running(n) && !n->watch.disk_hangs;
+}
+
+static void timer_cb(uv_timer_t *timer)
+{
+    node_wake(timer->data);
 }
 
 /* Plans the next turn, in case nothing else causes one. */
@@ -138,16 +119,16 @@ static void plan_turn(struct node *n)
 {
     uint64_t now_ms = fli_clock_ms();
     uint64_t next_ms = proposer_next_turn_ms(n->proposer, now_ms);
-    next_ms = least(next_ms, n->paused ? 0 : replica_next_ms(n->replica, now_ms));
+    next_ms = least(next_ms, n->loop.paused ? 0 : replica_next_ms(n->replica, now_ms));
     next_ms = least(next_ms, peers_next_ms(&n->peers));
     next_ms = least(next_ms, election_next_ms(&n->election, may_call_elections(n)));
     if (next_ms == 0) {
         node_wake(n);
     }
-    if (n->woken || next_ms == UINT64_MAX) {
-        uv_timer_stop(&n->timer);
+    if (n->loop.woken || next_ms == UINT64_MAX) {
+        uv_timer_stop(&n->loop.timer);
     } else {
-        int rv = uv_timer_start(&n->timer, timer_cb, next_ms, 0);
+        int rv = uv_timer_start(&n->loop.timer, timer_cb, next_ms, 0);
         FLI_ASSERT(rv == 0);
     }
 }
@@ -155,29 +136,27 @@ static void plan_turn(struct node *n)
 static void raft_turn(struct node *n)
 {
     if (!n->failed) { /* a node whose disk has failed receives and sends nothing more */
-        replica_turn(n->replica, n->turned_ms, n->paused);
+        replica_turn(n->replica, n->loop.turned_ms, n->loop.paused);
         proposer_turn(n->proposer,
                       node_can_propose(n) ? COMMANDS_ALL : COMMANDS_OF(COMMAND_CLUSTER),
-                      n->turned_ms);
+                      n->loop.turned_ms);
     }
 }
 
 static void node_turn(struct node *n)
 {
-    n->woken = false;
-    uv_idle_stop(&n->idle);
+    n->loop.woken = false;
+    uv_idle_stop(&n->loop.idle);
     note_pause(n);
     node_settings_turn(n);
     raft_turn(n);
     expire(n);
-    watch_leadership(n);
-    if (!n->paused) { /* silence means nothing until the messages of the pause are read */
+    node_watch_turn(n);
+    if (!n->loop.paused) { /* silence means nothing until the messages of the pause are read */
         election_turn(&n->election, may_call_elections(n));
     }
     if (!n->failed) {
         membership_turn(n->membership, node_running(n));
-    }
-    if (!n->failed) {
         node_record_turn(&n->record);
     }
     if (n->phase == PHASE_DRAIN) {
@@ -211,7 +190,7 @@ static void disk_cb(uv_poll_t *poll, int status, int events)
 {
     struct node *n = poll->data;
     enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_PEERS);
-    log_device_poll(n->device);
+    log_device_poll(n->loop.device);
     fli_turn_leave(n->host.turn, part);
 }
 
@@ -236,27 +215,73 @@ static void tick_cb(uv_timer_t *timer)
     struct node *n = timer->data;
     if (!n->failed) {
         membership_tick(n->membership, node_running(n));
+        node_record_tick(&n->record);
     }
     relay_tick(n->relay);
     node_snapshot_tick(n);
     node_watch_tick(n);
-    if (!n->failed) {
-        node_record_tick(&n->record);
-    }
 }
 
-void node_turn_start(struct node *n)
+void node_loop_init(struct node *n)
 {
-    int rv = uv_check_start(&n->check, check_cb);
-    rv = rv != 0 ? rv : uv_prepare_start(&n->prepare, prepare_cb);
-    rv = rv != 0 ? rv : uv_timer_start(&n->tick, tick_cb, NODE_TICK_MS, NODE_TICK_MS);
-    for (unsigned i = 0; i < n->disk_handles; i++) {
-        rv = rv != 0 ? rv : uv_poll_start(&n->disk[i], UV_READABLE, disk_cb);
+    struct node_loop *l = &n->loop;
+    uv_loop_t *loop = n->host.loop;
+    int rv = uv_check_init(loop, &l->check);
+    rv = rv != 0 ? rv : uv_prepare_init(loop, &l->prepare);
+    rv = rv != 0 ? rv : uv_timer_init(loop, &l->timer);
+    rv = rv != 0 ? rv : uv_timer_init(loop, &l->tick);
+    rv = rv != 0 ? rv : uv_idle_init(loop, &l->idle);
+    l->check.data = l->prepare.data = l->timer.data = l->tick.data = l->idle.data = n;
+    for (unsigned i = 0; i < LOG_DEVICE_FDS; i++) {
+        int fd = log_device_fd(l->device, i);
+        if (fd >= 0) {
+            uv_poll_t *poll = &l->disk[l->disk_handles++];
+            rv = rv != 0 ? rv : uv_poll_init(loop, poll, fd);
+            poll->data = n;
+        }
+    }
+    FLI_ASSERT(rv == 0); /* they cannot fail */
+    n->stop.open = 5 + l->disk_handles;
+}
+
+void node_loop_start(struct node *n)
+{
+    struct node_loop *l = &n->loop;
+    int rv = uv_check_start(&l->check, check_cb);
+    rv = rv != 0 ? rv : uv_prepare_start(&l->prepare, prepare_cb);
+    rv = rv != 0 ? rv : uv_timer_start(&l->tick, tick_cb, NODE_TICK_MS, NODE_TICK_MS);
+    for (unsigned i = 0; i < l->disk_handles; i++) {
+        rv = rv != 0 ? rv : uv_poll_start(&l->disk[i], UV_READABLE, disk_cb);
     }
     FLI_ASSERT(rv == 0);
-    n->turned_ms = fli_clock_ms();
-    n->started_ms = n->led_ms = fli_clock_ms();
+    l->turned_ms = fli_clock_ms();
+    node_watch_start(n);
     node_wake(n);
+}
+
+static void handle_closed(uv_handle_t *handle)
+{
+    node_closed_one(handle->data);
+}
+
+void node_loop_close(struct node *n)
+{
+    struct node_loop *l = &n->loop;
+    uv_timer_stop(&l->tick);
+    uv_close((uv_handle_t *)&l->check, handle_closed);
+    uv_close((uv_handle_t *)&l->prepare, handle_closed);
+    uv_close((uv_handle_t *)&l->timer, handle_closed);
+    uv_close((uv_handle_t *)&l->idle, handle_closed);
+}
+
+/* The log's completions come through these handles, so they are closed after the log. */
+void node_loop_log_closed(void *ctx)
+{
+    struct node *n = ctx;
+    for (unsigned i = 0; i < n->loop.disk_handles; i++) {
+        uv_close((uv_handle_t *)&n->loop.disk[i], handle_closed);
+    }
+    node_closed_one(n);
 }
 
 /* ---- submitting ---- */
@@ -291,19 +316,15 @@ void node_get_status(struct node *n, struct node_status *ret)
     struct proposer_stats p;
     struct fsm_stats f;
     if (n->phase == PHASE_CLOSED) {
-        *ret = (struct node_status){.id = n->id, .role = NODE_STOPPED};
+        *ret = (struct node_status){.id = n->config.id, .role = NODE_STOPPED};
         return;
     }
     proposer_get_stats(n->proposer, &p);
     fsm_get_stats(n->fsm, &f);
     *ret = (struct node_status){
-        .id = n->id,
+        .id = n->config.id,
         .founds = membership_founds(n->membership),
-        .leader_id = n->leader_id,
         .term = replica_term(n->replica),
-        .role = n->phase >= PHASE_CLOSE ? NODE_STOPPED : n->role,
-        .leader_client_address =
-            n->leader_id == 0 ? NULL : membership_client_address(n->membership, n->leader_id),
         .commit_index = replica_commit_index(n->replica),
         .applied_index = replica_applied_index(n->replica),
         .last_index = replica_last_index(n->replica),
@@ -315,28 +336,22 @@ void node_get_status(struct node *n, struct node_status *ret)
         .relayed = relay_sent(n->relay),
         .held = n->commands.waited,
         .uncertain = n->commands.uncertain,
-        .leader_changes = n->leader_changes,
-        .heartbeats_missed = n->heartbeats_missed,
-        .silence_ms_max = n->silence_ms_max,
         .pending_bytes = n->commands.bytes,
         .pending_limit = n->commands.bytes_max,
         .pending_commands = n->commands.count,
         .in_flight = p.in_flight,
-        .snapshots = n->snapshots,
-        .snapshot_failures = node_snapshot_failures(n),
         .restores = f.restores,
-        .snapshot_last_ms = n->snapshot_last_ns / 1000000,
-        .snapshot_last_bytes = n->snapshot_last_bytes,
         .backups = node_backup_counts(n),
         .clock_ms = proposer_clock_ms(n->proposer),
-        .snapshot_age_ms = fli_clock_ms() - n->snapshot_at_ms,
         .starts = n->record.own.now.starts.own.number,
         .has_witness = n->record.witness.path != NULL,
         .witness_index = n->record.witness.work.busy ? 0 : n->record.witness.kept.starts.index,
-        .election_ms = n->election_ms,
-        .heartbeat_ms = n->heartbeat_ms,
-        .hold_ms = n->hold_ms,
+        .election_ms = n->election.election_ms,
+        .heartbeat_ms = n->election.heartbeat_ms,
+        .hold_ms = (unsigned)n->commands.hold_ms,
     };
+    node_watch_status(n, ret);
+    node_snapshot_status(n, ret);
     log_get_stats(n->log, &ret->log);
 }
 
@@ -368,14 +383,14 @@ struct machine *node_machine(struct node *n)
 void node_get_security(const struct node *n, struct transport_security *ret)
 {
     *ret = (struct transport_security){.trust = TRANSPORT_TRUSTS_ALL};
-    if (n->transport != NULL) {
-        transport_get_security(n->transport, ret);
+    if (n->phase != PHASE_CLOSED) {
+        transport_get_security(n->peers.transport, ret);
     }
 }
 
 void node_reload(struct node *n)
 {
-    if (n->transport != NULL) {
-        transport_reload(n->transport);
+    if (n->phase != PHASE_CLOSED) {
+        transport_reload(n->peers.transport);
     }
 }

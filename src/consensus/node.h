@@ -20,8 +20,7 @@
  * is enough. A member that comes back with an empty disk is recognised by any other member (see
  * membership.h).
  *
- * Everything runs on the caller's uv loop, in its thread. The process must ignore SIGPIPE;
- * node_create() sets that if the signal still has its default action. */
+ * Everything runs on the caller's uv loop, in its thread. The process must ignore SIGPIPE. */
 #ifndef CONSENSUS_NODE_H
 #define CONSENSUS_NODE_H
 
@@ -167,7 +166,7 @@ struct node_member {
     bool voter, leader, self;
     bool member;      /* else the node is to be added */
     uint32_t version; /* the highest that it knows; 0: not told */
-    enum node_member_plan { NODE_STAYS, NODE_COMES, NODE_GOES, NODE_IS_REPLACED } plan;
+    enum machine_plan plan;
     bool connected; /* as far as this node knows: to itself, from the leader to its followers and
                        from a follower to its leader */
     uint64_t match_index; /* leader only, else 0 */
@@ -204,6 +203,23 @@ int node_change(struct node *n, const struct node_change *wanted, void (*cb)(voi
  * none to hand it to), FL_EBUSY (a transfer is under way). */
 int node_transfer(struct node *n, uint64_t id, void (*cb)(void *ctx, int status),
                   void *ctx) FLI_MUST_USE;
+
+/* A backup of this node's state for a client, one at a time. A snapshot child takes a snapshot for
+ * it (snapshot/child.h), and a worker reads its file (snapshot/source.h), so the loop does not
+ * wait. Each piece is verified. The file stays readable when a newer one replaces it. A backup that
+ * no client reads for BACKUP_IDLE_MS is given up. */
+#define BACKUP_IDLE_MS UINT64_C(30000)
+
+/* Begins a backup. 0 and its number; FL_EBUSY: another one is being made; FL_ENOLEADER: this node
+ * hears no leader, so it may be behind, or the cluster is not formed yet. */
+int node_backup_begin(struct node *n, uint64_t *ret_id) FLI_MUST_USE;
+
+/* Reads at most len bytes; `offset` must be the number of bytes read so far. *ret_len 0: the end,
+ * and the backup is over. FL_EBUSY: they are not ready, ask again; FL_ENOTFOUND: there is no such
+ * backup any more; FL_EINVAL: a wrong offset; FL_EIO, FL_ECORRUPT, FL_ENOMEM: the backup failed and
+ * is over; *ret_why says why, until the next call. */
+int node_backup_read(struct node *n, uint64_t id, uint64_t offset, void *data, size_t len,
+                     size_t *ret_len, const char **ret_why) FLI_MUST_USE;
 
 /* Ends gracefully: refuses new commands, hands leadership over when it leads and can, waits
  * (bounded by drain_ms) for what is pending, answers the rest, closes the log and the directory.

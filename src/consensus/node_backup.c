@@ -1,4 +1,4 @@
-/* node_backup.c: see node_backup.h. */
+/* node_backup.c: a backup that a client reads (node.h). */
 #include <stdio.h>
 #include <string.h>
 
@@ -66,8 +66,8 @@ static void fail(struct node_backup *b, const char *why)
 void node_backup_ended(struct node *n, int error, const char *why)
 {
     struct node_backup *b = &n->backup;
-    struct snapshot_source_config config = {.loop = n->loop,
-                                            .device = n->device,
+    struct snapshot_source_config config = {.loop = n->host.loop,
+                                            .device = n->loop.device,
                                             .index = b->index,
                                             .closed_ctx = n,
                                             .closed = node_closed_one};
@@ -81,7 +81,7 @@ void node_backup_ended(struct node *n, int error, const char *why)
         fail(b, fl_strerror(FL_ENOMEM));
     } else {
         b->phase = BACKUP_READ;
-        n->open++;
+        node_hold(n);
     }
 }
 

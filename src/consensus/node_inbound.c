@@ -1,50 +1,21 @@
-/* node_inbound.c: streams on which other nodes send messages of Raft; and the callbacks that every
- * part of a node needs. */
+/* node_inbound.c: streams that other nodes have opened; of their kinds, those on which they send
+ * messages of Raft. */
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "consensus/message_codec.h"
 #include "consensus/node_private.h"
 
-static void idle_cb(uv_idle_t *idle)
-{
-    /* Nothing to do: the loop turns, and node_turn() works after the sockets are read. */
-}
-
-void node_wake(void *node)
-{
-    struct node *n = node;
-    if (!n->woken && n->phase < PHASE_CLOSE) {
-        n->woken = true;
-        int rv = uv_idle_start(&n->idle, idle_cb);
-        FLI_ASSERT(rv == 0);
-    }
-}
-
-bool node_running(const struct node *n)
-{
-    return n->phase == PHASE_RUN && !n->failed;
-}
+struct inbound {
+    struct node *node;
+    uint64_t from, incarnation;
+    struct stream *stream;
+};
 
 static void inbound_close(struct inbound *in)
 {
     stream_close(in->stream);
     free(in);
-}
-
-/* Measures how long the leader was silent. Called before its message goes to Raft, which ends the
- * silence. */
-static void note_silence(struct node *n, uint64_t from, uint8_t type, uint64_t now_ms)
-{
-    if (type != MESSAGE_APPEND || from != replica_leader(n->replica)) {
-        return;
-    }
-    uint64_t silence_ms = replica_silence_ms(n->replica, now_ms);
-    n->silence_ms_max = silence_ms > n->silence_ms_max ? silence_ms : n->silence_ms_max;
-    if (silence_ms > 2 * (uint64_t)n->heartbeat_ms) {
-        n->heartbeats_missed += silence_ms / n->heartbeat_ms - 1;
-    }
 }
 
 static void inbound_frame(void *ctx, uint8_t type, struct fli_slice body)
@@ -57,7 +28,9 @@ static void inbound_frame(void *ctx, uint8_t type, struct fli_slice body)
     enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_PEERS);
     uint64_t from = in->from;
     uint64_t now_ms = fli_clock_ms();
-    note_silence(n, from, type, now_ms);
+    if (type == MESSAGE_APPEND && from == replica_leader(n->replica)) {
+        node_watch_heard(n, now_ms);
+    }
     int rv = type == NODE_REPORT_TYPE ? node_report_receive(n, from, body)
              : type == STARTS_MESSAGE_TYPE
                  ? membership_receive_starts(n->membership, from, body)
@@ -78,17 +51,29 @@ static void inbound_lost(void *ctx, const char *why)
     inbound_close(ctx);
 }
 
-void node_inbound(struct node *n, const struct peer_identity *peer, struct stream *stream)
+static void inbound_open(struct node *n, const struct peer_identity *peer, struct stream *stream)
 {
-    struct inbound *in = n->phase >= PHASE_CLOSE ? NULL : calloc(1, sizeof *in);
+    struct inbound *in = calloc(1, sizeof *in);
     if (in == NULL) {
         stream_close(stream);
         return;
     }
     struct stream_callbacks cbs = {.ctx = in, .frame = inbound_frame, .lost = inbound_lost};
-    in->node = n;
-    in->from = peer->node_id;
-    in->incarnation = peer->incarnation;
-    in->stream = stream;
+    *in = (struct inbound){n, peer->node_id, peer->incarnation, stream};
     (void)stream_start(stream, &cbs);
+}
+
+void node_accepted(void *ctx, enum stream_kind kind, const struct peer_identity *peer,
+                   struct stream *stream)
+{
+    struct node *n = ctx;
+    if (n->phase >= PHASE_CLOSE || n->failed) {
+        stream_close(stream);
+    } else if (kind == STREAM_RAFT) {
+        inbound_open(n, peer, stream);
+    } else if (kind == STREAM_RELAY) {
+        relay_accept(n->relay, peer, stream);
+    } else {
+        snapshot_install_accept(n->snapshots.install, peer->node_id, stream);
+    }
 }

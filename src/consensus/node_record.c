@@ -45,15 +45,17 @@ int node_record_store(struct node_record *k)
 
 /* ---- the start ---- */
 
-int node_record_open(struct node_record *k, const struct host *host, struct data_dir *dir,
-                     uint64_t id, const struct members *members, bool joins, char *errmsg,
-                     size_t errmsg_size)
+int node_record_open(struct node_record *k, const struct host *host, const char *path, uint64_t id,
+                     const struct members *members, bool joins, char *errmsg, size_t errmsg_size)
 {
     k->host = host;
-    k->dir = k->own.dir = dir;
+    k->own.dir = &k->dir;
+    k->dir.lock_fd = k->dir.record_fd = -1;
     (void)pthread_mutex_init(&k->own.lock, NULL); /* cannot fail */
     (void)pthread_mutex_init(&k->witness.lock, NULL);
-    return record_open(dir, id, members, joins, &k->own.now, errmsg, errmsg_size);
+    int rv = data_dir_open(path, &k->dir, errmsg, errmsg_size);
+    return rv != 0 ? rv
+                   : record_open(&k->dir, id, members, joins, &k->own.now, errmsg, errmsg_size);
 }
 
 /* Whether the log reaches as far as this node once wrote down. A log cannot tell by itself that
@@ -71,8 +73,8 @@ static int check_tail(const struct node_record *k, char *errmsg, size_t errmsg_s
              "): put back the files that were taken away; if they are lost, a member is replaced "
              "(fencelock cluster replace %" PRIu64 "), and a node alone begins anew with "
              "fencelockd --recover-from %s --tokens-above N",
-             k->dir->log_path, had, has, log_last_index(k->log), k->own.now.identity.id,
-             k->dir->path);
+             k->dir.log_path, had, has, log_last_index(k->log), k->own.now.identity.id,
+             k->dir.path);
     return FL_EDENIED;
 }
 
@@ -82,7 +84,7 @@ int node_record_check(const struct node_record *k, char *errmsg, size_t errmsg_s
         snprintf(errmsg, errmsg_size,
                  "the data directory %s is an older copy, the other members have said: move it "
                  "away, run fencelock cluster replace %" PRIu64 ", and start with an empty one",
-                 k->dir->path, k->own.now.identity.id);
+                 k->dir.path, k->own.now.identity.id);
         return FL_EDENIED;
     }
     return check_tail(k, errmsg, errmsg_size);
@@ -104,7 +106,7 @@ static void note_progress(const struct node_record *k, struct node_record_file *
 static int begin_witness(struct node_record *k, bool reset, struct start next, char *errmsg,
                          size_t errmsg_size)
 {
-    const struct witness_view view = {.directory = k->dir->path,
+    const struct witness_view view = {.directory = k->dir.path,
                                       .record = &k->own.now,
                                       .is_new = k->is_new,
                                       .term = log_get_hard_state(k->log).term,
@@ -131,8 +133,7 @@ int node_record_begin(struct node_record *k, const char *witness, bool reset, ch
     s->next = (struct start){.number = witness == NULL ? 0 : STARTS_RECORDED};
     k->own.now.identity.bootstrapped = true;
     if (store(&k->own) != 0) {
-        snprintf(errmsg, errmsg_size, "cannot write %s/identity: %s", k->dir->path,
-                 strerror(errno));
+        snprintf(errmsg, errmsg_size, "cannot write %s/identity: %s", k->dir.path, strerror(errno));
         return FL_EIO;
     }
     rv = witness == NULL ? 0 : witness_settle(witness, &k->witness.now, errmsg, errmsg_size);
@@ -163,7 +164,7 @@ static bool is_behind(const struct node_record *k, struct node_record_file *f)
 static void log_failure(const struct node_record *k, const struct node_record_file *f)
 {
     if (f->path == NULL) {
-        host_log(k->host, 2, "%s/identity cannot be written: %s", k->dir->path, strerror(f->error));
+        host_log(k->host, 2, "%s/identity cannot be written: %s", k->dir.path, strerror(f->error));
     } else {
         host_log(k->host, 2, "the witness %s cannot be written: %s", f->path, strerror(f->error));
     }
@@ -199,7 +200,7 @@ static void own_done(struct host_work *w)
     struct node_record *k = FLI_CONTAINER_OF(w, struct node_record, own.work);
     int error = k->own.error;
     if (error != 0 && k->awaited && !fli_error_passes(error) && !k->ended) {
-        host_fail(k->host, FL_EIO, "the file identity in %s cannot be written", k->dir->path);
+        host_fail(k->host, FL_EIO, "the file identity in %s cannot be written", k->dir.path);
     }
     note_write(k, &k->own);
     k->due = k->due || (k->awaited && error != 0);
@@ -263,6 +264,11 @@ void node_record_end(struct node_record *k)
         store(&k->witness) != 0) {
         log_failure(k, &k->witness);
     }
+}
+
+void node_record_close(struct node_record *k)
+{
+    data_dir_close(&k->dir);
 }
 
 /* ---- telling ---- */

@@ -30,7 +30,7 @@ struct node_record_file {
 
 struct node_record {
     const struct host *host;
-    const struct data_dir *dir;
+    struct data_dir dir;
     const struct log *log;         /* set by the owner when it exists, as are the next two */
     const struct replica *replica; /* NULL at first */
     struct transport *transport;   /* checks its callers again when a write has ended */
@@ -43,9 +43,10 @@ struct node_record {
     bool ended;
 };
 
-/* Opens the record in a directory that is open: see record_open(). */
-int node_record_open(struct node_record *k, const struct host *host, struct data_dir *dir,
-                     uint64_t id, const struct members *members, bool joins, char *errmsg,
+/* Opens the directory, and the record in it: see data_dir_open() and record_open(). In any case
+ * node_record_close() must follow. */
+int node_record_open(struct node_record *k, const struct host *host, const char *path, uint64_t id,
+                     const struct members *members, bool joins, char *errmsg,
                      size_t errmsg_size) FLI_MUST_USE;
 
 /* check: whether an existing directory may start; begin: makes the start, when the log is loaded,
@@ -60,6 +61,7 @@ void node_record_save(struct node_record *k); /* has it written; `kept` follows 
 void node_record_turn(struct node_record *k); /* after all that a turn of the loop has read */
 void node_record_tick(struct node_record *k); /* from time to time */
 void node_record_end(struct node_record *k);  /* orderly: the latest progress is worth a write */
+void node_record_close(struct node_record *k);
 
 /* The last entry that is committed and on this disk. */
 uint64_t node_record_index(const struct node_record *k);

@@ -1,5 +1,6 @@
-/* node_report.c: the reports that nodes exchange (report.h): filled in, sent and compared. A worker
- * asks for the disk's size: a disk that hangs must not hold up the loop. */
+/* node_report.c: the reports that nodes exchange (report.h): filled in, sent and compared; and the
+ * members with what is known of them. A worker asks for the disk's size: a disk that hangs must not
+ * hold up the loop. */
 #include <inttypes.h>
 #include <sys/statvfs.h>
 
@@ -10,26 +11,26 @@
 
 static void disk_work(struct host_work *w)
 {
-    struct node_disk *d = FLI_CONTAINER_OF(w, struct node_disk, work);
+    struct node_reports *d = FLI_CONTAINER_OF(w, struct node_reports, work);
     struct statvfs v;
     bool found = statvfs(d->path, &v) == 0;
-    d->bytes = found ? (uint64_t)v.f_blocks * v.f_frsize : 0;
-    d->free_bytes = found ? (uint64_t)v.f_bavail * v.f_frsize : 0;
+    d->disk_bytes = found ? (uint64_t)v.f_blocks * v.f_frsize : 0;
+    d->disk_free_bytes = found ? (uint64_t)v.f_bavail * v.f_frsize : 0;
 }
 
 static void disk_done(struct host_work *w)
 {
-    struct node *n = FLI_CONTAINER_OF(w, struct node, report_disk.work);
-    n->own_report.disk_bytes = n->report_disk.bytes;
-    n->own_report.disk_free_bytes = n->report_disk.free_bytes;
+    struct node_reports *d = FLI_CONTAINER_OF(w, struct node_reports, work);
+    d->own.disk_bytes = d->disk_bytes;
+    d->own.disk_free_bytes = d->disk_free_bytes;
 }
 
 /* The last answer is kept until another comes. */
 static void ask_disk(struct node *n)
 {
-    if (!n->report_disk.work.busy) {
-        n->report_disk.path = n->dir.path;
-        host_work(&n->host, &n->report_disk.work, disk_work, disk_done);
+    if (!n->reports.work.busy) {
+        n->reports.path = n->record.dir.path;
+        host_work(&n->host, &n->reports.work, disk_work, disk_done);
     }
 }
 
@@ -38,7 +39,7 @@ static void ask_disk(struct node *n)
 void node_report_tick(struct node *n)
 {
     uint64_t now_ms = fli_clock_ms();
-    struct node_report *own = &n->own_report;
+    struct node_report *own = &n->reports.own;
     struct node_status s;
     if (own->at_ms != 0 && now_ms - own->at_ms < NODE_REPORT_MS) {
         return;
@@ -48,8 +49,8 @@ void node_report_tick(struct node *n)
     node_get_status(n, &s);
     own->role = (uint8_t)s.role;
     own->log_waits = s.log.waiting_for_segment;
-    own->disk_hangs = n->disk_hangs;
-    own->own_election = n->own_election;
+    own->disk_hangs = n->watch.disk_hangs;
+    own->own_election = n->settings.own_election;
     own->term = s.term;
     own->commit_index = s.commit_index;
     own->applied_index = s.applied_index;
@@ -84,7 +85,7 @@ static void reckon_lag(struct node *n, struct node_report *r)
     r->lag = s.commit_index > r->applied_index ? s.commit_index - r->applied_index : 0;
     if (r->role == NODE_LEADER) {
         bool behind = r->commit_index > s.applied_index;
-        n->own_report.lag = behind ? r->commit_index - s.applied_index : 0;
+        n->reports.own.lag = behind ? r->commit_index - s.applied_index : 0;
     }
 }
 
@@ -143,7 +144,7 @@ static void compare_states(struct node *n, struct peer *t)
                   "the state of this node differs from the state of %u of %u voters, behind entry "
                   "%" PRIu64 ": move %s away, run fencelock cluster replace %" PRIu64
                   ", and start with an empty one; have the machine's memory tested",
-                  differ, voters, r->hash_index, n->dir.path, n->id);
+                  differ, voters, r->hash_index, n->record.dir.path, n->config.id);
     }
 }
 
@@ -170,5 +171,62 @@ int node_report_receive(struct node *n, uint64_t from, struct fli_slice body)
 
 const struct node_report *node_report_of(const struct node *n, uint64_t id)
 {
-    return id == n->id ? node_report_fresh(&n->own_report) : node_report_of_peer(&n->peers, id);
+    return id == n->config.id ? node_report_fresh(&n->reports.own)
+                              : node_report_of_peer(&n->peers, id);
+}
+
+/* ---- the members ----------------------------------------------------------------------------- */
+
+/* Nodes that are ahead are left out: this node does not know yet whether they are members. */
+static bool describe_member(struct node *n, const struct member *m, struct node_member *ret)
+{
+    const struct configuration_server *server =
+        configuration_find(replica_configuration(n->replica), m->id);
+    struct machine_node e = {.plan = MACHINE_PLAN_NONE};
+    bool planned = machine_node_find(fsm_machine(n->fsm), m->id, &e);
+    uint64_t leader = replica_leader(n->replica);
+    bool founds = replica_configuration(n->replica)->n == 0; /* and nobody leads */
+    if (server == NULL && !planned && !founds) {
+        return false;
+    }
+    *ret = (struct node_member){
+        .id = m->id,
+        .peer_address = server != NULL ? server->address : m->address,
+        .client_address = membership_client_address(n->membership, m->id),
+        .member = server != NULL,
+        .plan = e.plan,
+        .version = e.version,
+        .incarnation = server != NULL ? server->incarnation : 0,
+        .voter = server != NULL && server->role == CONFIGURATION_VOTER,
+        .leader = m->id == leader,
+        .self = m->id == n->config.id,
+        .connected = m->id == n->config.id || relay_has_follower(n->relay, m->id) ||
+                     relay_has_leader(n->relay, m->id) || (founds && peers_is_up(&n->peers, m->id)),
+        .match_index = replica_match_index(n->replica, m->id),
+        .starts = m->id == n->config.id ? n->record.own.now.starts.own.number
+                                        : membership_start_of(n->membership, m->id),
+        .kept_index = m->id == n->config.id ? node_record_index(&n->record)
+                                            : membership_kept_index_of(n->membership, m->id),
+        .report = node_report_of(n, m->id),
+    };
+    return true;
+}
+
+size_t node_members(struct node *n, struct node_member *ret, size_t max)
+{
+    struct machine_node nodes[MACHINE_NODES_MAX];
+    unsigned known = machine_nodes(fsm_machine(n->fsm), nodes);
+    size_t count = 0;
+    for (unsigned i = 0; i < n->election.members->n && count < max; i++) {
+        count += describe_member(n, &n->election.members->list[i], &ret[count]);
+    }
+    /* Adds nodes with a plan in the machine that are not in the list, any more or yet. */
+    for (unsigned i = 0; i < known && count < max; i++) {
+        if (nodes[i].plan != MACHINE_PLAN_NONE &&
+            members_find(n->election.members, nodes[i].id) == NULL) {
+            ret[count++] = (struct node_member){
+                .id = nodes[i].id, .peer_address = nodes[i].address, .plan = nodes[i].plan};
+        }
+    }
+    return count;
 }

@@ -38,41 +38,56 @@ static void find_in_force(const struct node_config *options, const struct machin
 /* Whether the cluster's election time may be why no leader is found. */
 static bool is_too_short(const struct node *n)
 {
-    return n->settings.election_ms != 0 && n->settings.election_ms < n->config.election_ms &&
-           fli_clock_since_ms(n->led_ms) >= (uint64_t)LEADERLESS_ELECTIONS * n->config.election_ms;
+    unsigned set_ms = n->settings.cluster.election_ms;
+    unsigned own_ms = n->config.election_ms;
+    return set_ms != 0 && set_ms < own_ms &&
+           fli_clock_since_ms(n->watch.led_ms) >= (uint64_t)LEADERLESS_ELECTIONS * own_ms;
 }
 
 static bool leader_goes_by_the_setting(const struct node *n)
 {
-    const struct node_report *r = n->leader_id == n->id ? NULL : node_report_of(n, n->leader_id);
+    uint64_t leader = replica_leader(n->replica);
+    const struct node_report *r = leader == n->config.id ? NULL : node_report_of(n, leader);
     return r != NULL && !r->own_election;
 }
 
 /* Whether the times in force must be found anew. */
 static bool has_news(struct node *n, const struct machine_settings *cluster)
 {
-    bool changed = memcmp(cluster, &n->settings, sizeof n->settings) != 0;
-    if (changed || n->leader_id != 0) {
-        n->led_ms = fli_clock_ms();
-    }
-    if (changed) {
-        n->settings = *cluster;
-        n->own_election = false;
+    struct node_settings *s = &n->settings;
+    bool changed = memcmp(cluster, &s->cluster, sizeof s->cluster) != 0;
+    if (changed || (s->own_election && leader_goes_by_the_setting(n))) {
+        s->cluster = *cluster;
+        s->own_election = false;
         return true;
     }
-    if (n->own_election && leader_goes_by_the_setting(n)) {
-        n->own_election = false;
-        return true;
-    }
-    if (n->own_election || !is_too_short(n)) {
+    if (s->own_election || !is_too_short(n)) {
         return false;
     }
-    n->own_election = true;
+    s->own_election = true;
     host_log(&n->host, 2,
              "no leader is found with election_ms=%u of CLUSTER CONFIG: this node goes by its own, "
              "%u, until that is changed or a leader goes by it",
              cluster->election_ms, n->config.election_ms);
     return true;
+}
+
+/* Gives the times to the parts. Whether they are new. */
+static bool set_times(struct node *n, const struct machine_settings *now)
+{
+    struct election *e = &n->election;
+    bool times = now->election_ms != e->election_ms || now->heartbeat_ms != e->heartbeat_ms;
+    bool news = times || now->hold_ms != n->commands.hold_ms;
+    if (times) {
+        e->election_ms = now->election_ms;
+        e->heartbeat_ms = now->heartbeat_ms;
+        replica_set_times(n->replica, now->election_ms, now->heartbeat_ms);
+        relay_set_election_ms(n->relay, now->election_ms);
+        transport_set_times(n->peers.transport, now->election_ms / 2, now->election_ms,
+                            NODE_UNACKED_MS(now->election_ms));
+    }
+    n->commands.hold_ms = now->hold_ms;
+    return news;
 }
 
 void node_settings_turn(struct node *n)
@@ -83,24 +98,13 @@ void node_settings_turn(struct node *n)
         return;
     }
     struct machine_settings set = *cluster;
-    set.election_ms = n->own_election ? 0 : set.election_ms;
+    set.election_ms = n->settings.own_election ? 0 : set.election_ms;
     find_in_force(&n->config, &set, &now);
-    bool times = now.election_ms != n->election_ms || now.heartbeat_ms != n->heartbeat_ms;
-    if (times) {
-        n->election_ms = n->election.election_ms = now.election_ms;
-        n->heartbeat_ms = n->election.heartbeat_ms = now.heartbeat_ms;
-        replica_set_times(n->replica, now.election_ms, now.heartbeat_ms);
-        relay_set_election_ms(n->relay, now.election_ms);
-        transport_set_times(n->transport, now.election_ms / 2, now.election_ms,
-                            NODE_UNACKED_MS(now.election_ms));
-    }
-    if (times || now.hold_ms != n->hold_ms) {
-        n->hold_ms = now.hold_ms;
-        n->commands.hold_ms = now.hold_ms;
+    if (set_times(n, &now)) {
         host_log(&n->host, 3,
                  "CLUSTER CONFIG: the times of this node are election_ms=%u heartbeat_ms=%u "
                  "hold_ms=%u",
-                 n->election_ms, n->heartbeat_ms, n->hold_ms);
+                 now.election_ms, now.heartbeat_ms, now.hold_ms);
     }
     if (n->cbs.settings != NULL) {
         n->cbs.settings(n->cbs.ctx, cluster);

@@ -19,59 +19,7 @@
 #define PAUSE_MAX_MS 60000u
 #define CLEAN_AGAIN_MS 1000u
 
-/* ---- taking ---- */
-
-/* Spreads the nodes out: with the same log, all would write their snapshots at the same moment. */
-static uint64_t staggered(const struct node *n, uint64_t most)
-{
-    return most + most / STAGGER * (n->id % 3);
-}
-
-static void applied_now(const struct node *n, uint64_t *ret_bytes, uint64_t *ret_entries)
-{
-    struct fsm_stats s;
-    fsm_get_stats(n->fsm, &s);
-    *ret_bytes = s.bytes;
-    *ret_entries = s.entries;
-}
-
-static bool is_due(const struct node *n)
-{
-    uint64_t bytes;
-    uint64_t entries;
-    uint64_t bytes_max = n->config.snapshot_bytes;
-    uint64_t entries_max = n->config.snapshot_entries + n->snapshot_last_bytes / 512;
-    applied_now(n, &bytes, &entries);
-    if (bytes_max < n->snapshot_last_bytes / 2) {
-        bytes_max = n->snapshot_last_bytes / 2;
-    }
-    entries_max = staggered(n, entries_max < ENTRIES_MAX ? entries_max : ENTRIES_MAX);
-    if (n->log_bytes >= DISK_SHARE * staggered(n, bytes_max) &&
-        entries - n->entries_at_snapshot >= TRAILING_MAX) {
-        return true;
-    }
-    return bytes - n->bytes_at_snapshot >= staggered(n, bytes_max) ||
-           entries - n->entries_at_snapshot >= entries_max;
-}
-
-/* The index up to which the log may be compacted. */
-static uint64_t keep_index(const struct node *n, const struct snapshot_meta *meta)
-{
-    uint64_t entries = n->child_entries - n->entries_at_snapshot;
-    uint64_t bytes = n->child_bytes - n->bytes_at_snapshot;
-    uint64_t each = bytes / (entries == 0 ? 1 : entries) + 1;
-    uint64_t trailing = n->config.snapshot_bytes / TRAILING_SHARE / each;
-    trailing = trailing > TRAILING_MAX ? TRAILING_MAX : trailing;
-    trailing = trailing < n->config.log_kept_entries ? n->config.log_kept_entries : trailing;
-    uint64_t keep = meta->index > trailing ? meta->index - trailing : 0;
-    /* A follower that is being sent an older snapshot needs the entries that follow it. */
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        uint64_t sent =
-            n->peers.list[i].send == NULL ? 0 : snapshot_send_index(n->peers.list[i].send);
-        keep = sent != 0 && sent < keep ? sent : keep;
-    }
-    return keep;
-}
+/* ---- removing ---- */
 
 static void clean_work(struct host_work *w)
 {
@@ -81,20 +29,20 @@ static void clean_work(struct host_work *w)
 
 static void clean_done(struct host_work *w)
 {
-    struct node_cleaning *k = FLI_CONTAINER_OF(w, struct node_cleaning, work);
-    if (k->error.code != 0) {
+    struct node_snapshots *s = FLI_CONTAINER_OF(w, struct node_snapshots, cleaning.work);
+    if (s->cleaning.error.code != 0) {
         host_log(w->host, 2, "an old snapshot cannot be removed: %s; this is tried again",
-                 k->error.text);
-        k->wanted = true;
-        k->not_before_ms = fli_clock_ms() + CLEAN_AGAIN_MS;
+                 s->cleaning.error.text);
+        s->clean_wanted = true;
+        s->clean_not_before_ms = fli_clock_ms() + CLEAN_AGAIN_MS;
     }
 }
 
 /* Whether a snapshot has come: it is decoded, or waits to be installed, or what it replaces is
  * dropped. */
-static bool install_works(const struct node *n)
+static bool install_works(const struct node_snapshots *s)
 {
-    return snapshot_install_busy(n->install) && snapshot_install_receives(n->install) == 0;
+    return snapshot_install_busy(s->install) && snapshot_install_receives(s->install) == 0;
 }
 
 /* Removes old snapshots, and what a child that was killed has left. Not on the loop: a file system
@@ -103,95 +51,154 @@ static bool install_works(const struct node *n)
  * is not installed yet it is the newest, but this node's own is what a backup reads. */
 static void clean_if_possible(struct node *n)
 {
-    struct node_cleaning *k = &n->cleaning;
-    if (!k->wanted || k->work.busy || n->child != NULL || install_works(n) ||
-        fli_clock_ms() < k->not_before_ms) {
+    struct node_snapshots *s = &n->snapshots;
+    if (!s->clean_wanted || s->cleaning.work.busy || s->child != NULL || install_works(s) ||
+        fli_clock_ms() < s->clean_not_before_ms) {
         return;
     }
-    *k = (struct node_cleaning){.device = n->device, .parts = n->child_meta.index};
-    host_work(&n->host, &k->work, clean_work, clean_done);
+    s->clean_wanted = false;
+    s->cleaning = (struct node_cleaning){.device = n->loop.device, .parts = s->meta.index};
+    host_work(&n->host, &s->cleaning.work, clean_work, clean_done);
 }
 
 static void clean(struct node *n)
 {
-    n->cleaning.wanted = true;
+    n->snapshots.clean_wanted = true;
     clean_if_possible(n);
+}
+
+/* ---- taking ---- */
+
+/* Spreads the nodes out: with the same log, all would write their snapshots at the same moment. */
+static uint64_t staggered(const struct node *n, uint64_t most)
+{
+    return most + most / STAGGER * (n->config.id % 3);
+}
+
+static struct node_applied applied_now(const struct node *n)
+{
+    struct fsm_stats s;
+    fsm_get_stats(n->fsm, &s);
+    return (struct node_applied){.bytes = s.bytes, .entries = s.entries};
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static bool is_due(const struct node *n)
+{
+    const struct node_snapshots *s = &n->snapshots;
+    struct node_applied now = applied_now(n);
+    uint64_t bytes = now.bytes - s->at_last.bytes;
+    uint64_t entries = now.entries - s->at_last.entries;
+    uint64_t half = s->last_bytes / 2;
+    uint64_t bytes_max =
+        staggered(n, n->config.snapshot_bytes < half ? half : n->config.snapshot_bytes);
+    uint64_t entries_max = n->config.snapshot_entries + s->last_bytes / 512;
+    return bytes >= bytes_max || entries >= staggered(n, least(entries_max, ENTRIES_MAX)) ||
+           (n->watch.log_bytes >= DISK_SHARE * bytes_max && entries >= TRAILING_MAX);
+}
+
+/* The index up to which the log may be compacted. */
+static uint64_t keep_index(const struct node *n)
+{
+    const struct node_snapshots *s = &n->snapshots;
+    uint64_t entries = s->at_child.entries - s->at_last.entries;
+    uint64_t bytes = s->at_child.bytes - s->at_last.bytes;
+    uint64_t each = bytes / (entries == 0 ? 1 : entries) + 1;
+    uint64_t trailing = least(n->config.snapshot_bytes / TRAILING_SHARE / each, TRAILING_MAX);
+    trailing = trailing < n->config.log_kept_entries ? n->config.log_kept_entries : trailing;
+    uint64_t keep = s->meta.index > trailing ? s->meta.index - trailing : 0;
+    /* A follower that is being sent an older snapshot needs the entries that follow it. */
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        const struct snapshot_send *send = n->peers.list[i].send;
+        uint64_t sent = send == NULL ? 0 : snapshot_send_index(send);
+        keep = sent != 0 && sent < keep ? sent : keep;
+    }
+    return keep;
 }
 
 static void failed(struct node *n, const char *why)
 {
-    n->snapshot_failures++;
-    n->snapshot_pause_ms = n->snapshot_pause_ms == 0 ? PAUSE_MIN_MS : 2 * n->snapshot_pause_ms;
-    if (n->snapshot_pause_ms > PAUSE_MAX_MS) {
-        n->snapshot_pause_ms = PAUSE_MAX_MS;
-    }
-    n->snapshot_not_before_ms = fli_clock_ms() + n->snapshot_pause_ms;
+    struct node_snapshots *s = &n->snapshots;
+    s->failures++;
+    s->pause_ms = s->pause_ms == 0 ? PAUSE_MIN_MS : least(2 * s->pause_ms, PAUSE_MAX_MS);
+    s->not_before_ms = fli_clock_ms() + s->pause_ms;
     clean(n); /* of a full disk, too */
     host_log(&n->host, 2, "no snapshot was taken: %s; next attempt in %" PRIu64 " ms", why,
-             n->snapshot_pause_ms);
+             s->pause_ms);
+}
+
+/* This node has a snapshot of that size, behind which `at` was applied. */
+static void note_complete(struct node *n, uint64_t size, struct node_applied at)
+{
+    struct node_snapshots *s = &n->snapshots;
+    s->last_bytes = size;
+    s->at_ms = fli_clock_ms();
+    s->at_last = at;
+    clean(n);
 }
 
 static void child_done(void *ctx, int error, const char *why, uint64_t size)
 {
     struct node *n = ctx;
-    snapshot_child_destroy(n->child);
-    n->child = NULL;
+    struct node_snapshots *s = &n->snapshots;
+    snapshot_child_destroy(s->child);
+    s->child = NULL;
     node_backup_ended(n, error, why);
     if (error != 0) {
         failed(n, why);
         return;
     }
-    n->snapshots++;
-    n->snapshot_pause_ms = 0;
-    n->snapshot_damaged = false;
-    n->snapshot_last_bytes = size;
-    n->snapshot_last_ns = fli_clock_ns() - n->child_began_ns;
-    n->snapshot_at_ms = fli_clock_ms();
-    replica_snapshot_taken(n->replica, fli_clock_ms(), &n->child_meta,
-                           keep_index(n, &n->child_meta));
-    n->bytes_at_snapshot = n->child_bytes;
-    n->entries_at_snapshot = n->child_entries;
-    clean(n);
+    s->made++;
+    s->pause_ms = 0;
+    s->damaged = false;
+    s->last_ns = fli_clock_ns() - s->child_began_ns;
+    replica_snapshot_taken(n->replica, fli_clock_ms(), &s->meta, keep_index(n));
+    note_complete(n, size, s->at_child);
     host_log(&n->host, 3,
              "a snapshot is taken index=%" PRIu64 " bytes=%" PRIu64 " took_ms=%" PRIu64,
-             n->child_meta.index, size, n->snapshot_last_ns / 1000000);
+             s->meta.index, size, s->last_ns / 1000000);
     node_wake(n);
 }
 
 /* One that is on its way may be long in coming, or never come. Its file has another name than this
  * node's own, since it is of a later entry. */
-static bool install_forbids(const struct node *n, uint64_t index)
+static bool install_forbids(const struct node_snapshots *s, uint64_t index)
 {
-    uint64_t receives = snapshot_install_receives(n->install);
-    return install_works(n) || (receives != 0 && receives <= index);
+    uint64_t receives = snapshot_install_receives(s->install);
+    return install_works(s) || (receives != 0 && receives <= index);
 }
 
 void node_snapshot_turn(struct node *n)
 {
+    struct node_snapshots *s = &n->snapshots;
     struct snapshot_child_callbacks cbs = {.ctx = n, .done = child_done, .gone = node_closed_one};
     struct snapshot_meta meta;
-    bool again = n->snapshot_damaged || node_backup_is_wanted(n);
-    if (n->child != NULL || n->cleaning.work.busy || !node_running(n) || !(is_due(n) || again) ||
-        fli_clock_ms() < n->snapshot_not_before_ms ||
-        replica_snapshot_meta(n->replica, again, &meta) != 0 || install_forbids(n, meta.index)) {
+    bool again = s->damaged || node_backup_is_wanted(n);
+    if (s->child != NULL || s->cleaning.work.busy || !node_running(n) || !(is_due(n) || again) ||
+        fli_clock_ms() < s->not_before_ms || replica_snapshot_meta(n->replica, again, &meta) != 0 ||
+        install_forbids(s, meta.index)) {
         return;
     }
-    n->child_meta = meta;
-    n->child_meta.node_id = n->id;
-    n->child_meta.made_ms = fli_clock_wall_ms();
-    applied_now(n, &n->child_bytes, &n->child_entries);
-    n->child_began_ns = fli_clock_ns();
+    s->meta = meta;
+    s->meta.node_id = n->config.id;
+    s->meta.made_ms = fli_clock_wall_ms();
+    s->at_child = applied_now(n);
+    s->child_began_ns = fli_clock_ns();
     enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_SNAPSHOT);
-    int rv = snapshot_child_start(n->loop, n->device, fsm_machine(n->fsm), &n->child_meta, &cbs,
-                                  &n->child);
+    int rv = snapshot_child_start(n->host.loop, n->loop.device, fsm_machine(n->fsm), &s->meta, &cbs,
+                                  &s->child);
     fli_turn_leave(n->host.turn, part);
     if (rv != 0) {
-        n->child = NULL;
+        s->child = NULL;
         failed(n, "there is no process to write it");
         return;
     }
-    node_backup_began(n, n->child_meta.index);
-    n->open++;
+    node_backup_began(n, s->meta.index);
+    node_hold(n);
 }
 
 /* ---- sending ---- */
@@ -205,10 +212,10 @@ static void on_damaged(void *ctx, uint64_t index)
     if (index < replica_snapshot_index(n->replica)) {
         return;
     }
-    if (!n->snapshot_damaged) {
+    if (!n->snapshots.damaged) {
         host_log(&n->host, 1, "the newest snapshot cannot be used; another one is taken");
     }
-    n->snapshot_damaged = true;
+    n->snapshots.damaged = true;
     node_wake(n);
 }
 
@@ -216,15 +223,15 @@ static void on_damaged(void *ctx, uint64_t index)
 static struct host snapshot_host(const struct node *n)
 {
     struct host host = n->host;
-    host.log = node_snapshot_log;
+    host.log = node_log_snapshot;
     return host;
 }
 
 static void make_send(struct node *n, struct peer *p)
 {
     struct snapshot_send_config sc = {.host = snapshot_host(n),
-                                      .transport = n->transport,
-                                      .device = n->device,
+                                      .transport = n->peers.transport,
+                                      .device = n->loop.device,
                                       .peer_id = p->id,
                                       .ctx = n,
                                       .damaged = on_damaged,
@@ -247,7 +254,7 @@ void node_snapshot_review(struct node *n)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         struct peer *p = &n->peers.list[i];
-        bool is_member = members_find(n->members, p->id) != NULL;
+        bool is_member = members_find(n->election.members, p->id) != NULL;
         if (p->send == NULL || (is_member && may_go_on(n, p))) {
             continue;
         }
@@ -281,13 +288,19 @@ bool node_sends_snapshot(void *ctx, uint64_t peer_id)
     return p != NULL && p->send != NULL && snapshot_send_busy(p->send);
 }
 
-void node_snapshot_deposed(struct node *n)
+/* Calls it for each transfer that there is. */
+static void each_send(struct node *n, void (*call)(struct snapshot_send *s))
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         if (n->peers.list[i].send != NULL) {
-            snapshot_send_stop(n->peers.list[i].send);
+            call(n->peers.list[i].send);
         }
     }
+}
+
+void node_snapshot_deposed(struct node *n)
+{
+    each_send(n, snapshot_send_stop);
 }
 
 /* ---- installing ---- */
@@ -302,7 +315,7 @@ static void on_ready(void *ctx, const struct snapshot_meta *meta, struct machine
 {
     struct node *n = ctx;
     struct machine *garbage = fresh;
-    if (n->child != NULL && n->phase < PHASE_CLOSE) {
+    if (n->snapshots.child != NULL && n->phase < PHASE_CLOSE) {
         return; /* the child's memory is of the state to be replaced; tried again at the next
                    tick */
     }
@@ -312,59 +325,72 @@ static void on_ready(void *ctx, const struct snapshot_meta *meta, struct machine
     }
     if (rv == 0) {
         host_log(&n->host, 3, "the snapshot of entry %" PRIu64 " is installed", meta->index);
-        n->snapshot_last_bytes = meta->size;
-        n->snapshot_at_ms = fli_clock_ms();
-        applied_now(n, &n->bytes_at_snapshot, &n->entries_at_snapshot);
+        note_complete(n, meta->size, applied_now(n));
         node_report_installed(n);
-        clean(n);
     }
-    snapshot_install_taken(n->install, rv, garbage);
+    snapshot_install_taken(n->snapshots.install, rv, garbage);
     node_wake(n);
 }
 
-int node_snapshot_make(struct node *n)
+int node_snapshot_make(struct node *n, const struct snapshot_meta *meta)
 {
     struct snapshot_install_config ic = {.host = snapshot_host(n),
-                                         .device = n->device,
+                                         .device = n->loop.device,
                                          .ctx = n,
                                          .applied = applied_index,
                                          .is_sound = replica_snapshot_is_sound,
                                          .ready = on_ready,
                                          .idle = node_closed_one};
-    return snapshot_install_create(&ic, &n->install);
+    n->snapshots.last_bytes = meta->size;
+    n->snapshots.at_ms = fli_clock_ms();
+    return snapshot_install_create(&ic, &n->snapshots.install);
 }
+
+/* ---- both ---- */
 
 void node_snapshot_tick(struct node *n)
 {
-    snapshot_install_tick(n->install);
+    snapshot_install_tick(n->snapshots.install);
     clean_if_possible(n);
     node_backup_tick(n);
     node_snapshot_review(n);
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        if (n->peers.list[i].send != NULL) {
-            snapshot_send_tick(n->peers.list[i].send);
-        }
-    }
+    each_send(n, snapshot_send_tick);
 }
 
 uint64_t node_snapshot_failures(const struct node *n)
 {
-    uint64_t failures = n->snapshot_failures + snapshot_install_failures(n->install);
+    uint64_t failures = n->snapshots.failures + snapshot_install_failures(n->snapshots.install);
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        failures +=
-            n->peers.list[i].send == NULL ? 0 : snapshot_send_failures(n->peers.list[i].send);
+        const struct snapshot_send *send = n->peers.list[i].send;
+        failures += send == NULL ? 0 : snapshot_send_failures(send);
     }
     return failures;
+}
+
+void node_snapshot_status(const struct node *n, struct node_status *ret)
+{
+    const struct node_snapshots *s = &n->snapshots;
+    ret->snapshots = s->made;
+    ret->snapshot_last_ms = s->last_ns / 1000000;
+    ret->snapshot_last_bytes = s->last_bytes;
+    ret->snapshot_age_ms = fli_clock_ms() - s->at_ms;
+    ret->snapshot_failures = node_snapshot_failures(n);
 }
 
 void node_snapshot_stop(struct node *n)
 {
     node_snapshot_deposed(n);
     node_backup_stop(n);
-    if (n->child != NULL) {
-        snapshot_child_destroy(n->child);
-        n->child = NULL;
+    if (n->snapshots.child != NULL) {
+        snapshot_child_destroy(n->snapshots.child);
+        n->snapshots.child = NULL;
     }
-    n->open++;
-    snapshot_install_stop(n->install);
+    node_hold(n);
+    snapshot_install_stop(n->snapshots.install);
+}
+
+void node_snapshot_free(struct node *n)
+{
+    each_send(n, snapshot_send_destroy);
+    snapshot_install_destroy(n->snapshots.install);
 }

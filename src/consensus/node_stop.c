@@ -10,18 +10,13 @@
  * another. */
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "consensus/node_private.h"
 
-#include "base/clock.h"
-
-void node_free_parts(struct node *n)
+void node_free(struct node *n)
 {
     replica_destroy(n->replica);
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        snapshot_send_destroy(n->peers.list[i].send);
-        n->peers.list[i].send = NULL;
-    }
-    snapshot_install_destroy(n->install);
+    node_snapshot_free(n);
     membership_destroy(n->membership);
     relay_destroy(n->relay);
     proposer_destroy(n->proposer);
@@ -29,39 +24,27 @@ void node_free_parts(struct node *n)
     if (n->log != NULL) {
         log_destroy(n->log);
     }
-    if (n->device != NULL) {
-        log_files_destroy(n->device);
+    if (n->loop.device != NULL) {
+        log_files_destroy(n->loop.device);
     }
-    transport_destroy(n->transport);
-    data_dir_close(&n->dir);
-    n->replica = NULL;
-    n->install = NULL;
-    n->membership = NULL;
-    n->members = NULL;
-    n->relay = NULL;
-    n->proposer = NULL;
-    n->fsm = NULL;
-    n->log = NULL;
-    n->device = NULL;
-    n->transport = NULL;
+    transport_destroy(n->peers.transport);
+    node_record_close(&n->record);
 }
 
 static void finished(uv_handle_t *handle)
 {
     struct node *n = handle->data;
-    void (*cb)(void *ctx) = n->stop_cb;
-    void *ctx = n->stop_ctx;
-    node_free_parts(n);
+    node_free(n);
     n->phase = PHASE_CLOSED;
-    if (cb != NULL) {
-        cb(ctx);
+    if (n->stop.cb != NULL) {
+        n->stop.cb(n->stop.ctx); /* it may free the node */
     }
 }
 
 void node_hold(void *ctx)
 {
     struct node *n = ctx;
-    n->open++;
+    n->stop.open++;
 }
 
 /* When all parts but the tick timer have closed, the timer's handle is closed, which ends the
@@ -69,27 +52,12 @@ void node_hold(void *ctx)
 void node_closed_one(void *ctx)
 {
     struct node *n = ctx;
-    FLI_ASSERT(n->open > 0);
-    n->open--;
-    if (n->phase == PHASE_CLOSE && n->open == 1) {
-        n->open = 0;
-        uv_close((uv_handle_t *)&n->tick, finished);
+    FLI_ASSERT(n->stop.open > 0);
+    n->stop.open--;
+    if (n->phase == PHASE_CLOSE && n->stop.open == 1) {
+        n->stop.open = 0;
+        uv_close((uv_handle_t *)&n->loop.tick, finished);
     }
-}
-
-static void handle_closed(uv_handle_t *handle)
-{
-    node_closed_one(handle->data);
-}
-
-/* The log's completions come through these handles, so they are closed after the log. */
-static void log_closed(void *ctx)
-{
-    struct node *n = ctx;
-    for (unsigned i = 0; i < n->disk_handles; i++) {
-        uv_close((uv_handle_t *)&n->disk[i], handle_closed);
-    }
-    node_closed_one(n);
 }
 
 void node_close(struct node *n)
@@ -105,36 +73,33 @@ void node_close(struct node *n)
     membership_close(n->membership);
     relay_close(n->relay, "this node stops");
     commands_end_waiting(&n->commands);
-    uv_timer_stop(&n->tick);
-    uv_close((uv_handle_t *)&n->check, handle_closed);
-    uv_close((uv_handle_t *)&n->prepare, handle_closed);
-    uv_close((uv_handle_t *)&n->timer, handle_closed);
-    uv_close((uv_handle_t *)&n->idle, handle_closed);
-    n->open += 2; /* the transport and the log */
+    node_loop_close(n);
     node_snapshot_stop(n);
     peers_close(&n->peers);
-    transport_close(n->transport, node_closed_one, n);
-    log_close(n->log, log_closed, n);
+    node_hold(n);
+    transport_close(n->peers.transport, node_closed_one, n);
+    node_hold(n);
+    log_close(n->log, node_loop_log_closed, n);
 }
 
 /* True when leadership was handed over, or when that is not needed, not possible, or was tried. */
 static bool handed_over(struct node *n)
 {
     struct proposer_stats s;
-    if (n->failed || n->role != NODE_LEADER || n->transfer_tried) {
+    if (n->failed || replica_role(n->replica) != REPLICA_LEADER || n->stop.transfer_tried) {
         return !membership_transferring(n->membership);
     }
     proposer_get_stats(n->proposer, &s);
     if (s.in_flight > 0 || n->commands.count > 0) {
         return false;
     }
-    n->transfer_tried = true;
+    n->stop.transfer_tried = true;
     return membership_transfer(n->membership, 0, NULL, NULL) != 0;
 }
 
 void node_stop_turn(struct node *n)
 {
-    bool late = fli_clock_ms() >= n->drain_until_ms;
+    bool late = fli_clock_ms() >= n->stop.drain_until_ms;
     if (!node_can_propose(n)) {
         commands_end_waiting(&n->commands);
     }
@@ -148,9 +113,9 @@ void node_stop_turn(struct node *n)
 void node_stop(struct node *n, unsigned drain_ms, void (*cb)(void *ctx), void *ctx)
 {
     FLI_ASSERT(n->phase == PHASE_RUN);
-    n->stop_cb = cb;
-    n->stop_ctx = ctx;
-    n->drain_until_ms = fli_clock_ms() + drain_ms;
+    n->stop.cb = cb;
+    n->stop.ctx = ctx;
+    n->stop.drain_until_ms = fli_clock_ms() + drain_ms;
     n->phase = PHASE_DRAIN;
     n->commands.closed = true;
     node_wake(n);

@@ -53,7 +53,7 @@ struct dispatch_node {
     int (*transfer)(void *ctx, uint64_t id, void (*cb)(void *ctx, int status), void *cb_ctx);
     int (*change)(void *ctx, const struct node_change *wanted, void (*cb)(void *ctx, int status),
                   void *cb_ctx);
-    /* As in node_backup.h. May be NULL: then there are no backups. */
+    /* As in node.h. May be NULL: then there are no backups. */
     int (*backup_begin)(void *ctx, uint64_t *ret_id);
     int (*backup_read)(void *ctx, uint64_t id, uint64_t offset, void *data, size_t len,
                        size_t *ret_len, const char **ret_why);

@@ -21,11 +21,11 @@ int render_leader(struct fli_buf *b, int proto, const struct node_status *s)
 static const char *state_of(const struct node_member *m)
 {
     switch (m->plan) {
-    case NODE_COMES:
+    case MACHINE_PLAN_ADD:
         return "joining";
-    case NODE_GOES:
+    case MACHINE_PLAN_REMOVE:
         return "leaving";
-    case NODE_IS_REPLACED:
+    case MACHINE_PLAN_REPLACE:
         return "being replaced";
     default:
         return m->voter ? "voter" : m->member ? "learner" : "not a member";

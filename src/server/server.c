@@ -16,7 +16,7 @@
 
 #include "base/clock.h"
 #include "consensus/data_dir.h"
-#include "consensus/node_backup.h"
+#include "consensus/node.h"
 #include "server/server_private.h"
 #include "server/status_line.h"
 

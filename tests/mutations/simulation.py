@@ -182,7 +182,7 @@ MUTANTS = [
      'is carried out \\d+ times'),
     (20, 'a refusal hides that an earlier try may have been done', CALL, '} else if (f->unknown && f->config.repeat != FLI_REPEAT_READ) {\n        finish(f, FL_EUNCERTAIN);',
      '} else if (f->unknown && f->rounds > 99) {\n        finish(f, FL_EUNCERTAIN);', 'sendings of it were carried out|after its call was refused'),
-    (6, 'connections between nodes are given up after ten seconds', 'src/consensus/node_open.c', '.unacked_ms = NODE_UNACKED_MS(n->election_ms),',
+    (6, 'connections between nodes are given up after ten seconds', 'src/consensus/node_open.c', '.unacked_ms = NODE_UNACKED_MS(c->election_ms),',
      '.unacked_ms = 10000,', 'reached: streams_given_up'),
     (21, 'a founder begins before the others have written who founds the cluster', 'src/consensus/membership.c', '    if (!begun &&\n', '    if (!begun && id->n_founders > 9 &&\n',
      'has not written down'),

@@ -107,7 +107,7 @@ void scenario_overtaken(struct sim *s)
 
 static bool sweeps_parts(const struct sim_node *n)
 {
-    return n->node->cleaning.work.busy && n->node->cleaning.parts;
+    return n->node->snapshots.cleaning.work.busy && n->node->snapshots.cleaning.parts;
 }
 
 /* A snapshot comes while a thread removes half-written files, or is about to. */
@@ -128,10 +128,12 @@ void scenario_swept(struct sim *s)
     leave_behind(s, last);
     scenario_cut_off(n, 0);
     until = s->now + SOON_MS;
-    while (s->now < until && sweeps_parts(n) && snapshot_install_receives(n->node->install) == 0) {
+    while (s->now < until && sweeps_parts(n) &&
+           snapshot_install_receives(n->node->snapshots.install) == 0) {
         sim_step(s);
     }
-    s->marks->scenarios_told += sweeps_parts(n) && snapshot_install_receives(n->node->install) != 0;
+    s->marks->scenarios_told +=
+        sweeps_parts(n) && snapshot_install_receives(n->node->snapshots.install) != 0;
     sim_wait_for(n, scenario_has_all, LATE_MS, "it does not catch up");
 }
 
@@ -171,11 +173,11 @@ void scenario_differs(struct sim *s)
     scenario_cut_off(n, 0);
     uint64_t until = s->now + SOON_MS;
     while (s->now < until && sim_leader(s) == leader) {
-        third->node->own_report.at_ms = sim_node_ms(third); /* it says nothing else */
+        third->node->reports.own.at_ms = sim_node_ms(third); /* it says nothing else */
         tell_of_another_state(leader, third->index + 1);
         if (node_report_differs(&leader->node->peers) != 0) {
             s->marks->scenarios_told++;
-            SIM_CHECK(s, snapshot_install_receives(n->node->install) == 0,
+            SIM_CHECK(s, snapshot_install_receives(n->node->snapshots.install) == 0,
                       "node %u sends a voter its state, and another one has a different one",
                       leader->index + 1);
         }
@@ -217,7 +219,7 @@ void scenario_doubted(struct sim *s)
     (void)snprintf(what.address, sizeof what.address, "node%u:1", n->index + 1);
     uint64_t until = s->now + SOON_MS;
     for (status = -1; s->now < until && sim_leader(s) == leader;) {
-        third->node->own_report.at_ms = sim_node_ms(third); /* it says nothing else */
+        third->node->reports.own.at_ms = sim_node_ms(third); /* it says nothing else */
         tell_of_another_state(leader, third->index + 1);
         bool differ = node_report_differs(&leader->node->peers) != 0;
         s->marks->scenarios_told += differ;

@@ -130,7 +130,7 @@ static void check_keeps(const struct sim_node *n, uint64_t keep_index)
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX && replica_role(n->node->replica) == REPLICA_LEADER;
          i++) {
         const struct peer *p = &n->node->peers.list[i];
-        bool opens = members_find(n->node->members, p->id) != NULL && p->send != NULL &&
+        bool opens = members_find(n->node->election.members, p->id) != NULL && p->send != NULL &&
                      snapshot_send_busy(p->send) && n->opens[p->id - 1].life == n->life &&
                      n->opens[p->id - 1].failures == snapshot_send_failures(p->send);
         uint64_t index = opens ? snapshot_send_index(p->send) : UINT64_MAX;
@@ -295,7 +295,7 @@ static void child_fire(struct sim *s, struct sim_event *e)
 /* What it has is on this disk, and no other snapshot is being put in its place. */
 static void check_begins(const struct sim_node *n, const struct snapshot_meta *meta)
 {
-    const struct snapshot_install *in = n->node->install;
+    const struct snapshot_install *in = n->node->snapshots.install;
     uint64_t durable = log_durable_index(n->node->log);
     uint64_t has = replica_snapshot_index(n->node->replica);
     SIM_CHECK(n->sim, meta->index <= durable || meta->index <= has,

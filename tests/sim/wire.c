@@ -321,7 +321,7 @@ void sim_wire_took(struct sim_node *n, unsigned from, uint8_t type, struct fli_s
     }
     for (unsigned i = 0; i < told.n; i++) {
         const struct starts_known *k = &told.list[i];
-        if (k->id == n->node->id &&
+        if (k->id == n->node->config.id &&
             k->incarnation == n->node->record.own.now.identity.incarnation) {
             SIM_CHECK(n->sim, !start_is_past(n->node->record.own.now.starts.own, k->start),
                       "node %u hears that its start is over, and goes on", n->index + 1);

@@ -4,6 +4,7 @@
 #include "../../lib/unit.h"
 #include "../../lib/machine_check.h"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -18,6 +19,7 @@ void cluster_init(struct cluster *c, unsigned n)
     char errmsg[256];
     size_t len = 0;
     memset(c, 0, sizeof *c);
+    (void)signal(SIGPIPE, SIG_IGN); /* as the daemon does */
     c->n = n;
     c->limits = MACHINE_LIMITS_DEFAULT;
     c->verbose = getenv("FENCELOCK_TEST_VERBOSE") != NULL;

@@ -179,7 +179,7 @@ TEST_WITH(a_learner_beside_one_voter_goes_on, cluster_set_up, cluster_tear_down)
     struct node *learner = c->nodes[1 - leader].node;
     const struct configuration *seen = replica_configuration(learner->replica);
     for (unsigned i = 0; i < seen->n; i++) { /* as it will see it */
-        if (seen->servers[i].id == learner->id) {
+        if (seen->servers[i].id == learner->config.id) {
             ((struct configuration *)(uintptr_t)seen)->servers[i].role = CONFIGURATION_LEARNER;
         }
     }

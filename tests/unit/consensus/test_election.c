@@ -145,12 +145,12 @@ TEST_WITH(test_a_live_leader_stays, cluster_set_up, cluster_tear_down)
 /* Its process is there and its connections are open, but it does nothing. */
 static void stand_still(struct node *n)
 {
-    uv_check_stop(&n->check);
-    uv_prepare_stop(&n->prepare);
-    uv_timer_stop(&n->timer);
-    uv_timer_stop(&n->tick);
-    uv_idle_stop(&n->idle);
-    n->woken = false;
+    uv_check_stop(&n->loop.check);
+    uv_prepare_stop(&n->loop.prepare);
+    uv_timer_stop(&n->loop.timer);
+    uv_timer_stop(&n->loop.tick);
+    uv_idle_stop(&n->loop.idle);
+    n->loop.woken = false;
 }
 
 struct silence {
@@ -194,7 +194,7 @@ TEST_WITH(test_a_silent_leader_is_replaced, cluster_set_up, cluster_tear_down)
     cluster_until(c, another_leads, &s, "another node leads");
     assert_true(campaigns(c) > campaigns_before);
     wait_for_leaders(c, longest);
-    node_turn_start(c->nodes[leader].node);
+    node_loop_start(c->nodes[leader].node);
     cluster_wait_caught_up(c);
     assert_int_not_equal(cluster_wait_leader(c), leader);
     cluster_acquire(c, leader, "b", "owner-1");

@@ -529,7 +529,7 @@ TEST_WITH(a_failed_write_overtakes_none, cluster_set_up, cluster_tear_down)
     cluster_stop(c, gone, 0);
     pthread_mutex_lock(&threads_stand);
     for (unsigned i = 0; i < sizeof threads / sizeof threads[0]; i++) {
-        assert_int_equal(uv_queue_work(n->loop, &threads[i], stand, stands_no_more), 0);
+        assert_int_equal(uv_queue_work(n->host.loop, &threads[i], stand, stands_no_more), 0);
     }
     assert_int_equal(call_once(n, gone + 1, index, address, false), HANDSHAKE_UNDECIDED);
     node_record_turn(&n->record);

@@ -356,9 +356,9 @@ static void depose(struct cluster *c, unsigned leader, uint64_t commands)
     struct node *n = c->nodes[leader].node;
     struct proposed p = {n, commands};
     cluster_until(c, has_proposed, &p, "the leader has proposed");
-    replica_set_times(n->replica, CLUSTER_ELECTION_MS, n->heartbeat_ms);
+    replica_set_times(n->replica, CLUSTER_ELECTION_MS, n->election.heartbeat_ms);
     cluster_until(c, follows, n, "the leader is deposed");
-    replica_set_times(n->replica, n->election_ms, n->heartbeat_ms);
+    replica_set_times(n->replica, n->election.election_ms, n->election.heartbeat_ms);
 }
 
 /* A leader that loses its majority knows nothing of what it proposed: UNCERTAIN, but not for a
@@ -435,7 +435,7 @@ TEST_WITH(test_stream_breaks, cluster_set_up, cluster_tear_down)
     relay_flush(to.n->relay);
     relay_unsent(c, follower, &w2, &unsent);
     assert_int_equal(sent.answers + asked.answers + unsent.answers, 0);
-    uv_prepare_stop(&to.n->prepare); /* it would flush before the loop looks at the sockets */
+    uv_prepare_stop(&to.n->loop.prepare); /* it would flush before the loop looks at the sockets */
     broken += break_connections(&c->loop);
     assert_true(broken > 0);
     op_wait(c, &sent);
@@ -454,7 +454,7 @@ static void come_to_rest(struct cluster *c, const struct node *n)
     do {
         uv_run(&c->loop, UV_RUN_NOWAIT);
         assert_true(fli_clock_ms() < until_ms);
-    } while (uv_is_active((const uv_handle_t *)&n->idle));
+    } while (uv_is_active((const uv_handle_t *)&n->loop.idle));
 }
 
 /* A command from outside a callback does not wait for the next tick: the loop is told not to wait,
@@ -472,7 +472,7 @@ TEST_WITH(test_submit_wakes, cluster_set_up, cluster_tear_down)
     node_get_status(n, &before);
     op_init(&op);
     assert_int_equal(op_submit(c, 0, &cmd, &op), 0);
-    assert_true(uv_is_active((uv_handle_t *)&n->idle));
+    assert_true(uv_is_active((uv_handle_t *)&n->loop.idle));
     uv_run(&c->loop, UV_RUN_NOWAIT);
     node_get_status(n, &after);
     assert_int_equal(after.batches, before.batches + 1);
@@ -509,14 +509,14 @@ TEST_WITH(test_commands_wait_until_leadership_is_verified, cluster_set_up, clust
     struct op *ops = test_calloc(COUNT, sizeof *ops);
     struct machine_command cmd = cmd_token("t");
     cluster_wait_caught_up(c);
-    node->unverified_until_ms = UINT64_MAX;
+    node->loop.unverified_until_ms = UINT64_MAX;
     for (unsigned i = 0; i < COUNT; i++) {
         assert_int_equal(op_submit(c, 0, &cmd, &ops[i]), 0);
     }
     uv_run(&c->loop, UV_RUN_NOWAIT);
     uint64_t waiting = node->commands.count; /* one of the cluster's own may be among them */
     assert_true(waiting == COUNT || waiting == COUNT + 1);
-    node->unverified_until_ms = 0;
+    node->loop.unverified_until_ms = 0;
     node_wake(node);
     for (unsigned i = 0; i < COUNT; i++) {
         op_wait(c, &ops[i]);

@@ -19,7 +19,7 @@
 static unsigned parts(const struct node *n)
 {
     unsigned found = 0;
-    DIR *dir = opendir(n->dir.log_path);
+    DIR *dir = opendir(n->record.dir.log_path);
     struct dirent *e;
     assert_non_null(dir);
     while ((e = readdir(dir)) != NULL) {
@@ -42,7 +42,7 @@ static void leave_part(struct node *n, uint64_t index)
 {
     char name[LOG_NAME_MAX + 1];
     snapshot_name(index, 1, true, name);
-    char *path = scratch_path(n->dir.log_path, name);
+    char *path = scratch_path(n->record.dir.log_path, name);
     scratch_write(path, "part", 4);
     free(path);
 }
@@ -52,7 +52,7 @@ static void leave_part(struct node *n, uint64_t index)
 static bool has_child(void *ctx)
 {
     const struct node *n = ctx;
-    return n->child != NULL;
+    return n->snapshots.child != NULL;
 }
 
 static bool has_none(void *ctx)
@@ -63,7 +63,7 @@ static bool has_none(void *ctx)
 /* Has a snapshot written of whatever state there is. */
 static void want_snapshot(struct cluster *c, struct node *n)
 {
-    n->snapshot_damaged = true;
+    n->snapshots.damaged = true;
     node_wake(n);
     cluster_until(c, has_child, n, "a snapshot is written");
 }
@@ -106,7 +106,7 @@ static void lost_cb(void *ctx, const char *why)
 static bool receives(void *ctx)
 {
     const struct node *n = ctx;
-    return snapshot_install_receives(n->install) != 0;
+    return snapshot_install_receives(n->snapshots.install) != 0;
 }
 
 /* From node `from`, of an entry that is far away. The caller closes the stream. */
@@ -119,7 +119,8 @@ static struct stream *offer(struct cluster *c, struct node *from, struct node *t
     fli_put_u64(body, UINT64_C(1000000));
     fli_put_u64(body + 8, 1);
     fli_put_u64(body + 16, UINT64_C(1) << 30);
-    assert_int_equal(transport_dial(from->transport, to->id, STREAM_SNAPSHOT, dialed_cb, &call), 0);
+    assert_int_equal(
+        transport_dial(from->peers.transport, to->config.id, STREAM_SNAPSHOT, dialed_cb, &call), 0);
     cluster_until(c, is_over, &call, "a stream is open");
     assert_true(stream_start(call.stream, &cbs));
     assert_int_equal(stream_send(call.stream, SNAPSHOT_BEGIN, &part, 1), 0);
@@ -151,19 +152,19 @@ TEST_WITH(cleaning_is_tried_again, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 1);
     struct node *n = c->nodes[0].node;
-    const struct log_device_ops *before = n->device->ops;
+    const struct log_device_ops *before = n->loop.device->ops;
     cluster_acquire(c, 0, "a", "owner-1");
     leave_part(n, 1);
     ops = *before;
     list = before->list;
     ops.list = list_or_fail;
-    n->device->ops = &ops;
+    n->loop.device->ops = &ops;
     atomic_store(&lists_fail, 2);
     want_snapshot(c, n);
     cluster_until(c, has_none, n, "the snapshot is written");
     cluster_until(c, none_fail, n, "the directory was asked for twice");
     cluster_until(c, no_parts, n, "what was left is removed");
-    n->device->ops = before;
+    n->loop.device->ops = before;
 }
 
 /* A disk on which children are killed again and again does not fill with what they have left. */
@@ -183,7 +184,7 @@ TEST_WITH(killed_children_leave_nothing, cluster_set_up, cluster_tear_down)
     }
     want_snapshot(c, n);
     cluster_until(c, has_none, n, "a snapshot is taken");
-    assert_false(n->snapshot_damaged);
+    assert_false(n->snapshots.damaged);
     cluster_until(c, no_parts, n, "nothing is left");
 }
 
@@ -202,7 +203,7 @@ TEST_WITH(one_that_does_not_come_on, cluster_set_up, cluster_tear_down)
     cluster_wait_caught_up(c);
     struct node *n = c->nodes[cluster_other_than(c, leader)].node;
     struct stream *stream = offer(c, c->nodes[leader].node, n);
-    uint64_t snapshots = n->snapshots;
+    uint64_t snapshots = n->snapshots.made;
     leave_part(n, 1000000); /* as soon as the first bytes have come */
     for (unsigned i = 0; i < 2; i++) {
         leave_part(n, 1);
@@ -210,7 +211,7 @@ TEST_WITH(one_that_does_not_come_on, cluster_set_up, cluster_tear_down)
         cluster_until(c, has_none, n, "a snapshot is taken");
         cluster_until(c, one_part, n, "what was left is removed");
     }
-    assert_int_equal(n->snapshots, snapshots + 2);
+    assert_int_equal(n->snapshots.made, snapshots + 2);
     assert_true(receives(n));
     stream_close(stream);
 }
@@ -243,7 +244,7 @@ TEST_WITH(an_error_that_passes_costs_no_directory, cluster_set_up, cluster_tear_
     struct node *n = c->nodes[0].node;
     char errmsg[1024];
     uint64_t token = cluster_acquire(c, 0, "a", "owner-1");
-    while (n->snapshots == 0) {
+    while (n->snapshots.made == 0) {
         want_snapshot(c, n);
         cluster_until(c, has_none, n, "the snapshot is written");
     }

@@ -393,7 +393,7 @@ TEST_WITH(test_window, set_up, tear_down)
     struct fixture *f = *state;
     struct node *n = f->c.nodes[f->leader].node;
     struct machine_command cmd = cmd_token("t");
-    n->unverified_until_ms = UINT64_MAX; /* it proposes nothing */
+    n->loop.unverified_until_ms = UINT64_MAX; /* it proposes nothing */
     for (unsigned i = 0; i < RELAY_WINDOW; i++) {
         send_command(f, i, &cmd);
         uv_run(&f->c.loop, UV_RUN_NOWAIT);
@@ -402,7 +402,7 @@ TEST_WITH(test_window, set_up, tear_down)
     assert_false(readable(f));
     send_command(f, RELAY_WINDOW, &cmd);
     cluster_until(&f->c, is_closed, f, "the stream is closed");
-    n->unverified_until_ms = 0;
+    n->loop.unverified_until_ms = 0;
     still_serves(f);
 }
 
