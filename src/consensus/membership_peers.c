@@ -174,12 +174,14 @@ static void drop_strangers(struct membership *m)
 void membership_members_turn(struct membership *m)
 {
     struct members fresh;
+    struct peer_identity *self = transport_self(m->config.transport);
     uint64_t index = replica_configuration_index(m->replica);
     /* With the index goes its term: by both a leader judges whether it knows all. */
-    transport_set_progress(m->config.transport, replica_term(m->replica),
-                           replica_last_index(m->replica));
-    transport_set_cluster(m->config.transport, membership_cluster_id(m),
-                          replica_member_index(m->replica), m->config.identity->begun_crc);
+    self->term = replica_term(m->replica);
+    self->last_index = replica_last_index(m->replica);
+    self->cluster_id = membership_cluster_id(m);
+    self->member_index = replica_member_index(m->replica);
+    self->members_crc = m->config.identity->begun_crc;
     if (!m->members_due && index == m->members_index) {
         return;
     }

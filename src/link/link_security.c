@@ -75,11 +75,9 @@ void fli_link_security_fini(struct fli_link_security *security)
 int fli_link_security_session(struct fli_link_security *security, const char *host,
                               struct fli_tls **ret)
 {
-    char errmsg[FLI_TLS_ERRMSG_SIZE];
-    if (fli_tls_context_changed(security->context)) {
-        /* Whether the old files are still good will show in the handshake. */
-        (void)!fli_tls_context_reload(security->context, errmsg, sizeof errmsg);
-    }
+    char line[FLI_TLS_LINE_SIZE];
+    /* When new files are refused, the handshake will show whether the old ones are still good. */
+    (void)fli_tls_context_renew(security->context, false, line);
     return fli_tls_create(security->context, security->name[0] != '\0' ? security->name : host,
                           ret);
 }

@@ -39,8 +39,6 @@
 #define NET_KEEPALIVE_S 50u
 #define NET_LISTEN_RETRY_MS 250u
 #define NET_SHAKE_MS 10000u /* how long a TLS handshake may take */
-#define NET_FILES_MS 2000u  /* between two checks of the certificate files */
-#define NET_CERT_WARN_DAYS 14
 
 struct net_input {
     struct fli_list link; /* in the pool */

@@ -335,34 +335,25 @@ void net_secure_end(struct net_conn *c)
 
 /* ---- the files ------------------------------------------------------------------------------- */
 
-static void log_facts(struct net_server *s, const char *what)
+static void renew(struct net_server *s, bool always)
 {
-    struct fli_tls_facts f;
-    fli_tls_context_facts(s->tls, &f);
-    net_server_log(s, f.cert_days < NET_CERT_WARN_DAYS ? 2 : 3, "TLS: %s %s, %lld days left", what,
-                   f.subject, (long long)f.cert_days);
+    char line[FLI_TLS_LINE_SIZE];
+    int level = fli_tls_context_renew(s->tls, always, line);
+    if (level != 0) {
+        net_server_log(s, level, "TLS: %s", line);
+    }
 }
 
 void net_server_tls_reload(struct net_server *s)
 {
-    char errmsg[FLI_TLS_ERRMSG_SIZE];
-    if (s->tls == NULL) {
-        return;
+    if (s->tls != NULL) {
+        renew(s, true);
     }
-    if (fli_tls_context_reload(s->tls, errmsg, sizeof errmsg) == 0) {
-        log_facts(s, "new connections get");
-        return;
-    }
-    net_server_log(s, 2, "TLS: the new files are refused, and the old ones stay in use: %s",
-                   errmsg);
 }
 
 static void files_cb(uv_timer_t *timer)
 {
-    struct net_server *s = timer->data;
-    if (fli_tls_context_changed(s->tls)) {
-        net_server_tls_reload(s);
-    }
+    renew(timer->data, false);
 }
 
 int net_server_listen_tls(struct net_server *s, const char *address,
@@ -378,8 +369,10 @@ int net_server_listen_tls(struct net_server *s, const char *address,
     if (rc != 0) {
         return rc;
     }
-    log_facts(s, "clients are shown");
-    rc = uv_timer_start(&s->files, files_cb, NET_FILES_MS, NET_FILES_MS);
+    char line[FLI_TLS_LINE_SIZE];
+    int level = fli_tls_context_tell(s->tls, "clients are shown", line);
+    net_server_log(s, level, "TLS: %s", line);
+    rc = uv_timer_start(&s->files, files_cb, FLI_TLS_FILES_MS, FLI_TLS_FILES_MS);
     FLI_ASSERT(rc == 0);
     return 0;
 }

@@ -61,30 +61,28 @@ static int parse_one(struct fli_slice part, struct member *ret, char *errmsg, si
     const char *text = (const char *)part.data;
     const uint8_t *equals = part.len == 0 ? NULL : memchr(part.data, '=', part.len);
     if (equals == NULL) {
-        snprintf(errmsg, errmsg_size, "member '%.*s' is not of the form ID=HOST:PORT", shown, text);
-        return FL_EINVAL;
+        return fli_refuse(errmsg, errmsg_size, FL_EINVAL,
+                          "member '%.*s' is not of the form ID=HOST:PORT", shown, text);
     }
     size_t id_len = (size_t)(equals - part.data);
     if (!fli_parse_u64(part.data, id_len, MEMBER_ID_MAX, &ret->id) || ret->id == 0) {
-        snprintf(errmsg, errmsg_size, "member '%.*s': the id must be a number from 1 up", shown,
-                 text);
-        return FL_EINVAL;
+        return fli_refuse(errmsg, errmsg_size, FL_EINVAL,
+                          "member '%.*s': the id must be a number from 1 up", shown, text);
     }
     size_t len = part.len - id_len - 1;
     char host[256];
     uint16_t port;
     if (len >= sizeof ret->address) {
-        snprintf(errmsg, errmsg_size, "member %llu: the address is longer than %zu bytes",
-                 (unsigned long long)ret->id, sizeof ret->address - 1);
-        return FL_EINVAL;
+        return fli_refuse(errmsg, errmsg_size, FL_EINVAL,
+                          "member %llu: the address is longer than %zu bytes",
+                          (unsigned long long)ret->id, sizeof ret->address - 1);
     }
     memcpy(ret->address, equals + 1, len);
     ret->address[len] = '\0';
     if (strlen(ret->address) != len || address_split(ret->address, host, &port) != 0) {
-        snprintf(errmsg, errmsg_size,
-                 "member %llu: '%.100s' is not HOST:PORT (write [ADDRESS]:PORT for IPv6)",
-                 (unsigned long long)ret->id, ret->address);
-        return FL_EINVAL;
+        return fli_refuse(errmsg, errmsg_size, FL_EINVAL,
+                          "member %llu: '%.100s' is not HOST:PORT (write [ADDRESS]:PORT for IPv6)",
+                          (unsigned long long)ret->id, ret->address);
     }
     return 0;
 }
@@ -94,18 +92,17 @@ static int add(struct members *all, const struct member *m, char *errmsg, size_t
 {
     for (unsigned i = 0; i < all->n; i++) {
         if (all->list[i].id == m->id) {
-            snprintf(errmsg, errmsg_size, "id %llu appears twice", (unsigned long long)m->id);
-            return FL_EINVAL;
+            return fli_refuse(errmsg, errmsg_size, FL_EINVAL, "id %llu appears twice",
+                              (unsigned long long)m->id);
         }
         if (strcmp(all->list[i].address, m->address) == 0) {
-            snprintf(errmsg, errmsg_size, "members %llu and %llu have the same address %s",
-                     (unsigned long long)all->list[i].id, (unsigned long long)m->id, m->address);
-            return FL_EINVAL;
+            return fli_refuse(
+                errmsg, errmsg_size, FL_EINVAL, "members %llu and %llu have the same address %s",
+                (unsigned long long)all->list[i].id, (unsigned long long)m->id, m->address);
         }
     }
     if (all->n == MEMBERS_MAX) {
-        snprintf(errmsg, errmsg_size, "more than %u members", MEMBERS_MAX);
-        return FL_EINVAL;
+        return fli_refuse(errmsg, errmsg_size, FL_EINVAL, "more than %u members", MEMBERS_MAX);
     }
     bool added = members_put(all, m->id, m->address);
     FLI_ASSERT(added);

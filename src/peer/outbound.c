@@ -32,8 +32,9 @@ static void pause_then_dial(struct outbound *o, unsigned least_ms)
     dial_at(o, at_ms > soonest_ms ? at_ms : soonest_ms);
 }
 
-static void go_down(struct outbound *o, const char *why)
+static void go_down(void *ctx, const char *why)
 {
+    struct outbound *o = ctx;
     struct stream *s = o->stream;
     o->stream = NULL;
     o->flooded = false;
@@ -45,11 +46,6 @@ static void go_down(struct outbound *o, const char *why)
     pause_then_dial(o, 0);
 }
 
-static void lost_cb(void *ctx, const char *why)
-{
-    go_down(ctx, why);
-}
-
 static void frame_cb(void *ctx, uint8_t type, struct fli_slice body)
 {
     go_down(ctx, "the peer sent on a stream that is not its to send on");
@@ -58,7 +54,7 @@ static void frame_cb(void *ctx, uint8_t type, struct fli_slice body)
 static void dialed(void *ctx, int status, const struct peer_identity *peer, struct stream *s)
 {
     struct outbound *o = ctx;
-    struct stream_callbacks cbs = {.ctx = o, .frame = frame_cb, .lost = lost_cb};
+    struct stream_callbacks cbs = {.ctx = o, .frame = frame_cb, .lost = go_down};
     FLI_ASSERT(o->dialing && o->stream == NULL);
     o->dialing = false;
     if (o->host == NULL) {

@@ -62,8 +62,7 @@ int security_create(const struct security_config *config, uint64_t self_id, stru
     }
     struct security *s = calloc(1, sizeof *s);
     if (s == NULL) {
-        (void)snprintf(errmsg, errmsg_size, "out of memory");
-        return FL_ENOMEM;
+        return fli_refuse(errmsg, errmsg_size, FL_ENOMEM, "out of memory");
     }
     char own_name[SECURITY_MEMBER_NAME_MAX];
     s->self_id = self_id;

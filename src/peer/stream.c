@@ -141,14 +141,16 @@ void stream_lose(struct stream *s, const char *why)
         return;
     }
     stream_shut(s);
-    if (s->phase < STREAM_GIVEN) {
-        shake_lost(s, why);
-        return;
-    }
-    bool open = s->phase == STREAM_OPEN;
-    s->phase = STREAM_LOST;
-    if (open) {
-        s->cbs.lost(s->cbs.ctx, why);
+    if (s->phase >= STREAM_GIVEN) {
+        bool open = s->phase == STREAM_OPEN;
+        s->phase = STREAM_LOST;
+        if (open) {
+            s->cbs.lost(s->cbs.ctx, why);
+        }
+    } else if (s->dialed) {
+        dial_failed(s, why);
+    } else {
+        accept_turn_away(s);
     }
 }
 

@@ -12,9 +12,6 @@
 #include "base/listen.h"
 #include "peer/transport_private.h"
 
-#define CERT_WARN_DAYS 14 /* an earlier end is worth a warning */
-#define FILES_MS 2000u    /* between two checks of security's files for changes */
-
 /* ---- log ---- */
 
 void transport_log(struct transport *t, int level, const char *fmt, ...)
@@ -26,7 +23,7 @@ void transport_log(struct transport *t, int level, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    if (t->cbs.log == NULL || !log_throttle_allows(&t->throttle, text, fli_clock_ms(), &left_out)) {
+    if (!log_throttle_allows(&t->throttle, text, fli_clock_ms(), &left_out)) {
         return;
     }
     if (left_out > 0) {
@@ -109,66 +106,23 @@ void transport_check_again(struct transport *t)
             shake_check(stream_of(pos));
         }
     }
-    deadlines_changed(t);
-}
-
-/* ---- deadlines ---- */
-
-void deadline_set(struct deadline *d, unsigned after_ms)
-{
-    d->at_ms = fli_clock_ms() + after_ms;
-    d->late = false;
-}
-
-bool deadline_over(struct deadline *d)
-{
-    uint64_t now_ms = fli_clock_ms();
-    if (now_ms < d->at_ms) {
-        return false;
-    }
-    if (d->late) {
-        return true;
-    }
-    d->late = true; /* the sockets are read before the timer runs out once more */
-    d->at_ms = now_ms;
-    return false;
 }
 
 /* ---- security ---- */
 
-static void log_facts(struct transport *t, const char *what)
+static void renew(struct transport *t, bool always)
 {
-    struct fli_tls_facts f;
-    fli_tls_context_facts(security_context(t->security), &f);
-    if (security_has_certificates(t->security)) {
-        host_log(&t->host, f.cert_days < CERT_WARN_DAYS ? 2 : 3,
-                 "between nodes: %s %s, %lld days left", what, f.subject, (long long)f.cert_days);
-    } else {
-        host_log(&t->host, 3, "between nodes: %s the secret in the file", what);
+    char line[FLI_TLS_LINE_SIZE];
+    int level = fli_tls_context_renew(security_context(t->security), always, line);
+    if (level != 0) {
+        host_log(&t->host, level, "between nodes: %s", line);
     }
 }
 
 void transport_reload(struct transport *t)
 {
-    char errmsg[FLI_TLS_ERRMSG_SIZE];
-    if (t->security == NULL) {
-        return;
-    }
-    if (fli_tls_context_reload(security_context(t->security), errmsg, sizeof errmsg) == 0) {
-        log_facts(t, "new connections get");
-        return;
-    }
-    host_log(&t->host, 2,
-             "between nodes: the new files are refused, and the old ones stay in use: %s", errmsg);
-}
-
-static void files_sweep(struct transport *t)
-{
-    if (deadline_over(&t->files)) {
-        deadline_set(&t->files, FILES_MS);
-        if (fli_tls_context_changed(security_context(t->security))) {
-            transport_reload(t);
-        }
+    if (t->security != NULL) {
+        renew(t, true);
     }
 }
 
@@ -191,20 +145,48 @@ void transport_get_security(const struct transport *t, struct transport_security
     }
 }
 
-/* ---- the timer ---- */
+/* ---- deadlines ---- */
 
-static void timer_cb(uv_timer_t *timer)
+static void timer_cb(uv_timer_t *timer);
+
+static void timer_set(struct transport *t, uint64_t at_ms)
 {
-    struct transport *t = timer->data;
-    files_sweep(t);
-    accept_sweep(t);
-    FLI_LIST_FOREACH(pos, &t->all)
-    {
-        if (!stream_of(pos)->closing && deadline_over(&stream_of(pos)->deadline)) {
-            shake_late(stream_of(pos));
-        }
+    uint64_t now_ms = fli_clock_ms();
+    FLI_ASSERT(t->started);
+    if (!t->closing) {
+        t->timer_at_ms = at_ms;
+        int rv = uv_timer_start(&t->timer, timer_cb, at_ms > now_ms ? at_ms - now_ms : 1, 0);
+        FLI_ASSERT(rv == 0);
     }
-    deadlines_changed(t);
+}
+
+void deadline_set(struct transport *t, struct deadline *d, unsigned after_ms)
+{
+    *d = (struct deadline){.at_ms = fli_clock_ms() + after_ms, .late = false};
+    if (d->at_ms < t->timer_at_ms) {
+        timer_set(t, d->at_ms);
+    }
+}
+
+bool deadline_over(struct deadline *d)
+{
+    uint64_t now_ms = fli_clock_ms();
+    if (now_ms < d->at_ms) {
+        return false;
+    }
+    if (d->late) {
+        return true;
+    }
+    d->late = true; /* the sockets are read before the timer runs out once more */
+    d->at_ms = now_ms;
+    return false;
+}
+
+static const char *late_text(const struct stream *s)
+{
+    return s->phase == STREAM_UNDECIDED ? "this node's disk was not done in time"
+           : s->phase == STREAM_SHAKING ? "no answer in time"
+                                        : "no connection in time";
 }
 
 static uint64_t earlier(uint64_t at_ms, const struct deadline *d)
@@ -212,24 +194,29 @@ static uint64_t earlier(uint64_t at_ms, const struct deadline *d)
     return d->at_ms < at_ms ? d->at_ms : at_ms;
 }
 
-void deadlines_changed(struct transport *t)
+static void timer_cb(uv_timer_t *timer)
 {
-    uint64_t now_ms = fli_clock_ms();
-    FLI_ASSERT(t->started);
-    if (t->closing) {
-        return;
+    struct transport *t = timer->data;
+    t->timer_at_ms = UINT64_MAX;
+    if (deadline_over(&t->files)) {
+        deadline_set(t, &t->files, FLI_TLS_FILES_MS);
+        renew(t, false);
+    }
+    accept_sweep(t);
+    FLI_LIST_FOREACH(pos, &t->all)
+    {
+        if (deadline_over(&stream_of(pos)->deadline)) {
+            stream_lose(stream_of(pos), late_text(stream_of(pos)));
+        }
     }
     uint64_t at_ms = earlier(t->files.at_ms, &t->accept_retry);
     FLI_LIST_FOREACH(pos, &t->all)
     {
         at_ms = earlier(at_ms, &stream_of(pos)->deadline);
     }
-    if (at_ms == UINT64_MAX) {
-        uv_timer_stop(&t->timer);
-        return;
+    if (at_ms < t->timer_at_ms) {
+        timer_set(t, at_ms);
     }
-    int rv = uv_timer_start(&t->timer, timer_cb, at_ms > now_ms ? at_ms - now_ms : 1, 0);
-    FLI_ASSERT(rv == 0);
 }
 
 /* ---- binding ---- */
@@ -246,16 +233,16 @@ static int transport_bind(struct transport *t, const char *address, char *errmsg
     struct fli_address a;
     struct fli_slice text = {(const uint8_t *)address, strlen(address)};
     if (fli_address_split(text, &a) != NULL || a.host.len >= sizeof host) {
-        snprintf(errmsg, errmsg_size,
-                 "peer address '%.200s' is not HOST:PORT (write [ADDRESS]:PORT for IPv6)", address);
-        return FL_EINVAL;
+        return fli_refuse(errmsg, errmsg_size, FL_EINVAL,
+                          "peer address '%.200s' is not HOST:PORT (write [ADDRESS]:PORT for IPv6)",
+                          address);
     }
     snprintf(host, sizeof host, "%.*s", (int)a.host.len, (const char *)a.host.data);
     snprintf(service, sizeof service, "%u", a.port);
     int rv = getaddrinfo(host, service, &hints, &list);
     if (rv != 0) {
-        snprintf(errmsg, errmsg_size, "peer address %s: %s", address, gai_strerror(rv));
-        return FL_ESYSTEM;
+        return fli_refuse(errmsg, errmsg_size, FL_ESYSTEM, "peer address %s: %s", address,
+                          gai_strerror(rv));
     }
     /* Listening begins here, so that "address in use" is an error before the log is read. No
      * connection is accepted before transport_start(). */
@@ -263,12 +250,12 @@ static int transport_bind(struct transport *t, const char *address, char *errmsg
     rv = errno;
     freeaddrinfo(list);
     if (t->fd < 0) {
-        snprintf(errmsg, errmsg_size, "cannot listen for the other nodes on %s: %s%s", address,
-                 strerror(rv),
-                 rv == EADDRINUSE ? "; another process has it, perhaps another node: choose "
-                                    "another port with --peer (and in --cluster)"
-                                  : fli_listen_remedy(strerror(rv)));
-        return FL_ESYSTEM;
+        return fli_refuse(errmsg, errmsg_size, FL_ESYSTEM,
+                          "cannot listen for the other nodes on %s: %s%s", address, strerror(rv),
+                          rv == EADDRINUSE
+                              ? "; another process has it, perhaps another node: choose "
+                                "another port with --peer (and in --cluster)"
+                              : fli_listen_remedy(strerror(rv)));
     }
     t->port = fli_listen_port(t->fd);
     return 0;
@@ -280,20 +267,20 @@ int transport_create(uv_loop_t *loop, const struct transport_config *config,
                      const struct transport_callbacks *cbs, struct transport **ret, char *errmsg,
                      size_t errmsg_size)
 {
-    FLI_ASSERT(cbs->check != NULL && cbs->accepted != NULL);
+    FLI_ASSERT(cbs->check != NULL && cbs->accepted != NULL && cbs->answered != NULL &&
+               cbs->absent != NULL && cbs->log != NULL);
     FLI_ASSERT(config->self.node_id != 0 && config->self.incarnation != 0);
     FLI_ASSERT(members_find(&config->members, config->self.node_id) != NULL);
     struct transport *t = calloc(1, sizeof *t);
     if (t == NULL) {
-        snprintf(errmsg, errmsg_size, "out of memory");
-        return FL_ENOMEM;
+        return fli_refuse(errmsg, errmsg_size, FL_ENOMEM, "out of memory");
     }
     t->loop = loop;
     t->connect_ms = config->connect_ms;
     t->answer_ms = config->answer_ms;
     t->unacked_ms = config->unacked_ms;
     t->pending_ms = TRANSPORT_PENDING_MS;
-    t->files.at_ms = t->accept_retry.at_ms = UINT64_MAX;
+    t->files.at_ms = t->accept_retry.at_ms = t->timer_at_ms = UINT64_MAX;
     t->members = config->members;
     t->self = config->self;
     t->members_crc = config->members_crc;
@@ -332,25 +319,18 @@ int transport_start(struct transport *t, char *errmsg, size_t errmsg_size)
     t->timer.data = t->turn.data = t->listener.data = t;
     t->started = true;
     if (t->security != NULL) {
-        deadline_set(&t->files, FILES_MS);
-        log_facts(t, "other nodes are shown");
-        deadlines_changed(t);
+        char line[FLI_TLS_LINE_SIZE];
+        int level =
+            fli_tls_context_tell(security_context(t->security), "other nodes are shown", line);
+        host_log(&t->host, level, "between nodes: %s", line);
+        deadline_set(t, &t->files, FLI_TLS_FILES_MS);
     }
     return accept_start(t, errmsg, errmsg_size);
 }
 
-void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t member_index,
-                           uint32_t members_crc)
+struct peer_identity *transport_self(struct transport *t)
 {
-    t->self.members_crc = members_crc;
-    t->self.cluster_id = cluster_id;
-    t->self.member_index = member_index;
-}
-
-void transport_set_progress(struct transport *t, uint64_t term, uint64_t last_index)
-{
-    t->self.term = term;
-    t->self.last_index = last_index;
+    return &t->self;
 }
 
 void transport_set_members(struct transport *t, const struct members *members)

@@ -86,12 +86,12 @@ struct transport_callbacks {
     void (*accepted)(void *ctx, enum stream_kind kind, const struct peer_identity *peer,
                      struct stream *s);
     /* A peer answered a call of this node: it welcomed or refused it. The reason is the peer's, or
-     * the meaning of the verdict. May be NULL. */
+     * the meaning of the verdict. */
     void (*answered)(void *ctx, uint64_t peer_id, enum handshake_verdict verdict,
                      const char *reason);
-    /* No process listens at a peer: each of its addresses was reached and refused. May be NULL. */
+    /* No process listens at a peer: each of its addresses was reached and refused. */
     void (*absent)(void *ctx, uint64_t peer_id);
-    /* level 1 error, 2 warning, 3 notice, 4 debug. May be NULL. */
+    /* level 1 error, 2 warning, 3 notice, 4 debug. */
     void (*log)(void *ctx, int level, const char *message);
 };
 
@@ -106,16 +106,11 @@ uint16_t transport_port(const struct transport *t); /* the port that was bound *
 /* Accepts and dials from now on. 0 or FL_ESYSTEM, with a sentence in errmsg. */
 int transport_start(struct transport *t, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 
-/* Sets the cluster id, once it is known, the index of the configuration in which the node is a
- * member, and what the cluster began with; they go into all later handshakes. */
-void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t member_index,
-                           uint32_t members_crc);
+/* What this node tells about itself in all later handshakes; its owner keeps it current. */
+struct peer_identity *transport_self(struct transport *t);
 
 /* Checks again the handshakes that wait for a decision. From the loop, not within a callback. */
 void transport_check_again(struct transport *t);
-
-/* Sets the end of the node's log; it goes into all later handshakes. */
-void transport_set_progress(struct transport *t, uint64_t term, uint64_t last_index);
 
 /* Sets the members, and this node's own address. Streams of nodes that are no longer members end,
  * and their owners get `lost`; so it must not be called within a stream's callback. Calls to them

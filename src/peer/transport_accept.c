@@ -110,7 +110,7 @@ static void begin(struct transport *t, int fd, const struct sockaddr_storage *fr
     }
     stream_tune(s);
     make_room(t, &s->origin);
-    deadline_set(&s->deadline, t->pending_ms);
+    deadline_set(t, &s->deadline, t->pending_ms);
     if (t->security != NULL && security_answer(t->security, &s->tls) != 0) {
         accept_turn_away(s);
         return;
@@ -124,7 +124,7 @@ static void pause_accepting(struct transport *t, int error)
     transport_log(t, 2, "a connection to the peer port cannot be accepted: %s%s",
                   uv_strerror(error), fli_files_remedy(uv_strerror(error)));
     (void)uv_poll_stop(&t->listener);
-    deadline_set(&t->accept_retry, ACCEPT_RETRY_MS);
+    deadline_set(t, &t->accept_retry, ACCEPT_RETRY_MS);
 }
 
 /* Accepts the next connection. False when there is none, or it cannot be accepted. */
@@ -152,7 +152,6 @@ static void listener_cb(uv_poll_t *listener, int status, int events)
     while (n < TRANSPORT_ACCEPTS_TURN_MAX && accept_one(t)) {
         n++;
     }
-    deadlines_changed(t);
 }
 
 static int listen_on(struct transport *t)
@@ -166,8 +165,8 @@ int accept_start(struct transport *t, char *errmsg, size_t errmsg_size)
     t->listening = rv == 0;
     rv = rv != 0 ? rv : listen_on(t);
     if (rv != 0) {
-        snprintf(errmsg, errmsg_size, "cannot listen on the peer port: %s", uv_strerror(rv));
-        return FL_ESYSTEM;
+        return fli_refuse(errmsg, errmsg_size, FL_ESYSTEM, "cannot listen on the peer port: %s",
+                          uv_strerror(rv));
     }
     return 0;
 }
@@ -177,7 +176,7 @@ void accept_sweep(struct transport *t)
     if (deadline_over(&t->accept_retry)) {
         t->accept_retry.at_ms = UINT64_MAX;
         if (listen_on(t) != 0) {
-            deadline_set(&t->accept_retry, ACCEPT_RETRY_MS);
+            deadline_set(t, &t->accept_retry, ACCEPT_RETRY_MS);
         }
     }
 }

@@ -28,7 +28,7 @@ void dial_end(struct stream *s, int status)
     }
     stream_let_go(s);
     cb(ctx, status, NULL, NULL);
-    if (absent && t->cbs.absent != NULL) {
+    if (absent) {
         t->cbs.absent(t->cbs.ctx, id);
     }
 }
@@ -59,10 +59,9 @@ static void connect_cb(uv_connect_t *connect, int status)
     } else if (security_call(t->security, s->peer_id, &s->tls) != 0) {
         dial_failed(s, "out of memory");
     } else {
-        deadline_set(&s->deadline, t->answer_ms);
+        deadline_set(t, &s->deadline, t->answer_ms);
         stream_secure_begin(s);
     }
-    deadlines_changed(t);
 }
 
 void dial_next(struct stream *s)
@@ -77,12 +76,11 @@ void dial_next(struct stream *s)
     s->tried++;
     s->phase = STREAM_CONNECTING;
     stream_socket(s);
-    deadline_set(&s->deadline, t->connect_ms);
+    deadline_set(t, &s->deadline, t->connect_ms);
     int rv = uv_tcp_connect(&s->connect, &s->tcp, a->ai_addr, connect_cb);
     if (rv != 0) {
         dial_failed(s, uv_strerror(rv));
     }
-    deadlines_changed(t);
 }
 
 static void dial_resolved(uv_getaddrinfo_t *resolve, int status, struct addrinfo *list)

@@ -133,7 +133,8 @@ struct transport {
     bool closing;
     struct deadline accept_retry; /* no descriptors: nothing is accepted until then */
     uv_poll_t listener;
-    uv_timer_t timer; /* fires at the earliest deadline */
+    uv_timer_t timer;     /* fires at the earliest deadline, or before */
+    uint64_t timer_at_ms; /* UINT64_MAX: it does not */
     struct fli_list all;
     uint64_t given;
     uint64_t turned_away; /* connections that were refused, or dropped; for tests */
@@ -173,9 +174,8 @@ void transport_maybe_closed(struct transport *t);
 /* `alike`: the peer is configured with the same members and is of no other cluster. */
 enum handshake_verdict transport_check(struct transport *t, const struct handshake *h, bool *alike,
                                        char reason[HANDSHAKE_REASON_MAX]);
-void deadline_set(struct deadline *d, unsigned after_ms);
+void deadline_set(struct transport *t, struct deadline *d, unsigned after_ms);
 bool deadline_over(struct deadline *d);
-void deadlines_changed(struct transport *t); /* sets the timer */
 
 /* transport_accept.c */
 int accept_start(struct transport *t, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
@@ -195,8 +195,6 @@ void shake_secured(struct stream *s); /* TLS's handshake is over */
 void shake_ask(struct stream *s);     /* sends this node's handshake */
 void shake_bytes(struct stream *s, const uint8_t *data, size_t len);
 void shake_check(struct stream *s); /* the other side's handshake is complete */
-void shake_late(struct stream *s);  /* the deadline is over */
-void shake_lost(struct stream *s, const char *why);
 
 /* stream.c */
 struct stream *stream_create(struct transport *t, bool dialed); /* NULL: out of memory */

@@ -25,11 +25,21 @@ static const char *address_of(const struct stream *s)
 
 /* ---- what this node says ---- */
 
-/* False: the connection is lost. */
-static bool say(struct stream *s, const struct handshake *h)
+/* A refusal tells nothing about this node (handshake.h). False: the connection is lost. */
+static bool say(struct stream *s, enum stream_kind kind, enum handshake_verdict verdict,
+                uint64_t target, const char *reason)
 {
+    struct handshake h;
     uint8_t bytes[HANDSHAKE_SIZE];
-    handshake_encode(h, &s->t->formats, bytes);
+    memset(&h, 0, sizeof h);
+    h.kind = kind;
+    h.verdict = (uint8_t)verdict;
+    h.target = target;
+    snprintf(h.reason, sizeof h.reason, "%s", reason);
+    if (s->dialed || verdict == HANDSHAKE_WELCOME) {
+        h.from = s->t->self;
+    }
+    handshake_encode(&h, &s->t->formats, bytes);
     if (fli_buf_append(&s->gather, bytes, sizeof bytes) != 0) {
         stream_lose(s, "out of memory");
     }
@@ -39,39 +49,15 @@ static bool say(struct stream *s, const struct handshake *h)
 
 void shake_ask(struct stream *s)
 {
-    struct handshake ask;
-    memset(&ask, 0, sizeof ask);
-    ask.kind = s->kind;
-    ask.target = s->peer_id;
-    ask.from = s->t->self;
-    deadline_set(&s->deadline, s->t->answer_ms);
-    deadlines_changed(s->t);
-    (void)say(s, &ask);
+    deadline_set(s->t, &s->deadline, s->t->answer_ms);
+    (void)say(s, s->kind, 0, s->peer_id, "");
 }
 
-static bool answer_welcome(struct stream *s, const struct handshake *asked)
-{
-    struct handshake answer;
-    memset(&answer, 0, sizeof answer);
-    answer.kind = asked->kind;
-    answer.verdict = HANDSHAKE_WELCOME;
-    answer.target = asked->from.node_id;
-    answer.from = s->t->self;
-    return say(s, &answer);
-}
-
-/* Answers with a refusal, which tells nothing about this node (handshake.h), and drops the
- * connection. */
+/* Tells the caller a verdict, and drops the connection. */
 static void answer_refusal(struct stream *s, enum stream_kind kind, uint64_t target,
                            enum handshake_verdict verdict, const char *reason)
 {
-    struct handshake answer;
-    memset(&answer, 0, sizeof answer);
-    answer.kind = kind;
-    answer.verdict = (uint8_t)verdict;
-    answer.target = target;
-    snprintf(answer.reason, sizeof answer.reason, "%s", reason);
-    if (say(s, &answer)) {
+    if (say(s, kind, verdict, target, reason)) {
         accept_turn_away(s);
     }
 }
@@ -86,22 +72,13 @@ static void cut_off(struct stream *s, const char *why)
     accept_turn_away(s);
 }
 
-static void drop_no_node(struct stream *s)
-{
-    transport_log(s->t, 2, "a connection from %s to the peer port was dropped: not a node",
-                  s->address);
-    accept_turn_away(s);
-}
-
 static void dial_refused(struct stream *s, enum handshake_verdict verdict, const char *reason)
 {
     struct transport *t = s->t;
     uint64_t id = s->peer_id;
     transport_log(t, 2, "node %llu at %s refused this node: %s", peer_of(s), address_of(s), reason);
     dial_end(s, FL_EDENIED);
-    if (t->cbs.answered != NULL) {
-        t->cbs.answered(t->cbs.ctx, id, verdict, reason);
-    }
+    t->cbs.answered(t->cbs.ctx, id, verdict, reason);
 }
 
 /* This node refuses the peer, or cannot read its answer. */
@@ -109,26 +86,6 @@ static void dial_reject(struct stream *s, const char *reason)
 {
     transport_log(s->t, 2, "hung up on node %llu at %s: %s", peer_of(s), address_of(s), reason);
     dial_end(s, FL_EDENIED);
-}
-
-void shake_late(struct stream *s)
-{
-    if (!s->dialed) {
-        accept_turn_away(s);
-        return;
-    }
-    dial_failed(s, s->phase == STREAM_UNDECIDED ? "this node's disk was not done in time"
-                   : s->phase == STREAM_SHAKING ? "no answer in time"
-                                                : "no connection in time");
-}
-
-void shake_lost(struct stream *s, const char *why)
-{
-    if (s->dialed) {
-        dial_failed(s, why);
-    } else {
-        accept_turn_away(s);
-    }
 }
 
 /* ---- the stream ---- */
@@ -155,7 +112,7 @@ static void make_place(const struct stream *newest)
 static void welcome_call(struct stream *s, const struct handshake *h)
 {
     struct transport *t = s->t;
-    if (answer_welcome(s, h)) {
+    if (say(s, h->kind, HANDSHAKE_WELCOME, h->from.node_id, "")) {
         stream_give(s, h->kind, h->from.node_id);
         s->given = ++t->given;
         make_place(s);
@@ -169,9 +126,7 @@ static void welcome_answer(struct stream *s, const struct handshake *h)
     uint64_t id = s->peer_id;
     stream_give(s, s->kind, id);
     s->dialed_cb(s->dialed_ctx, 0, &h->from, s);
-    if (t->cbs.answered != NULL) {
-        t->cbs.answered(t->cbs.ctx, id, HANDSHAKE_WELCOME, "");
-    }
+    t->cbs.answered(t->cbs.ctx, id, HANDSHAKE_WELCOME, "");
 }
 
 /* ---- checks ---- */
@@ -188,7 +143,7 @@ static bool is_call(struct stream *s, int rv, const struct handshake *h)
         return false;
     }
     if (rv != 0 || h->verdict != 0) {
-        drop_no_node(s);
+        stream_break(s, "not a node");
         return false;
     }
     if (t->security != NULL && !security_is(t->security, s->tls, h->from.node_id)) {
@@ -231,9 +186,9 @@ static void wait_for_disk(struct stream *s)
     s->phase = STREAM_UNDECIDED;
     if (s->dialed) {
         stream_read_stop(s);
-        deadline_set(&s->deadline, s->t->answer_ms);
+        deadline_set(s->t, &s->deadline, s->t->answer_ms);
     } else if (s->greeting.len > HANDSHAKE_SIZE) {
-        drop_no_node(s); /* a node waits for the answer */
+        stream_break(s, "not a node"); /* it would wait for the answer */
     }
 }
 
@@ -290,12 +245,10 @@ void shake_secured(struct stream *s)
 void shake_bytes(struct stream *s, const uint8_t *data, size_t len)
 {
     if (s->phase == STREAM_UNDECIDED) {
-        drop_no_node(s);
+        stream_break(s, "not a node");
     } else if (fli_buf_append(&s->greeting, data, len) != 0) {
         stream_lose(s, "out of memory");
     } else if (s->greeting.len >= HANDSHAKE_SIZE) {
-        struct transport *t = s->t;
         shake_check(s);
-        deadlines_changed(t);
     }
 }

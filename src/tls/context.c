@@ -20,6 +20,7 @@
 #define PEER_CERTS_MAX (32L << 10) /* bytes of the peer's certificates */
 #define SECURITY_LEVEL 2           /* OpenSSL's: 112 bits, so neither RSA of 1024 bits nor SHA-1 */
 #define PATH_SIZE 4096u
+#define WARN_DAYS 14 /* an earlier end of a certificate is worth a warning */
 
 /* Only forward secrecy and authenticated encryption; all of TLS 1.3's suites have both. */
 #define CIPHERS_12 "ECDHE+AESGCM:ECDHE+CHACHA20:!aNULL"
@@ -454,6 +455,34 @@ void fli_tls_context_facts(const struct fli_tls_context *c, struct fli_tls_facts
     if (ret->has_ca) {
         ret->ca_days = days(c->ca_ends_s, since_s);
     }
+}
+
+int fli_tls_context_tell(const struct fli_tls_context *c, const char *what,
+                         char line[FLI_TLS_LINE_SIZE])
+{
+    struct fli_tls_facts f;
+    fli_tls_context_facts(c, &f);
+    if (!f.has_cert) {
+        (void)snprintf(line, FLI_TLS_LINE_SIZE, "%s the secret in the file", what);
+        return 3;
+    }
+    (void)snprintf(line, FLI_TLS_LINE_SIZE, "%s %s, %lld days left", what, f.subject,
+                   (long long)f.cert_days);
+    return f.cert_days < WARN_DAYS ? 2 : 3;
+}
+
+int fli_tls_context_renew(struct fli_tls_context *c, bool always, char line[FLI_TLS_LINE_SIZE])
+{
+    char errmsg[FLI_TLS_ERRMSG_SIZE];
+    if (!always && !fli_tls_context_changed(c)) {
+        return 0;
+    }
+    if (fli_tls_context_reload(c, errmsg, sizeof errmsg) == 0) {
+        return fli_tls_context_tell(c, "new connections get", line);
+    }
+    (void)snprintf(line, FLI_TLS_LINE_SIZE,
+                   "the new files are refused, and the old ones stay in use: %s", errmsg);
+    return 2;
 }
 
 SSL *fli_tls_context_ssl(const struct fli_tls_context *c)

@@ -33,6 +33,8 @@
 /* Which part of a client's certificate names its user. */
 enum fli_tls_user { FLI_TLS_USER_OFF, FLI_TLS_USER_CN, FLI_TLS_USER_SAN };
 #define FLI_TLS_ERRMSG_SIZE 256u
+#define FLI_TLS_LINE_SIZE 384u
+#define FLI_TLS_FILES_MS 2000u
 #define FLI_TLS_SECRETS_MAX 4u /* in a file: a new one, and those being phased out */
 #define FLI_TLS_SECRET_MIN 32u /* bytes of a secret, so that it cannot be guessed */
 #define FLI_TLS_SECRET_MAX 1024u
@@ -98,6 +100,15 @@ int fli_tls_context_reload(struct fli_tls_context *c, char *errmsg,
 bool fli_tls_context_changed(const struct fli_tls_context *c);
 
 void fli_tls_context_facts(const struct fli_tls_context *c, struct fli_tls_facts *ret);
+
+/* For a log: writes a line that says what the context now shows or demands, and begins with `what`.
+ * Returns its level: 3, or 2, a warning, when a certificate ends soon. */
+int fli_tls_context_tell(const struct fli_tls_context *c, const char *what,
+                         char line[FLI_TLS_LINE_SIZE]);
+
+/* Reloads when a file has changed, or always. Writes a line about the result, and returns its
+ * level; 0: nothing was done. A program that runs for long calls it each FLI_TLS_FILES_MS. */
+int fli_tls_context_renew(struct fli_tls_context *c, bool always, char line[FLI_TLS_LINE_SIZE]);
 
 enum fli_tls_state {
     FLI_TLS_SHAKING, /* handshake: nothing may be written yet */

@@ -27,7 +27,8 @@ JOBS = {
 }
 EXPLAINING = {'service.md', 'sizing.md', 'info.md'}
 # Lines of the log that the source puts together of several pieces.
-COMPOSED = {'is gone', 'cannot make ready', 'TLS: clients are shown', 'stays a learner: the states of node', 'gets no snapshot:'}
+COMPOSED = {'is gone', 'cannot make ready', 'TLS: clients are shown', 'TLS: the new files are refused, and the old ones stay in use:',
+            'between nodes: the new files are refused, and the old ones stay in use:', 'stays a learner: the states of node', 'gets no snapshot:'}
 # Each node has two seconds for its answer to these, and a whole cluster half a minute to be healthy: a busy machine needs more. What
 # they said then is shown beside the output of the job.
 PATIENT = '''

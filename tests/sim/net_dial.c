@@ -58,18 +58,9 @@ void transport_destroy(struct transport *t)
     }
 }
 
-void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t member_index,
-                           uint32_t members_crc)
+struct peer_identity *transport_self(struct transport *t)
 {
-    t->self.members_crc = members_crc;
-    t->self.cluster_id = cluster_id;
-    t->self.member_index = member_index;
-}
-
-void transport_set_progress(struct transport *t, uint64_t term, uint64_t last_index)
-{
-    t->self.term = term;
-    t->self.last_index = last_index;
+    return &t->self;
 }
 
 /* Loses streams that a node has opened; 0: that nodes have which are no members any more. */

@@ -204,14 +204,19 @@ void side_config(struct rig *r, struct side *s, struct transport_config *ret)
     }
 }
 
+struct transport_callbacks rig_callbacks(struct side *s)
+{
+    return (struct transport_callbacks){.ctx = s,
+                                        .check = check_cb,
+                                        .accepted = accepted_cb,
+                                        .answered = answered_cb,
+                                        .absent = absent_cb,
+                                        .log = log_cb};
+}
+
 void side_start(struct rig *r, struct side *s, const struct transport_config *config)
 {
-    struct transport_callbacks cbs = {.ctx = s,
-                                      .check = check_cb,
-                                      .accepted = accepted_cb,
-                                      .answered = answered_cb,
-                                      .absent = absent_cb,
-                                      .log = log_cb};
+    struct transport_callbacks cbs = rig_callbacks(s);
     if (transport_create(&r->loop, config, &cbs, &s->t, r->errmsg, sizeof r->errmsg) != 0 ||
         transport_start(s->t, r->errmsg, sizeof r->errmsg) != 0) {
         fail_msg("%s", r->errmsg);

@@ -67,6 +67,7 @@ extern const struct stream_limits RIG_LIMITS; /* of all kinds, unless set otherw
 struct rig *rig_open(const char *third);
 void rig_close(struct rig *r);
 void side_config(struct rig *r, struct side *s, struct transport_config *ret);
+struct transport_callbacks rig_callbacks(struct side *s);
 void side_start(struct rig *r, struct side *s, const struct transport_config *config);
 void side_stop(struct side *s);
 void rig_dial(struct rig *r, uint64_t id, enum stream_kind kind); /* by a; waits for the answer */

@@ -77,6 +77,19 @@ static void accepted_cb(void *ctx, enum stream_kind kind, const struct peer_iden
     (void)stream_start(s, &cbs);
 }
 
+static void answered_cb(void *ctx, uint64_t peer_id, enum handshake_verdict verdict,
+                        const char *reason)
+{
+}
+
+static void absent_cb(void *ctx, uint64_t peer_id)
+{
+}
+
+static void log_cb(void *ctx, int level, const char *message)
+{
+}
+
 static void ping_cb(uv_timer_t *timer)
 {
     struct heal_node *n = timer->data;
@@ -96,7 +109,12 @@ static void run_node(uint64_t id, int heard_fd)
 {
     static struct heal_node n;
     struct transport_config config;
-    struct transport_callbacks cbs = {.ctx = &n, .check = check_cb, .accepted = accepted_cb};
+    struct transport_callbacks cbs = {.ctx = &n,
+                                      .check = check_cb,
+                                      .accepted = accepted_cb,
+                                      .answered = answered_cb,
+                                      .absent = absent_cb,
+                                      .log = log_cb};
     char errmsg[256] = "";
     memset(&config, 0, sizeof config);
     (void)signal(SIGPIPE, SIG_IGN);

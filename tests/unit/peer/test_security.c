@@ -220,18 +220,6 @@ static void must_not_reach(struct rig *r, const struct security_config *mine, co
     }
 }
 
-static enum handshake_verdict no_check(void *ctx, const struct peer_identity *peer,
-                                       char reason[HANDSHAKE_REASON_MAX])
-{
-    return HANDSHAKE_STRANGER;
-}
-
-static void no_accepted(void *ctx, enum stream_kind kind, const struct peer_identity *peer,
-                        struct stream *s)
-{
-    stream_close(s);
-}
-
 /* Those of the same CA that are no member's have no business here. Node 1 cannot even start with
  * one, so what it calls itself is changed. */
 TEST_WITH(test_other_certificates_of_the_ca, set_up_certs, tear_down)
@@ -244,14 +232,14 @@ TEST_WITH(test_other_certificates_of_the_ca, set_up_certs, tear_down)
     side_stop(&r->a);
     side_config(r, &r->a, &config);
     config.security = alice;
-    struct transport_callbacks none = {.check = no_check, .accepted = no_accepted};
-    assert_int_equal(transport_create(&r->loop, &config, &none, &t, errmsg, sizeof errmsg),
+    struct transport_callbacks cbs = rig_callbacks(&r->a);
+    assert_int_equal(transport_create(&r->loop, &config, &cbs, &t, errmsg, sizeof errmsg),
                      FL_EINVAL);
     assert_non_null(strstr(errmsg, "does not bear the name fencelock-node-1"));
     /* Node 3's certificate does not make node 1 of who has it. */
     struct security_config three = certificates("three");
     config.security = three;
-    assert_int_equal(transport_create(&r->loop, &config, &none, &t, errmsg, sizeof errmsg),
+    assert_int_equal(transport_create(&r->loop, &config, &cbs, &t, errmsg, sizeof errmsg),
                      FL_EINVAL);
     struct security_config one = certificates("one");
     restart(r, &r->a, &one);

@@ -425,7 +425,7 @@ TEST_WITH(test_call_refused, set_up, tear_down)
 TEST_WITH(test_call_another_cluster, set_up, tear_down)
 {
     struct rig *r = *state;
-    transport_set_cluster(r->b.t, 8, 0, 42);
+    transport_self(r->b.t)->cluster_id = 8;
     rig_dial(r, 2, STREAM_RAFT);
     assert_int_equal(r->status, FL_EDENIED);
     assert_int_equal(r->a.verdict, HANDSHAKE_OTHER_CLUSTER);
@@ -444,14 +444,15 @@ TEST_WITH(test_call_refuses, set_up, tear_down)
 }
 
 /* What a node says of itself changes once it knows its cluster. */
-TEST_WITH(test_set_cluster, set_up, tear_down)
+TEST_WITH(test_what_is_told_of_the_cluster, set_up, tear_down)
 {
     struct rig *r = *state;
-    transport_set_cluster(r->a.t, 0, 0, 42);
+    transport_self(r->a.t)->cluster_id = 0;
     rig_pair(r, STREAM_RELAY);
     assert_int_equal(r->b.peer.cluster_id, 0);
     held_close(&r->mine);
-    transport_set_cluster(r->a.t, 7, 99, 42);
+    transport_self(r->a.t)->cluster_id = 7;
+    transport_self(r->a.t)->member_index = 99;
     rig_dial(r, 2, STREAM_RELAY);
     RUN_UNTIL(r, r->b.accepted == 2);
     assert_int_equal(r->b.peer.cluster_id, 7);
@@ -738,28 +739,10 @@ TEST(test_close_in_the_middle)
     rig_close(r);
 }
 
-static enum handshake_verdict check_none(void *ctx, const struct peer_identity *peer,
-                                         char reason[HANDSHAKE_REASON_MAX])
-{
-    (void)ctx;
-    (void)peer;
-    (void)reason;
-    return HANDSHAKE_STRANGER;
-}
-
-static void accept_none(void *ctx, enum stream_kind kind, const struct peer_identity *peer,
-                        struct stream *s)
-{
-    (void)ctx;
-    (void)kind;
-    (void)peer;
-    stream_close(s);
-}
-
 TEST_WITH(test_bind_errors, set_up, tear_down)
 {
     struct rig *r = *state;
-    struct transport_callbacks cbs = {.check = check_none, .accepted = accept_none};
+    struct transport_callbacks cbs = rig_callbacks(&r->a);
     struct transport *t;
     struct transport_config config;
     static const char *const BAD[] = {"",  "host", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536",
