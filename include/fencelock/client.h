@@ -235,7 +235,9 @@ struct fl_take {
     void *arg;
     uint64_t min_validity_ms; /* of a Redlock (redlock.h), at most ttl - ttl/100 - 2: fail if less
                                  would be left of its TTL, and the token issued; 0: 1 */
-    uint64_t reserved[7];
+    uint64_t lockdelay_ms;    /* of a session: how long its locks stay unavailable after it expired;
+                                 at most FL_LOCKDELAY_MAX_MS */
+    uint64_t reserved[6];
 };
 
 /* Takes the lock, or queues for it for up to wait_ms, and keeps it renewed. NULL: the defaults. 0
@@ -285,24 +287,12 @@ FL_API void fl_lock_free(fl_lock *lock);
 FL_API int fl_settle(fl_client *c, const char *name, const struct fl_take *options,
                      uint64_t timeout_ms) FL_MUST_USE;
 
-struct fl_session_options {
-    uint64_t ttl_ms;       /* FL_TTL_MIN_MS to FL_TTL_MAX_MS; 0: FL_TTL_DEFAULT_MS */
-    uint64_t lockdelay_ms; /* how long its locks stay unavailable after it expired; at most
-                              FL_LOCKDELAY_MAX_MS */
-    uint64_t timeout_ms;
-    struct fl_bytes owner; /* empty: 32 hex digits of 128 random bits, new for each session */
-    struct fl_bytes label; /* at most FL_LABEL_MAX bytes, for people */
-    uint64_t max_hold_ms, reserve_ms; /* as in struct fl_take, and what follows */
-    void (*on_change)(void *arg, fl_lock *session, enum fl_hold_state state);
-    void *arg;
-    uint64_t reserved[8];
-};
-
 /* Opens a session, a lease under which many locks may be held (fl_take.session), and keeps it
- * renewed. NULL: the defaults. With the owner of a live session it renews that one. 0; FL_ELIMIT,
- * FL_EINVAL, and others as fl_lock_take(). */
-FL_API int fl_session_open(fl_client *c, const struct fl_session_options *options,
-                           fl_lock **ret) FL_MUST_USE;
+ * renewed. NULL: the defaults. Of the options it takes ttl_ms, lockdelay_ms, timeout_ms, owner
+ * (empty: 32 hex digits of 128 random bits, new for each session), value (its label: at most
+ * FL_LABEL_MAX bytes, for people), max_hold_ms, reserve_ms, and on_change. With the owner of a live
+ * session it renews that one. 0; FL_ELIMIT, FL_EINVAL, and others as fl_lock_take(). */
+FL_API int fl_session_open(fl_client *c, const struct fl_take *options, fl_lock **ret) FL_MUST_USE;
 
 /* ---- tokens that others hold ----------------------------------------------------------------- */
 
@@ -497,7 +487,7 @@ struct fl_member {
     const char *state;          /* "voter", "learner"; or what it is about to be: "joining" ... */
     const char *peer_address;   /* for the other nodes */
     const char *client_address; /* for clients */
-    const char *incarnation;    /* of its data directory: fl_member_replace() */
+    const char *incarnation;    /* of its data directory: fl_member_change() */
     uint64_t version;           /* the newest that it knows */
     uint64_t starts;
     bool connected; /* to the leader */
@@ -512,19 +502,25 @@ struct fl_member_list {
 FL_API int fl_members(fl_client *c, uint64_t timeout_ms, struct fl_member_list **ret) FL_MUST_USE;
 FL_API void fl_member_list_free(struct fl_member_list *list); /* NULL is fine */
 
-/* Makes a node that was started with --join a member; `learner`: one without a vote. */
-FL_API int fl_member_add(fl_client *c, uint64_t id, const char *peer_address, bool learner,
-                         uint64_t timeout_ms) FL_MUST_USE;
-/* force: also when the majority is lost by it. */
-FL_API int fl_member_remove(fl_client *c, uint64_t id, bool force, uint64_t timeout_ms) FL_MUST_USE;
-/* Puts a node with an empty data directory in the member's place. peer_address: NULL keeps it.
- * incarnation: that which is to be replaced, so that the one in its place never is; NULL: any. */
-FL_API int fl_member_replace(fl_client *c, uint64_t id, const char *peer_address,
-                             const char *incarnation, bool force, uint64_t timeout_ms) FL_MUST_USE;
-FL_API int fl_member_move(fl_client *c, uint64_t id, const char *peer_address, bool force,
-                          uint64_t timeout_ms) FL_MUST_USE;
-/* Hands leadership to that member, 0: to the one that is best prepared. */
-FL_API int fl_leader_transfer(fl_client *c, uint64_t id, uint64_t timeout_ms) FL_MUST_USE;
+enum fl_change {
+    FL_CHANGE_ADD,      /* makes a node that was started with --join a member */
+    FL_CHANGE_REMOVE,   /* takes a member out */
+    FL_CHANGE_REPLACE,  /* puts a node with an empty data directory in the member's place */
+    FL_CHANGE_MOVE,     /* gives the member another address */
+    FL_CHANGE_TRANSFER, /* hands leadership to it; id 0: to the one that is best prepared */
+};
+
+struct fl_member_change {
+    uint64_t id;
+    const char *peer_address; /* ADD, MOVE; REPLACE: NULL keeps it */
+    const char *incarnation;  /* REPLACE: that which is to be replaced, so that the one in its place
+                                 never is; NULL: any */
+    bool learner;             /* ADD: without a vote */
+    bool force;               /* also when the majority is lost by it */
+};
+
+FL_API int fl_member_change(fl_client *c, enum fl_change what,
+                            const struct fl_member_change *change, uint64_t timeout_ms) FL_MUST_USE;
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
@@ -623,31 +619,36 @@ typedef void (*fl_done)(void *arg, const struct fl_result *result);
 
 FL_API int fl_lock_take_start(fl_client *c, const char *name, const struct fl_take *options,
                               fl_done done, void *arg, fl_call *ret_call) FL_MUST_USE;
-FL_API int fl_session_open_start(fl_client *c, const struct fl_session_options *options,
-                                 fl_done done, void *arg, fl_call *ret_call) FL_MUST_USE;
+FL_API int fl_session_open_start(fl_client *c, const struct fl_take *options, fl_done done,
+                                 void *arg, fl_call *ret_call) FL_MUST_USE;
 /* The lock is ended and freed at once, whatever the result; done may be NULL. */
 FL_API int fl_lock_release_start(fl_lock *lock, uint64_t timeout_ms, fl_done done,
                                  void *arg) FL_MUST_USE;
-/* As the calls of these names that block; the callback finds the deadline, and the burnt token. */
-FL_API int fl_renew_start(fl_client *c, struct fl_bytes name, fl_token token, uint64_t ttl_ms,
-                          uint64_t timeout_ms, fl_done done, void *arg,
-                          fl_call *ret_call) FL_MUST_USE;
-FL_API int fl_release_start(fl_client *c, struct fl_bytes name, fl_token token, uint64_t timeout_ms,
-                            fl_done done, void *arg, fl_call *ret_call) FL_MUST_USE;
-FL_API int fl_break_start(fl_client *c, struct fl_bytes name, uint64_t timeout_ms, fl_done done,
-                          void *arg, fl_call *ret_call) FL_MUST_USE;
-FL_API int fl_check_start(fl_client *c, struct fl_bytes name, fl_token token, uint64_t timeout_ms,
-                          fl_done done, void *arg, fl_call *ret_call) FL_MUST_USE;
-FL_API int fl_issue_token_start(fl_client *c, struct fl_bytes name, uint64_t timeout_ms,
-                                fl_done done, void *arg, fl_call *ret_call) FL_MUST_USE;
-FL_API int fl_show_start(fl_client *c, struct fl_bytes name, uint64_t timeout_ms, fl_done done,
-                         void *arg, fl_call *ret_call) FL_MUST_USE;
-FL_API int fl_locks_start(fl_client *c, struct fl_bytes match, struct fl_bytes cursor,
-                          uint64_t count, uint64_t timeout_ms, fl_done done, void *arg,
-                          fl_call *ret_call) FL_MUST_USE;
-FL_API int fl_sessions_start(fl_client *c, struct fl_bytes cursor, uint64_t count,
-                             uint64_t timeout_ms, fl_done done, void *arg,
-                             fl_call *ret_call) FL_MUST_USE;
+/* What is asked as by the call of that name which blocks. */
+enum fl_asked {
+    FL_ASK_RENEW, /* name, token, ttl_ms; the callback finds the deadline */
+    FL_ASK_RELEASE,
+    FL_ASK_CHECK,
+    FL_ASK_TOKEN, /* name; the callback finds the token */
+    FL_ASK_BREAK, /* likewise, the burnt one */
+    FL_ASK_SHOW,
+    FL_ASK_LOCKS,   /* name: the glob; cursor, count */
+    FL_ASK_BUSIEST, /* count */
+    FL_ASK_SESSIONS,
+};
+
+struct fl_ask {
+    enum fl_asked what;
+    struct fl_bytes name;
+    fl_token token;
+    uint64_t ttl_ms;
+    uint64_t timeout_ms;
+    struct fl_bytes cursor;
+    uint64_t count;
+};
+
+FL_API int fl_ask_start(fl_client *c, const struct fl_ask *ask, fl_done done, void *arg,
+                        fl_call *ret_call) FL_MUST_USE;
 
 /* Ends a call without its callback; it may have ended already. A wait is given up; a lock that was
  * just granted is released; another request that was sent may have been done. */

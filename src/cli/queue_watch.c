@@ -96,10 +96,11 @@ static void on_shown(void *arg, const struct fl_result *r)
  * memory for it, the place is not known. */
 static void ask_who_waits(struct queue_watch *w)
 {
+    const struct fl_ask show = {
+        .what = FL_ASK_SHOW, .name = w->lock, .timeout_ms = SHOW_TIMEOUT_MS};
     w->known = false;
     w->next_ms = 0;
-    if (w->showing == 0 &&
-        fl_show_start(w->client, w->lock, SHOW_TIMEOUT_MS, on_shown, w, &w->showing) != 0) {
+    if (w->showing == 0 && fl_ask_start(w->client, &show, on_shown, w, &w->showing) != 0) {
         w->showing = 0;
         again_later(w);
     }

@@ -62,15 +62,16 @@ static void add_fence(struct words *w, const struct fli_call_request *request, u
     }
 }
 
-static void add_acquire(struct words *w, const struct fli_call_request *request, uint64_t wait_ms)
+static void add_holder(struct words *w, const struct fli_call_request *request, uint64_t wait_ms)
 {
     FLI_ASSERT(request->owner.len >= FL_OWNER_MIN &&
                request->under_session == (request->ttl_ms == 0));
-    add(w, request->name);
-    add_option_number(w, "TTL", request->ttl_ms);
     add_option(w, request->under_session ? "SESSION" : "OWNER", request->owner);
     add_option_number(w, "WAIT", wait_ms);
-    add_option(w, "VALUE", request->value);
+}
+
+static void add_more(struct words *w, const struct fli_call_request *request, uint64_t wait_ms)
+{
     for (size_t i = 0; i < request->also_len; i++) {
         add_option(w, "ALSO", request->also[i]);
     }
@@ -103,28 +104,33 @@ struct part {
     enum { END, BYTES, NUMBER, OPTION, OPTION_NUMBER, OWN } how;
     const char *word; /* of an option, which is left out when it is empty or 0 */
     size_t offset;
+    enum fli_limit limit; /* of the field */
     void (*add)(struct words *w, const struct fli_call_request *request, uint64_t wait_ms);
 };
 
-#define FIELD(field) offsetof(struct fli_call_request, field), NULL
-#define NOTHING END, NULL, 0, NULL
-#define NAME BYTES, NULL, FIELD(name)
-#define LOCK BYTES, NULL, FIELD(lock)
-#define OWNER BYTES, NULL, FIELD(owner)
-#define VALUE BYTES, NULL, FIELD(value)
-#define TOKEN NUMBER, NULL, FIELD(token)
-#define TTL OPTION_NUMBER, "TTL", FIELD(ttl_ms)
-#define JEOPARDIES OPTION_NUMBER, "JEOPARDY", FIELD(jeopardies)
-#define LOST OPTION_NUMBER, "LOST", FIELD(lost)
-#define MATCH OPTION, "MATCH", FIELD(name)
-#define CURSOR OPTION, "CURSOR", FIELD(cursor)
-#define COUNT OPTION_NUMBER, "COUNT", FIELD(count)
-#define LOCKDELAY OPTION_NUMBER, "LOCKDELAY", FIELD(lockdelay_ms)
-#define LABEL OPTION, "LABEL", FIELD(value)
-#define TAKE OWN, NULL, 0, add_acquire
-#define FENCE OWN, NULL, 0, add_fence
-#define PIECE OWN, NULL, 0, add_piece
-#define WORDS OWN, NULL, 0, add_words
+#define FIELD(field, limit) offsetof(struct fli_call_request, field), FLI_LIMIT_##limit, NULL
+#define ADDED(add) OWN, NULL, 0, FLI_LIMIT_NONE, add
+#define NOTHING END, NULL, 0, FLI_LIMIT_NONE, NULL
+#define NAME BYTES, NULL, FIELD(name, NAME)
+#define KEY BYTES, NULL, FIELD(name, NONE)
+#define LOCK BYTES, NULL, FIELD(lock, NAME)
+#define OWNER BYTES, NULL, FIELD(owner, OWNER)
+#define HOLDER OWN, NULL, offsetof(struct fli_call_request, owner), FLI_LIMIT_OWNER, add_holder
+#define VALUE BYTES, NULL, FIELD(value, NONE)
+#define SHOWN OPTION, "VALUE", FIELD(value, VALUE)
+#define TOKEN NUMBER, NULL, FIELD(token, TOKEN)
+#define TTL OPTION_NUMBER, "TTL", FIELD(ttl_ms, TTL)
+#define JEOPARDIES OPTION_NUMBER, "JEOPARDY", FIELD(jeopardies, NONE)
+#define LOST OPTION_NUMBER, "LOST", FIELD(lost, NONE)
+#define MATCH OPTION, "MATCH", FIELD(name, MATCH)
+#define CURSOR OPTION, "CURSOR", FIELD(cursor, NONE)
+#define COUNT OPTION_NUMBER, "COUNT", FIELD(count, NONE)
+#define LOCKDELAY OPTION_NUMBER, "LOCKDELAY", FIELD(lockdelay_ms, LOCKDELAY)
+#define LABEL OPTION, "LABEL", FIELD(value, LABEL)
+#define MORE ADDED(add_more)
+#define FENCE ADDED(add_fence)
+#define PIECE ADDED(add_piece)
+#define WORDS ADDED(add_words)
 
 /* What is no error and yet an answer. */
 enum {
@@ -173,7 +179,8 @@ static const struct shape {
     enum fli_call_repeat repeat;
     unsigned flags;
 } shapes[] = {
-    [FLI_CALL_ACQUIRE] = {{"ACQUIRE"}, {{TAKE}}, ANSWER_GRANT, WRITE, LEASES},
+    [FLI_CALL_ACQUIRE] =
+        {{"ACQUIRE"}, {{NAME}, {TTL}, {HOLDER}, {SHOWN}, {MORE}}, ANSWER_GRANT, WRITE, LEASES},
     [FLI_CALL_RENEW] =
         {{"RENEW"}, {{NAME}, {TOKEN}, {TTL}, {JEOPARDIES}, {LOST}}, ANSWER_FLAG, WRITE, LEASES},
     [FLI_CALL_RELEASE] =
@@ -194,13 +201,30 @@ static const struct shape {
     [FLI_CALL_LEADER] = {{"LEADER"}, {{NOTHING}}, ANSWER_ARRAY, READ, 0},
     [FLI_CALL_INFO] = {{"INFO"}, {{NOTHING}}, ANSWER_STRING, READ, 0},
     [FLI_CALL_CLAIM] = {{"CLAIM"}, {{LOCK}, {TOKEN}}, ANSWER_OK, WRITE, 0},
-    [FLI_CALL_GET] = {{"GET"}, {{NAME}, {FENCE}}, ANSWER_STRING, READ, 0},
-    [FLI_CALL_SET] = {{"SET"}, {{NAME}, {VALUE}, {FENCE}}, ANSWER_OK, NEVER, 0},
-    [FLI_CALL_DEL] = {{"DEL"}, {{NAME}, {FENCE}}, ANSWER_FLAG, NEVER, 0},
+    [FLI_CALL_GET] = {{"GET"}, {{KEY}, {FENCE}}, ANSWER_STRING, READ, 0},
+    [FLI_CALL_SET] = {{"SET"}, {{KEY}, {VALUE}, {FENCE}}, ANSWER_OK, NEVER, 0},
+    [FLI_CALL_DEL] = {{"DEL"}, {{KEY}, {FENCE}}, ANSWER_FLAG, NEVER, 0},
     [FLI_CALL_MARK] = {{"MARK"}, {{LOCK}}, ANSWER_MARK, READ, 0},
     [FLI_CALL_CHANGE] = {{NULL}, {{WORDS}}, ANSWER_ANY, WRITE, 0},
     [FLI_CALL_READ] = {{NULL}, {{WORDS}}, ANSWER_ANY, READ, 0},
     [FLI_CALL_BACKUP] = {{"CLUSTER", "BACKUP"}, {{PIECE}}, ANSWER_PIECE, NEVER, 0},
+};
+
+/* What a plain "no" means. */
+static const struct {
+    int code;
+    const char *text;
+} noes[FLI_CALL_COMMANDS] = {
+    [FLI_CALL_ACQUIRE] = {FL_ENOTHELD, "another owner holds the lock"},
+    [FLI_CALL_RENEW] = {FL_ENOTHELD, "the lock is not held under this token"},
+    [FLI_CALL_RELEASE] = {FL_ENOTHELD, "the lock is not held under this token"},
+    [FLI_CALL_CHECK] = {FL_ENOTHELD, "the lock is not held under this token"},
+    [FLI_CALL_BREAK] = {FL_ENOTHELD, "nobody holds the lock"},
+    [FLI_CALL_SHOW] = {FL_ENOTFOUND, "the lock is free"},
+    [FLI_CALL_SESSION_RENEW] = {FL_ENOSESSION, "the session has ended"},
+    [FLI_CALL_SESSION_CLOSE] = {FL_ENOSESSION, "the session has ended"},
+    [FLI_CALL_GET] = {FL_ENOTFOUND, "there is no such key"},
+    [FLI_CALL_DEL] = {FL_ENOTFOUND, "there is no such key"},
 };
 
 static void add_part(struct words *w, const struct part *p, const struct fli_call_request *q,
@@ -243,6 +267,66 @@ int fli_call_encode(const struct fli_call_request *request, uint64_t wait_ms, st
         rc = fli_resp_bulk(out, w.argv[i].data, w.argv[i].len);
     }
     return rc;
+}
+
+/* ---- limits ---------------------------------------------------------------------------------- */
+
+bool fli_limit_ok(enum fli_limit limit, uint64_t value, char *errmsg, size_t errmsg_size)
+{
+    static const struct {
+        const char *what;
+        uint64_t least, most;
+        const char *unit;
+    } limits[] = {
+        [FLI_LIMIT_NONE] = {"", 0, UINT64_MAX, ""},
+        [FLI_LIMIT_NAME] = {"a lock's name has", 1, FL_NAME_MAX, "bytes"},
+        [FLI_LIMIT_WORD] = {"a name or pattern has", 1, FL_NAME_MAX, "bytes"},
+        [FLI_LIMIT_MATCH] = {"a pattern has", 0, FL_NAME_MAX, "bytes"},
+        [FLI_LIMIT_OWNER] = {"an owner has", FL_OWNER_MIN, FL_OWNER_MAX,
+                             "bytes, which nobody else uses"},
+        [FLI_LIMIT_VALUE] = {"a value has", 0, FL_VALUE_MAX, "bytes"},
+        [FLI_LIMIT_LABEL] = {"a label has", 0, FL_LABEL_MAX, "bytes"},
+        [FLI_LIMIT_TOKEN] = {"a token is a number", 1, FL_TOKEN_MAX, ""},
+        [FLI_LIMIT_TTL] = {"a TTL is", FL_TTL_MIN_MS, FL_TTL_MAX_MS, "ms"},
+        [FLI_LIMIT_TIMEOUT] = {"a timeout is", 0, FL_TIMEOUT_MAX_MS, "ms"},
+        [FLI_LIMIT_WAIT] = {"a wait is", 0, FL_WAIT_MAX_MS, "ms"},
+        [FLI_LIMIT_LOCKDELAY] = {"a lock-delay is", 0, FL_LOCKDELAY_MAX_MS, "ms"},
+    };
+    unsigned long long least = limits[limit].least;
+    unsigned long long most = limits[limit].most;
+    if (value >= least && value <= most) {
+        return true;
+    }
+    char from[40] = "at most";
+    if (least > 0) {
+        (void)snprintf(from, sizeof from, "%s%llu to", limit == FLI_LIMIT_TOKEN ? "from " : "",
+                       least);
+    }
+    (void)snprintf(errmsg, errmsg_size, "%s %s %llu %s, not %llu", limits[limit].what, from, most,
+                   limits[limit].unit, (unsigned long long)value);
+    return false;
+}
+
+bool fli_call_ok(const struct fli_call_request *q, char *errmsg, size_t errmsg_size)
+{
+    const struct shape *shape = &shapes[q->command];
+    bool good = true;
+    for (size_t i = 0; good && i < sizeof shape->parts / sizeof shape->parts[0]; i++) {
+        const struct part *p = &shape->parts[i];
+        const void *field = (const char *)q + p->offset;
+        bool is_number = p->how == NUMBER || p->how == OPTION_NUMBER;
+        uint64_t value = p->limit == FLI_LIMIT_NONE ? 0
+                         : is_number                ? *(const uint64_t *)field
+                                                    : ((const struct fl_bytes *)field)->len;
+        bool may_be_left_out = p->limit == FLI_LIMIT_OWNER || (p->how != BYTES && p->how != NUMBER);
+        bool is_left_out = value == 0 && may_be_left_out;
+        good = is_left_out || fli_limit_ok(p->limit, value, errmsg, errmsg_size);
+        if (p->add == add_fence && q->token != FL_TOKEN_NONE) {
+            good = fli_limit_ok(FLI_LIMIT_TOKEN, q->token, errmsg, errmsg_size) &&
+                   fli_limit_ok(FLI_LIMIT_NAME, q->lock.len, errmsg, errmsg_size);
+        }
+    }
+    return good;
 }
 
 size_t fli_call_request_size(const struct fli_call_request *q)
@@ -294,6 +378,16 @@ bool fli_acquire_mode_ok(const struct fl_take *o)
 enum fli_call_repeat fli_call_may_repeat(enum fli_call_command command)
 {
     return shapes[command].repeat;
+}
+
+int fli_call_no_code(enum fli_call_command command)
+{
+    return noes[command].text != NULL ? noes[command].code : FL_ENOTHELD;
+}
+
+const char *fli_call_no_text(enum fli_call_command command)
+{
+    return noes[command].text != NULL ? noes[command].text : "";
 }
 
 bool fli_call_no_is_uncertain(enum fli_call_command command)

@@ -39,6 +39,7 @@ enum fli_call_command {
     FLI_CALL_READ,
     /* begins one; or count: its number, and token: the first byte that is wanted */
     FLI_CALL_BACKUP,
+    FLI_CALL_COMMANDS /* how many there are */
 };
 
 struct fli_call_request {
@@ -63,6 +64,27 @@ struct fli_call_request {
     bool shared;
     bool under_session;
 };
+
+enum fli_limit {
+    FLI_LIMIT_NONE,
+    FLI_LIMIT_NAME,
+    FLI_LIMIT_WORD,
+    FLI_LIMIT_MATCH,
+    FLI_LIMIT_OWNER,
+    FLI_LIMIT_VALUE,
+    FLI_LIMIT_LABEL,
+    FLI_LIMIT_TOKEN,
+    FLI_LIMIT_TTL,
+    FLI_LIMIT_TIMEOUT,
+    FLI_LIMIT_WAIT,
+    FLI_LIMIT_LOCKDELAY,
+};
+
+/* Whether the value is within the limit; else errmsg gets a sentence. */
+bool fli_limit_ok(enum fli_limit limit, uint64_t value, char *errmsg, size_t errmsg_size);
+/* Whether all that the request says is. An owner or a TTL that it does not have is not looked
+ * at. */
+bool fli_call_ok(const struct fli_call_request *request, char *errmsg, size_t errmsg_size);
 
 /* How many bytes the texts of a request have; and a copy of it, with its texts in `room` and the
  * names after the first in `also`, which has room for all of them. */
@@ -92,6 +114,10 @@ enum fli_call_event fli_call_classify_probe(const redisReply *reply);
 
 /* Whether this kind of request may be repeated. */
 enum fli_call_repeat fli_call_may_repeat(enum fli_call_command command);
+
+/* The code for a plain "no", and what it means in words. */
+int fli_call_no_code(enum fli_call_command command);
+const char *fli_call_no_text(enum fli_call_command command);
 
 /* Whether a "no" may be the effect of an earlier attempt whose outcome is unknown. */
 bool fli_call_no_is_uncertain(enum fli_call_command command);

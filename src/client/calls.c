@@ -28,36 +28,14 @@ int fl_tls_check(const struct fl_tls_options *options, char *errmsg, size_t errm
 
 int fli_check(const fl_client *c, enum fli_limit limit, uint64_t value)
 {
-    static const struct {
-        const char *what;
-        uint64_t least, most;
-        const char *unit;
-    } limits[] = {
-        [FLI_LIMIT_NAME] = {"a lock's name has", 1, FL_NAME_MAX, "bytes"},
-        [FLI_LIMIT_WORD] = {"a name or pattern has", 1, FL_NAME_MAX, "bytes"},
-        [FLI_LIMIT_MATCH] = {"a pattern has", 0, FL_NAME_MAX, "bytes"},
-        [FLI_LIMIT_OWNER] = {"an owner has", FL_OWNER_MIN, FL_OWNER_MAX,
-                             "bytes, which nobody else uses"},
-        [FLI_LIMIT_VALUE] = {"a value has", 0, FL_VALUE_MAX, "bytes"},
-        [FLI_LIMIT_LABEL] = {"a label has", 0, FL_LABEL_MAX, "bytes"},
-        [FLI_LIMIT_TOKEN] = {"a token is a number", 1, FL_TOKEN_MAX, ""},
-        [FLI_LIMIT_TTL] = {"a TTL is", FL_TTL_MIN_MS, FL_TTL_MAX_MS, "ms"},
-        [FLI_LIMIT_TIMEOUT] = {"a timeout is", 0, FL_TIMEOUT_MAX_MS, "ms"},
-        [FLI_LIMIT_WAIT] = {"a wait is", 0, FL_WAIT_MAX_MS, "ms"},
-        [FLI_LIMIT_LOCKDELAY] = {"a lock-delay is", 0, FL_LOCKDELAY_MAX_MS, "ms"},
-    };
-    unsigned long long least = limits[limit].least;
-    unsigned long long most = limits[limit].most;
-    if (value >= least && value <= most) {
-        return 0;
-    }
-    char from[40] = "at most";
-    if (least > 0) {
-        (void)snprintf(from, sizeof from, "%s%llu to", limit == FLI_LIMIT_TOKEN ? "from " : "",
-                       least);
-    }
-    return fli_fail(c, FL_EINVAL, "%s %s %llu %s, not %llu", limits[limit].what, from, most,
-                    limits[limit].unit, (unsigned long long)value);
+    char why[128];
+    return fli_limit_ok(limit, value, why, sizeof why) ? 0 : fli_fail(c, FL_EINVAL, "%s", why);
+}
+
+int fli_check_request(const fl_client *c, const struct fli_call_request *request)
+{
+    char why[128];
+    return fli_call_ok(request, why, sizeof why) ? 0 : fli_fail(c, FL_EINVAL, "%s", why);
 }
 
 /* Of what this client's locks were granted under before this process was forked. */
@@ -72,81 +50,40 @@ int fli_not_ours(const fl_client *c, int code)
     return fli_fail(c, code, "it is held by the process that forked this one, and not by this one");
 }
 
-/* The parts of a request that are the same for all commands. */
 static int check(const fl_client *c, const struct fli_call_plan *q)
 {
     const struct fli_call_request *request = &q->request;
-    int rc = fli_check(c, FLI_LIMIT_TIMEOUT, q->timeout_ms);
+    bool holds = request->command == FLI_CALL_RENEW || request->command == FLI_CALL_RELEASE;
     if (q->once && q->node >= c->engine.n_nodes) {
         return fli_fail(c, FL_EINVAL, "there is no node number %lu", (unsigned long)q->node);
     }
-    bool holds = request->command == FLI_CALL_RENEW || request->command == FLI_CALL_RELEASE;
-    switch (request->command) {
-    case FLI_CALL_RENEW:
-    case FLI_CALL_RELEASE:
-    case FLI_CALL_CHECK:
-        rc = rc != 0 ? rc : fli_check(c, FLI_LIMIT_NAME, request->name.len);
-        rc = rc != 0 ? rc : fli_check(c, FLI_LIMIT_TOKEN, request->token);
-        rc = rc != 0 || request->ttl_ms == 0 ? rc : fli_check(c, FLI_LIMIT_TTL, request->ttl_ms);
-        return rc == 0 && holds && is_of_parent(c, request->token) ? fli_not_ours(c, FL_ENOTHELD)
-                                                                   : rc;
-    case FLI_CALL_TOKEN:
-    case FLI_CALL_BREAK:
-    case FLI_CALL_SHOW:
-        return rc != 0 ? rc : fli_check(c, FLI_LIMIT_NAME, request->name.len);
-    case FLI_CALL_LOCKS:
-        return rc != 0 ? rc : fli_check(c, FLI_LIMIT_MATCH, request->name.len);
-    case FLI_CALL_CLAIM:
-    case FLI_CALL_GET:
-    case FLI_CALL_SET:
-    case FLI_CALL_DEL:
-        if (rc == 0 && (request->token != FL_TOKEN_NONE || request->command == FLI_CALL_CLAIM)) {
-            rc = fli_check(c, FLI_LIMIT_TOKEN, request->token);
-            rc = rc != 0 ? rc : fli_check(c, FLI_LIMIT_NAME, request->lock.len);
-        }
-        return rc;
-    case FLI_CALL_MARK:
-        return rc != 0 ? rc : fli_check(c, FLI_LIMIT_NAME, request->lock.len);
-    default:
-        return rc;
-    }
+    int rc = fli_check(c, FLI_LIMIT_TIMEOUT, q->timeout_ms);
+    rc = rc != 0 ? rc : fli_check_request(c, request);
+    return rc == 0 && holds && is_of_parent(c, request->token) ? fli_not_ours(c, FL_ENOTHELD) : rc;
 }
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
-static const char not_held[] = "the lock is not held under this token";
-
-static struct fli_call_plan with_token(enum fli_call_command command, struct fl_bytes name,
-                                       fl_token token, uint64_t timeout_ms)
+static int plan(const fl_client *c, const struct fl_ask *ask, struct fli_call_plan *ret)
 {
-    return (struct fli_call_plan){.request = {.command = command, .name = name, .token = token},
-                                  .timeout_ms = timeout_ms,
-                                  .no = not_held};
-}
-
-static struct fli_call_plan renewal(struct fl_bytes name, fl_token token, uint64_t ttl_ms,
-                                    uint64_t timeout_ms)
-{
-    struct fli_call_plan q = with_token(FLI_CALL_RENEW, name, token, timeout_ms);
-    q.request.ttl_ms = ttl_ms;
-    return q;
-}
-
-static struct fli_call_plan about(enum fli_call_command command, struct fl_bytes name,
-                                  uint64_t timeout_ms)
-{
-    return (struct fli_call_plan){.request = {.command = command, .name = name},
-                                  .timeout_ms = timeout_ms,
-                                  .no = command == FLI_CALL_BREAK ? "nobody holds the lock"
-                                                                  : "the lock is free"};
-}
-
-static struct fli_call_plan list(enum fli_call_command command, struct fl_bytes match,
-                                 struct fl_bytes cursor, uint64_t count, uint64_t timeout_ms)
-{
-    return (struct fli_call_plan){
-        .request = {.command = command, .name = match, .cursor = cursor, .count = count},
-        .timeout_ms = timeout_ms};
+    static const enum fli_call_command commands[] = {
+        [FL_ASK_RENEW] = FLI_CALL_RENEW,       [FL_ASK_RELEASE] = FLI_CALL_RELEASE,
+        [FL_ASK_CHECK] = FLI_CALL_CHECK,       [FL_ASK_TOKEN] = FLI_CALL_TOKEN,
+        [FL_ASK_BREAK] = FLI_CALL_BREAK,       [FL_ASK_SHOW] = FLI_CALL_SHOW,
+        [FL_ASK_LOCKS] = FLI_CALL_LOCKS,       [FL_ASK_BUSIEST] = FLI_CALL_BUSIEST,
+        [FL_ASK_SESSIONS] = FLI_CALL_SESSIONS,
+    };
+    if ((size_t)ask->what >= sizeof commands / sizeof commands[0]) {
+        return fli_fail(c, FL_EINVAL, "this version of the library does not know that request");
+    }
+    *ret = (struct fli_call_plan){.request = {.command = commands[ask->what],
+                                              .name = ask->name,
+                                              .token = ask->token,
+                                              .ttl_ms = ask->ttl_ms,
+                                              .cursor = ask->cursor,
+                                              .count = ask->count},
+                                  .timeout_ms = ask->timeout_ms};
+    return 0;
 }
 
 struct fli_call_plan fli_at_node(enum fli_call_command command, size_t index, uint64_t timeout_ms)
@@ -158,24 +95,6 @@ struct fli_call_plan fli_at_node(enum fli_call_command command, size_t index, ui
 }
 
 /* ---- what an answer says --------------------------------------------------------------------- */
-
-static int code_of(enum fli_call_command command, int status)
-{
-    if (status != FL_ENOTHELD) {
-        return status;
-    }
-    switch (command) {
-    case FLI_CALL_SHOW:
-    case FLI_CALL_GET:
-    case FLI_CALL_DEL:
-        return FL_ENOTFOUND;
-    case FLI_CALL_SESSION_RENEW:
-    case FLI_CALL_SESSION_CLOSE:
-        return FL_ENOSESSION;
-    default:
-        return status;
-    }
-}
 
 /* Puts what the answer says into the result. */
 static int convert(struct fl_call *call)
@@ -194,14 +113,14 @@ static int convert(struct fl_call *call)
         return 0;
     case FLI_CALL_SHOW:
         call->reply = NULL;
-        return fli_list_of_one(r, &ret->locks);
+        return fli_list_read(FLI_LIST_ONE, r, &ret->locks);
     case FLI_CALL_LOCKS:
     case FLI_CALL_BUSIEST:
         call->reply = NULL;
-        return fli_list_of_page(r, &ret->locks);
+        return fli_list_read(FLI_LIST_LOCKS, r, &ret->locks);
     case FLI_CALL_SESSIONS:
         call->reply = NULL;
-        return fli_list_of_sessions(r, &ret->sessions);
+        return fli_list_read(FLI_LIST_SESSIONS, r, &ret->sessions);
     default:
         return 0;
     }
@@ -287,7 +206,8 @@ struct fl_call *fli_call_plan(fl_client *c, const struct fli_call_plan *q)
 
 void fli_call_ended(struct fl_call *call)
 {
-    int status = code_of(call->request.command, call->call_state.status);
+    int status = call->call_state.status;
+    status = status == FL_ENOTHELD ? fli_call_no_code(call->request.command) : status;
     int rc = status == 0 ? convert(call) : status;
     fli_call_complete(call, rc, rc == status ? call->error : fl_strerror(rc));
 }
@@ -363,12 +283,29 @@ int fli_start(fl_client *c, struct fli_call_plan *q, fl_call *ret_name)
 
 /* ---- calls that block ------------------------------------------------------------------------ */
 
-static int run(fl_client *c, struct fli_call_plan q, struct fl_result *ret)
+static struct fl_ask about(enum fl_asked what, struct fl_bytes name, fl_token token,
+                           uint64_t timeout_ms)
 {
+    return (struct fl_ask){.what = what, .name = name, .token = token, .timeout_ms = timeout_ms};
+}
+
+static struct fl_ask page(enum fl_asked what, struct fl_bytes match, struct fl_bytes cursor,
+                          uint64_t count, uint64_t timeout_ms)
+{
+    return (struct fl_ask){
+        .what = what, .name = match, .cursor = cursor, .count = count, .timeout_ms = timeout_ms};
+}
+
+static int run(fl_client *c, struct fl_ask ask, struct fl_result *ret)
+{
+    struct fli_call_plan q;
     struct fli_outcome o;
-    int rc = fli_run(c, &q, &o);
-    freeReplyObject(o.reply);
-    *ret = o.result;
+    int rc = plan(c, &ask, &q);
+    if (rc == 0) {
+        rc = fli_run(c, &q, &o);
+        freeReplyObject(o.reply);
+        *ret = o.result;
+    }
     return rc;
 }
 
@@ -376,7 +313,9 @@ int fl_renew(fl_client *c, struct fl_bytes name, fl_token token, uint64_t ttl_ms
              uint64_t timeout_ms, uint64_t *ret_deadline_ms)
 {
     struct fl_result r;
-    int rc = run(c, renewal(name, token, ttl_ms, timeout_ms), &r);
+    struct fl_ask ask = about(FL_ASK_RENEW, name, token, timeout_ms);
+    ask.ttl_ms = ttl_ms;
+    int rc = run(c, ask, &r);
     if (rc == 0 && ret_deadline_ms != NULL) {
         *ret_deadline_ms = r.deadline_ms;
     }
@@ -386,20 +325,19 @@ int fl_renew(fl_client *c, struct fl_bytes name, fl_token token, uint64_t ttl_ms
 int fl_release(fl_client *c, struct fl_bytes name, fl_token token, uint64_t timeout_ms)
 {
     struct fl_result r;
-    return run(c, with_token(FLI_CALL_RELEASE, name, token, timeout_ms), &r);
+    return run(c, about(FL_ASK_RELEASE, name, token, timeout_ms), &r);
 }
 
 int fl_check(fl_client *c, struct fl_bytes name, fl_token token, uint64_t timeout_ms)
 {
     struct fl_result r;
-    return run(c, with_token(FLI_CALL_CHECK, name, token, timeout_ms), &r);
+    return run(c, about(FL_ASK_CHECK, name, token, timeout_ms), &r);
 }
 
-static int run_token(fl_client *c, enum fli_call_command command, struct fl_bytes name,
-                     uint64_t timeout_ms, fl_token *ret)
+static int run_token(fl_client *c, struct fl_ask ask, fl_token *ret)
 {
     struct fl_result r;
-    int rc = run(c, about(command, name, timeout_ms), &r);
+    int rc = run(c, ask, &r);
     if (rc == 0 && ret != NULL) {
         *ret = r.token;
     }
@@ -408,18 +346,18 @@ static int run_token(fl_client *c, enum fli_call_command command, struct fl_byte
 
 int fl_issue_token(fl_client *c, struct fl_bytes name, uint64_t timeout_ms, fl_token *ret)
 {
-    return run_token(c, FLI_CALL_TOKEN, name, timeout_ms, ret);
+    return run_token(c, about(FL_ASK_TOKEN, name, FL_TOKEN_NONE, timeout_ms), ret);
 }
 
 int fl_break(fl_client *c, struct fl_bytes name, uint64_t timeout_ms, fl_token *ret_burnt)
 {
-    return run_token(c, FLI_CALL_BREAK, name, timeout_ms, ret_burnt);
+    return run_token(c, about(FL_ASK_BREAK, name, FL_TOKEN_NONE, timeout_ms), ret_burnt);
 }
 
-static int run_list(fl_client *c, struct fli_call_plan q, struct fl_lock_list **ret)
+static int run_list(fl_client *c, struct fl_ask ask, struct fl_lock_list **ret)
 {
     struct fl_result r;
-    int rc = run(c, q, &r);
+    int rc = run(c, ask, &r);
     if (rc == 0) {
         *ret = r.locks;
     }
@@ -428,25 +366,25 @@ static int run_list(fl_client *c, struct fli_call_plan q, struct fl_lock_list **
 
 int fl_show(fl_client *c, struct fl_bytes name, uint64_t timeout_ms, struct fl_lock_list **ret)
 {
-    return run_list(c, about(FLI_CALL_SHOW, name, timeout_ms), ret);
+    return run_list(c, about(FL_ASK_SHOW, name, FL_TOKEN_NONE, timeout_ms), ret);
 }
 
 int fl_locks(fl_client *c, struct fl_bytes match, struct fl_bytes cursor, uint64_t count,
              uint64_t timeout_ms, struct fl_lock_list **ret)
 {
-    return run_list(c, list(FLI_CALL_LOCKS, match, cursor, count, timeout_ms), ret);
+    return run_list(c, page(FL_ASK_LOCKS, match, cursor, count, timeout_ms), ret);
 }
 
 int fl_busiest(fl_client *c, uint64_t count, uint64_t timeout_ms, struct fl_lock_list **ret)
 {
-    return run_list(c, list(FLI_CALL_BUSIEST, fl_str(""), fl_str(""), count, timeout_ms), ret);
+    return run_list(c, page(FL_ASK_BUSIEST, fl_str(""), fl_str(""), count, timeout_ms), ret);
 }
 
 int fl_sessions(fl_client *c, struct fl_bytes cursor, uint64_t count, uint64_t timeout_ms,
                 struct fl_session_list **ret)
 {
     struct fl_result r;
-    int rc = run(c, list(FLI_CALL_SESSIONS, fl_str(""), cursor, count, timeout_ms), &r);
+    int rc = run(c, page(FL_ASK_SESSIONS, fl_str(""), cursor, count, timeout_ms), &r);
     if (rc == 0) {
         *ret = r.sessions;
     }
@@ -497,62 +435,13 @@ int fl_node_ask(fl_client *c, size_t index, uint64_t timeout_ms, struct fl_node_
     return rc;
 }
 
-/* ---- calls that call back -------------------------------------------------------------------- */
-
-static int start(fl_client *c, struct fli_call_plan q, fl_done done, void *arg, fl_call *ret_call)
+int fl_ask_start(fl_client *c, const struct fl_ask *ask, fl_done done, void *arg, fl_call *ret_call)
 {
+    struct fli_call_plan q;
+    int rc = plan(c, ask, &q);
     q.done = done;
     q.arg = arg;
-    return fli_start(c, &q, ret_call);
-}
-
-int fl_renew_start(fl_client *c, struct fl_bytes name, fl_token token, uint64_t ttl_ms,
-                   uint64_t timeout_ms, fl_done done, void *arg, fl_call *ret_call)
-{
-    return start(c, renewal(name, token, ttl_ms, timeout_ms), done, arg, ret_call);
-}
-
-int fl_release_start(fl_client *c, struct fl_bytes name, fl_token token, uint64_t timeout_ms,
-                     fl_done done, void *arg, fl_call *ret_call)
-{
-    return start(c, with_token(FLI_CALL_RELEASE, name, token, timeout_ms), done, arg, ret_call);
-}
-
-int fl_check_start(fl_client *c, struct fl_bytes name, fl_token token, uint64_t timeout_ms,
-                   fl_done done, void *arg, fl_call *ret_call)
-{
-    return start(c, with_token(FLI_CALL_CHECK, name, token, timeout_ms), done, arg, ret_call);
-}
-
-int fl_break_start(fl_client *c, struct fl_bytes name, uint64_t timeout_ms, fl_done done, void *arg,
-                   fl_call *ret_call)
-{
-    return start(c, about(FLI_CALL_BREAK, name, timeout_ms), done, arg, ret_call);
-}
-
-int fl_issue_token_start(fl_client *c, struct fl_bytes name, uint64_t timeout_ms, fl_done done,
-                         void *arg, fl_call *ret_call)
-{
-    return start(c, about(FLI_CALL_TOKEN, name, timeout_ms), done, arg, ret_call);
-}
-
-int fl_show_start(fl_client *c, struct fl_bytes name, uint64_t timeout_ms, fl_done done, void *arg,
-                  fl_call *ret_call)
-{
-    return start(c, about(FLI_CALL_SHOW, name, timeout_ms), done, arg, ret_call);
-}
-
-int fl_locks_start(fl_client *c, struct fl_bytes match, struct fl_bytes cursor, uint64_t count,
-                   uint64_t timeout_ms, fl_done done, void *arg, fl_call *ret_call)
-{
-    return start(c, list(FLI_CALL_LOCKS, match, cursor, count, timeout_ms), done, arg, ret_call);
-}
-
-int fl_sessions_start(fl_client *c, struct fl_bytes cursor, uint64_t count, uint64_t timeout_ms,
-                      fl_done done, void *arg, fl_call *ret_call)
-{
-    return start(c, list(FLI_CALL_SESSIONS, fl_str(""), cursor, count, timeout_ms), done, arg,
-                 ret_call);
+    return rc == 0 ? fli_start(c, &q, ret_call) : rc;
 }
 
 /* ---- ending calls ---------------------------------------------------------------------------- */

@@ -7,7 +7,6 @@
 #include "client/handle.h"
 #include "client/lists.h"
 
-#define WORDS_MAX 8u
 #define LEADER_MS UINT64_C(1000) /* before a question, to find out who leads */
 
 /* ---- any command ----------------------------------------------------------------------------- */
@@ -60,7 +59,7 @@ int fl_members(fl_client *c, uint64_t timeout_ms, struct fl_member_list **ret)
         freeReplyObject(reply);
         return rc;
     }
-    rc = fli_list_of_members(reply, ret);
+    rc = fli_list_read(FLI_LIST_MEMBERS, reply, ret);
     return rc == 0 ? 0
                    : fli_fail(c, rc, "%s",
                               rc == FL_ENOMEM ? "out of memory"
@@ -69,23 +68,31 @@ int fl_members(fl_client *c, uint64_t timeout_ms, struct fl_member_list **ret)
 
 /* ---- changes --------------------------------------------------------------------------------- */
 
-/* Makes a change of a member. more: further words; those that are NULL are left out. */
-static int change(fl_client *c, const char *what, uint64_t id, const char *const *more, size_t n,
-                  uint64_t timeout_ms)
+int fl_member_change(fl_client *c, enum fl_change what, const struct fl_member_change *change,
+                     uint64_t timeout_ms)
 {
+    static const char *const names[] = {[FL_CHANGE_ADD] = "ADD",
+                                        [FL_CHANGE_REMOVE] = "REMOVE",
+                                        [FL_CHANGE_REPLACE] = "REPLACE",
+                                        [FL_CHANGE_MOVE] = "MOVE",
+                                        [FL_CHANGE_TRANSFER] = "TRANSFER"};
     char number[24];
-    const char *words[WORDS_MAX] = {"CLUSTER", what};
-    size_t len = 2;
+    (void)snprintf(number, sizeof number, "%" PRIu64, change->id);
+    const char *const all[] = {"CLUSTER",
+                               (size_t)what < sizeof names / sizeof names[0] ? names[what] : "?",
+                               change->id != 0 ? number : NULL,
+                               change->peer_address,
+                               change->learner ? "LEARNER" : NULL,
+                               change->force ? "FORCE" : NULL,
+                               change->incarnation != NULL ? "OF" : NULL,
+                               change->incarnation};
+    const char *words[sizeof all / sizeof all[0]];
+    size_t len = 0;
     redisReply *reply;
     bool unknown;
-    (void)snprintf(number, sizeof number, "%" PRIu64, id);
-    if (id != 0) {
-        words[len++] = number;
-    }
-    for (size_t i = 0; i < n; i++) {
-        FLI_ASSERT(len < WORDS_MAX);
-        words[len] = more[i];
-        len += more[i] != NULL;
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        words[len] = all[i];
+        len += all[i] != NULL;
     }
     int rc = fli_client_words(c, words, len, true, false, timeout_ms, &reply, &unknown);
     bool refused = reply != NULL && reply->type == REDIS_REPLY_ERROR;
@@ -94,37 +101,4 @@ static int change(fl_client *c, const char *what, uint64_t id, const char *const
     }
     freeReplyObject(reply);
     return rc;
-}
-
-int fl_member_add(fl_client *c, uint64_t id, const char *peer_address, bool learner,
-                  uint64_t timeout_ms)
-{
-    const char *const more[] = {peer_address, learner ? "LEARNER" : NULL};
-    return change(c, "ADD", id, more, 2, timeout_ms);
-}
-
-int fl_member_remove(fl_client *c, uint64_t id, bool force, uint64_t timeout_ms)
-{
-    const char *const more[] = {force ? "FORCE" : NULL};
-    return change(c, "REMOVE", id, more, 1, timeout_ms);
-}
-
-int fl_member_replace(fl_client *c, uint64_t id, const char *peer_address, const char *incarnation,
-                      bool force, uint64_t timeout_ms)
-{
-    const char *const more[] = {peer_address, force ? "FORCE" : NULL,
-                                incarnation != NULL ? "OF" : NULL, incarnation};
-    return change(c, "REPLACE", id, more, 4, timeout_ms);
-}
-
-int fl_member_move(fl_client *c, uint64_t id, const char *peer_address, bool force,
-                   uint64_t timeout_ms)
-{
-    const char *const more[] = {peer_address, force ? "FORCE" : NULL};
-    return change(c, "MOVE", id, more, 2, timeout_ms);
-}
-
-int fl_leader_transfer(fl_client *c, uint64_t id, uint64_t timeout_ms)
-{
-    return change(c, "TRANSFER", id, NULL, 0, timeout_ms);
 }

@@ -510,7 +510,9 @@ void fli_wait_explain(struct fli_wait *w, const struct fli_call_plan *q)
         w->outcome->result.report = NULL;
         fli_fail(c, 0, "%s", last_report.text);
     } else if (status != 0 && w->outcome->is_no) {
-        fli_fail(c, 0, "%s", q->no != NULL ? q->no : "");
+        fli_fail(c, 0, "%s",
+                 q->wait_ms != 0 ? "another owner kept the lock as long as we waited"
+                                 : fli_call_no_text(q->request.command));
     } else if (status != 0 && q->once) {
         const char *text = w->trouble[q->node];
         fli_fail(c, 0, "%s: %s", c->engine.nodes[q->node].place.node.text,

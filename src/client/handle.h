@@ -110,7 +110,6 @@ struct fli_call_plan {
     int (*begin)(fl_client *c, struct fli_call_plan *q, struct fl_call **ret);
     uint64_t wait_ms;
     uint64_t timeout_ms; /* 0: the handle's */
-    const char *no;      /* the text of a "no"; NULL: none */
     bool once;           /* at this node and no other */
     uint32_t node;
     fl_done done; /* NULL: nobody hears of its end, or a thread waits for it */
@@ -180,22 +179,9 @@ void fli_locks_end(fl_client *c);
 
 /* ---- calls.c --------------------------------------------------------------------------------- */
 
-enum fli_limit {
-    FLI_LIMIT_NAME,
-    FLI_LIMIT_WORD,
-    FLI_LIMIT_MATCH,
-    FLI_LIMIT_OWNER,
-    FLI_LIMIT_VALUE,
-    FLI_LIMIT_LABEL,
-    FLI_LIMIT_TOKEN,
-    FLI_LIMIT_TTL,
-    FLI_LIMIT_TIMEOUT,
-    FLI_LIMIT_WAIT,
-    FLI_LIMIT_LOCKDELAY,
-};
-
 /* Before anything is sent: 0; FL_EINVAL with a sentence. */
 int fli_check(const fl_client *c, enum fli_limit limit, uint64_t value) FLI_MUST_USE;
+int fli_check_request(const fl_client *c, const struct fli_call_request *request) FLI_MUST_USE;
 /* What a newer header names is not passed over. */
 int fli_check_reserved(const fl_client *c, const uint64_t *reserved, size_t n) FLI_MUST_USE;
 

@@ -7,15 +7,19 @@
 #include "base/base.h"
 #include "base/bytes.h"
 
-/* A list, its elements, and the reply that holds all their bytes: freed together. */
+/* A list, and the reply that holds all its bytes: freed together. */
 struct owned {
-    union { /* its user has a pointer to it */
+    union { /* its user has a pointer to one of these */
         struct fl_lock_list locks;
         struct fl_session_list sessions;
         struct fl_member_list members;
+        struct { /* they are alike, but for the type of the elements */
+            void **elements;
+            size_t len;
+            struct fl_bytes cursor;
+        } any;
     } list;
     redisReply *reply;
-    void **elements;
     void **parts[2]; /* of fl_show(): the queue, and the holders */
 };
 
@@ -193,7 +197,7 @@ static void owned_free(void *list)
     struct owned *o = list; /* the list is its first member */
     if (o != NULL) {
         freeReplyObject(o->reply);
-        free(o->elements);
+        free(o->list.any.elements);
         free(o->parts[0]);
         free(o->parts[1]);
         free(o);
@@ -237,25 +241,6 @@ static int read_array(redisReply *const *from, size_t n, const struct shape *sha
     return n > 0 && memory == NULL ? FL_ENOMEM : 0;
 }
 
-/* Owns the reply from now on. 0, FL_EPROTO, FL_ENOMEM. */
-static int read_list(redisReply *reply, redisReply *const *from, size_t n,
-                     const struct shape *shape, struct owned **ret, size_t *ret_len)
-{
-    struct owned *o = calloc(1, sizeof *o);
-    if (o == NULL) {
-        freeReplyObject(reply);
-        return FL_ENOMEM;
-    }
-    o->reply = reply;
-    int rc = read_array(from, n, shape, &o->elements, ret_len);
-    if (rc != 0) {
-        owned_free(o);
-        return rc;
-    }
-    *ret = o;
-    return 0;
-}
-
 /* The waiting requests of a lock, or its holders, of a field that is an array. */
 static int read_part(struct owned *o, unsigned part, const char *name, const struct shape *shape,
                      size_t *ret_len)
@@ -266,86 +251,58 @@ static int read_part(struct owned *o, unsigned part, const char *name, const str
                     : 0;
 }
 
-int fli_list_of_one(redisReply *show, struct fl_lock_list **ret)
+static int read_one(struct owned *o)
 {
-    struct owned *o;
-    size_t len;
-    int rc = read_list(show, &show, 1, &lock_shape, &o, &len);
+    int rc = read_array(&o->reply, 1, &lock_shape, &o->list.any.elements, &o->list.any.len);
     if (rc != 0) {
         return rc;
     }
-    struct fl_lock_info *lock = o->elements[0];
+    struct fl_lock_info *lock = o->list.any.elements[0];
     rc = read_part(o, 0, "queue", &waiter_shape, &lock->queue_len);
     rc = rc == 0 ? read_part(o, 1, "held_by", &holder_shape, &lock->held_by_len) : rc;
+    lock->queue = (void *)o->parts[0];
+    lock->held_by = (void *)o->parts[1];
+    lock->waiters = lock->waiters != 0 ? lock->waiters : lock->queue_len;
+    return rc;
+}
+
+/* Of a page: a cursor, and the elements behind it. */
+static int read_many(struct owned *o, const struct shape *shape, bool is_page)
+{
+    const redisReply *r = o->reply;
+    bool good =
+        !is_page ||
+        (r->type == REDIS_REPLY_ARRAY && r->elements == 2 &&
+         (r->element[0]->type == REDIS_REPLY_STRING || r->element[0]->type == REDIS_REPLY_NIL));
+    if (good && is_page) {
+        take(r->element[0], BYTES, &o->list.any.cursor);
+        r = r->element[1];
+    }
+    return good && r->type == REDIS_REPLY_ARRAY
+               ? read_array(r->element, r->elements, shape, &o->list.any.elements, &o->list.any.len)
+               : FL_EPROTO;
+}
+
+int fli_list_read(enum fli_list_kind kind, redisReply *reply, void *ret)
+{
+    static const struct shape *const shapes[] = {[FLI_LIST_LOCKS] = &lock_shape,
+                                                 [FLI_LIST_SESSIONS] = &session_shape,
+                                                 [FLI_LIST_MEMBERS] = &member_shape};
+    struct owned *o = calloc(1, sizeof *o);
+    if (o == NULL) {
+        freeReplyObject(reply);
+        return FL_ENOMEM;
+    }
+    o->reply = reply;
+    o->list.any.cursor = fl_str("");
+    int rc =
+        kind == FLI_LIST_ONE ? read_one(o) : read_many(o, shapes[kind], kind != FLI_LIST_MEMBERS);
     if (rc != 0) {
         owned_free(o);
         return rc;
     }
-    lock->queue = (void *)o->parts[0];
-    lock->held_by = (void *)o->parts[1];
-    lock->waiters = lock->waiters != 0 ? lock->waiters : lock->queue_len;
-    o->list.locks =
-        (struct fl_lock_list){.locks = (void *)o->elements, .len = 1, .cursor = fl_str("")};
-    *ret = &o->list.locks;
+    memcpy(ret, &o, sizeof o);
     return 0;
-}
-
-/* Reads a cursor and the elements behind it. */
-static int read_page(redisReply *r, const struct shape *shape, struct owned **ret, size_t *ret_len,
-                     struct fl_bytes *ret_cursor)
-{
-    bool good =
-        r->type == REDIS_REPLY_ARRAY && r->elements == 2 &&
-        (r->element[0]->type == REDIS_REPLY_STRING || r->element[0]->type == REDIS_REPLY_NIL) &&
-        r->element[1]->type == REDIS_REPLY_ARRAY;
-    if (!good) {
-        freeReplyObject(r);
-        return FL_EPROTO;
-    }
-    take(r->element[0], BYTES, ret_cursor);
-    return read_list(r, r->element[1]->element, r->element[1]->elements, shape, ret, ret_len);
-}
-
-int fli_list_of_page(redisReply *locks, struct fl_lock_list **ret)
-{
-    struct fl_bytes cursor;
-    struct owned *o;
-    size_t len;
-    int rc = read_page(locks, &lock_shape, &o, &len, &cursor);
-    if (rc == 0) {
-        o->list.locks = (struct fl_lock_list){(void *)o->elements, len, cursor};
-        *ret = &o->list.locks;
-    }
-    return rc;
-}
-
-int fli_list_of_sessions(redisReply *sessions, struct fl_session_list **ret)
-{
-    struct fl_bytes cursor;
-    struct owned *o;
-    size_t len;
-    int rc = read_page(sessions, &session_shape, &o, &len, &cursor);
-    if (rc == 0) {
-        o->list.sessions = (struct fl_session_list){(void *)o->elements, len, cursor};
-        *ret = &o->list.sessions;
-    }
-    return rc;
-}
-
-int fli_list_of_members(redisReply *members, struct fl_member_list **ret)
-{
-    struct owned *o;
-    size_t len;
-    if (members->type != REDIS_REPLY_ARRAY) {
-        freeReplyObject(members);
-        return FL_EPROTO;
-    }
-    int rc = read_list(members, members->element, members->elements, &member_shape, &o, &len);
-    if (rc == 0) {
-        o->list.members = (struct fl_member_list){(void *)o->elements, len};
-        *ret = &o->list.members;
-    }
-    return rc;
 }
 
 /* ---- INFO ------------------------------------------------------------------------------------ */

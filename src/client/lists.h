@@ -8,12 +8,16 @@
 
 #include "fencelock/client.h"
 
-/* Owns the reply from now on, also on failure. 0, FL_EPROTO, FL_ENOMEM. */
-int fli_list_of_one(redisReply *show, struct fl_lock_list **ret) FL_MUST_USE;
-int fli_list_of_page(redisReply *locks, struct fl_lock_list **ret) FL_MUST_USE;
-int fli_list_of_sessions(redisReply *sessions, struct fl_session_list **ret) FL_MUST_USE;
-/* What is no member is left out. */
-int fli_list_of_members(redisReply *members, struct fl_member_list **ret) FL_MUST_USE;
+enum fli_list_kind {
+    FLI_LIST_ONE,   /* SHOW; the list is one of locks */
+    FLI_LIST_LOCKS, /* a page of LOCKS */
+    FLI_LIST_SESSIONS,
+    FLI_LIST_MEMBERS, /* what is no member is left out */
+};
+
+/* Owns the reply from now on, also on failure. ret: a pointer to the pointer that gets the list of
+ * this kind. 0, FL_EPROTO, FL_ENOMEM. */
+int fli_list_read(enum fli_list_kind kind, redisReply *reply, void *ret) FL_MUST_USE;
 
 /* The next field of an INFO. False: there is none. */
 bool fli_info_next(struct fl_bytes *rest, struct fl_bytes *ret_key, struct fl_bytes *ret_value);

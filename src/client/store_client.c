@@ -61,8 +61,7 @@ const char *fl_store_error(const fl_store *s)
 static int run(fl_store *s, const struct fli_call_request *request, uint64_t timeout_ms,
                fl_token *ret_mark, redisReply **ret_reply)
 {
-    struct fli_call_plan q = {
-        .request = *request, .timeout_ms = timeout_ms, .no = "there is no such key"};
+    struct fli_call_plan q = {.request = *request, .timeout_ms = timeout_ms};
     struct fli_outcome o;
     int rc = fli_run(client_of(s), &q, &o);
     if (rc == FL_ESTALE && ret_mark != NULL && o.reply != NULL) {

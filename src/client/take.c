@@ -10,15 +10,6 @@
 
 #define SETTLE_TTL_MS UINT64_C(1000)
 
-static int check_hold(const fl_client *c, uint64_t reserve_ms, uint64_t max_hold_ms,
-                      uint64_t ttl_ms)
-{
-    if (reserve_ms > ttl_ms / 2 || max_hold_ms >= UINT64_MAX / 4) {
-        return fli_fail(c, FL_EINVAL, "a reserve is at most half of the TTL");
-    }
-    return 0;
-}
-
 /* ---- taking ---------------------------------------------------------------------------------- */
 
 static void start_taking(struct fl_call *call);
@@ -139,7 +130,6 @@ static int start_release(fl_client *c, struct fli_call_plan *q, struct fl_call *
 {
     struct fl_lock *lock = q->lock;
     q->lock = NULL;
-    q->no = lock->is_session ? "the session has ended" : "the lock is not held under this token";
     c->inside++;                              /* who closes it waits */
     (void)!fli_callback_drop(c, &lock->note); /* this very thread may be in it */
     c->inside--;
@@ -318,9 +308,10 @@ static struct fl_lock *shared_session(fl_client *c, const struct fl_take *o,
                                       const struct fli_call_request *request,
                                       const struct fli_call_times *times)
 {
-    bool shares = c->engine.backend == NULL && !o->alone && !o->unrenewed &&
-                  (o->shares || o->ttl_ms == 0) && o->owner.len == 0 && o->also_len == 0 &&
-                  o->permits == 0 && o->mode == FL_MODE_EXCLUSIVE && !c->engine.owner_is_given;
+    bool shares = request->command == FLI_CALL_ACQUIRE && c->engine.backend == NULL && !o->alone &&
+                  !o->unrenewed && (o->shares || o->ttl_ms == 0) && o->owner.len == 0 &&
+                  o->also_len == 0 && o->permits == 0 && o->mode == FL_MODE_EXCLUSIVE &&
+                  !c->engine.owner_is_given;
     if (!shares) {
         return NULL;
     }
@@ -337,43 +328,51 @@ static struct fl_lock *shared_session(fl_client *c, const struct fl_take *o,
     return open_shared(c, request->ttl_ms, &opening);
 }
 
-static int check_take(const fl_client *c, const struct fli_call_plan *q)
+/* What does not go together. NULL: nothing. */
+static const char *contradiction(const fl_client *c, const struct fli_call_plan *q)
 {
     const struct fli_call_request *request = &q->request;
     const struct fl_take *o = &q->options;
-    int rc = fli_check(c, FLI_LIMIT_NAME, request->name.len);
-    rc = rc != 0 ? rc : fli_check(c, FLI_LIMIT_TIMEOUT, o->timeout_ms);
-    rc = rc != 0 ? rc
-                 : fli_check_reserved(c, o->reserved, sizeof o->reserved / sizeof o->reserved[0]);
-    rc = rc != 0 || o->ttl_ms == 0 ? rc : fli_check(c, FLI_LIMIT_TTL, o->ttl_ms);
-    rc = rc != 0 ? rc : fli_check(c, FLI_LIMIT_WAIT, o->wait_ms);
-    rc = rc != 0 ? rc : fli_check(c, FLI_LIMIT_VALUE, o->value.len);
-    rc = rc != 0 || o->owner.len == 0 ? rc : fli_check(c, FLI_LIMIT_OWNER, o->owner.len);
-    if (rc != 0) {
-        return rc;
-    }
+    struct fli_backend *backend = c->engine.backend;
+    bool is_session = request->command == FLI_CALL_SESSION_OPEN;
+    bool of_lock = o->wait_ms != 0 || o->session != NULL || o->mode != FL_MODE_EXCLUSIVE ||
+                   o->permits != 0 || o->also_len != 0 || o->unrenewed || o->name.len != 0;
+    uint64_t ttl_ms = o->session != NULL ? o->session->ttl_ms : request->ttl_ms;
     if (o->session != NULL && (o->ttl_ms != 0 || o->owner.len != 0)) {
-        return fli_fail(c, FL_EINVAL, "a lock under a session has the session's TTL and owner");
+        return "a lock under a session has the session's TTL and owner";
     }
     if (o->session != NULL && (!o->session->is_session || o->session->client != c)) {
-        return fli_fail(c, FL_EINVAL, "that is no session of this client");
+        return "that is no session of this client";
     }
-    struct fli_backend *backend = c->engine.backend;
-    if (backend == NULL ? o->min_validity_ms != 0 : o->session != NULL || o->owner.len != 0) {
-        return fli_fail(c, FL_EINVAL, "an option is set that is of no use with these servers");
+    if (is_session && backend != NULL) {
+        return "Redis servers have no sessions";
+    }
+    if ((is_session ? of_lock : o->lockdelay_ms != 0) ||
+        (backend == NULL ? o->min_validity_ms != 0 : o->session != NULL || o->owner.len != 0)) {
+        return "an option is set that is of no use here";
     }
     const char *why = backend != NULL ? backend->refuses(&c->engine, request) : NULL;
-    if (why != NULL) {
-        return fli_fail(c, FL_EINVAL, "%s", why);
+    if (why == NULL && !fli_acquire_mode_ok(o)) {
+        _Static_assert(FL_PERMITS_MAX == 1000000 && FL_NAMES_MAX == 16, "as the text says");
+        why = "a lock is taken alone, in shared mode, with 1 to 1000000 permits, or together with "
+              "up to 15 others";
     }
-    if (!fli_acquire_mode_ok(o)) {
-        return fli_fail(c, FL_EINVAL,
-                        "a lock is taken alone, in shared mode, with 1 to %u permits, or "
-                        "together with up to %u others",
-                        FL_PERMITS_MAX, FL_NAMES_MAX - 1);
+    if (why == NULL && (o->reserve_ms > ttl_ms / 2 || o->max_hold_ms >= UINT64_MAX / 4)) {
+        why = "a reserve is at most half of the TTL";
     }
-    return check_hold(c, o->reserve_ms, o->max_hold_ms,
-                      o->session != NULL ? o->session->ttl_ms : request->ttl_ms);
+    return why;
+}
+
+static int check_take(const fl_client *c, const struct fli_call_plan *q)
+{
+    const struct fl_take *o = &q->options;
+    int rc = fli_check_request(c, &q->request);
+    rc = rc != 0 ? rc : fli_check(c, FLI_LIMIT_TIMEOUT, o->timeout_ms);
+    rc = rc != 0 ? rc : fli_check(c, FLI_LIMIT_WAIT, o->wait_ms);
+    rc = rc != 0 ? rc
+                 : fli_check_reserved(c, o->reserved, sizeof o->reserved / sizeof o->reserved[0]);
+    const char *why = rc == 0 ? contradiction(c, q) : NULL;
+    return why != NULL ? fli_fail(c, FL_EINVAL, "%s", why) : rc;
 }
 
 /* Makes the call and its lock, and begins to take it. */
@@ -431,26 +430,28 @@ static int take(fl_client *c, struct fli_call_plan *q, struct fl_call **ret)
     if (session != NULL) { /* which its lock may outlive: that gets a copy */
         request->owner = session->request.owner;
     } else if (request->owner.len == 0) { /* each lock object is another holder */
+        bool is_given = c->engine.owner_is_given && request->command == FLI_CALL_ACQUIRE;
         fli_owner_make(&q->owner);
         q->owner.len = c->engine.backend != NULL ? FL_REDLOCK_VALUE_LEN : q->owner.len;
-        request->owner = c->engine.owner_is_given ? fli_owner_bytes(&c->engine.owner)
-                                                  : fli_owner_bytes(&q->owner);
+        request->owner = fli_owner_bytes(is_given ? &c->engine.owner : &q->owner);
     }
     return take_with(c, q, session, ret);
 }
 
-static struct fli_call_plan plan_take(const char *name, const struct fl_take *options)
+static struct fli_call_plan plan(enum fli_call_command command, const char *name,
+                                 const struct fl_take *options)
 {
     static const struct fl_take defaults;
     const struct fl_take *o = options != NULL ? options : &defaults;
     return (struct fli_call_plan){
         .begin = take,
         .options = *o,
-        .request = {.command = FLI_CALL_ACQUIRE,
+        .request = {.command = command,
                     .name = name != NULL ? fl_str(name) : o->name,
                     .owner = o->owner,
                     .value = o->value,
                     .ttl_ms = o->ttl_ms != 0 ? o->ttl_ms : FL_TTL_DEFAULT_MS,
+                    .lockdelay_ms = o->lockdelay_ms,
                     .also = o->also,
                     .also_len = o->also_len,
                     .permits = o->permits,
@@ -458,55 +459,7 @@ static struct fli_call_plan plan_take(const char *name, const struct fl_take *op
                     .shared = o->mode == FL_MODE_SHARED},
         .wait_ms = o->wait_ms,
         .timeout_ms = o->timeout_ms,
-        .no = o->wait_ms == 0 ? "another owner holds the lock"
-                              : "another owner kept the lock as long as we waited",
     };
-}
-
-static int open_session(fl_client *c, struct fli_call_plan *q, struct fl_call **ret)
-{
-    struct fli_call_request *request = &q->request;
-    const struct fl_take *o = &q->options;
-    if (c->engine.backend != NULL) {
-        return fli_fail(c, FL_EINVAL, "Redis servers have no sessions");
-    }
-    if (request->owner.len == 0) {
-        fli_owner_make(&q->owner);
-        request->owner = fli_owner_bytes(&q->owner);
-    }
-    int rc = fli_check(c, FLI_LIMIT_OWNER, request->owner.len);
-    rc = rc != 0 ? rc
-                 : fli_check_reserved(c, o->reserved, sizeof o->reserved / sizeof o->reserved[0]);
-    rc = rc != 0 ? rc : fli_check(c, FLI_LIMIT_LABEL, request->value.len);
-    rc = rc != 0 ? rc : fli_check(c, FLI_LIMIT_LOCKDELAY, request->lockdelay_ms);
-    rc = rc != 0 ? rc : fli_check(c, FLI_LIMIT_TIMEOUT, q->timeout_ms);
-    rc = rc != 0 ? rc : fli_check(c, FLI_LIMIT_TTL, request->ttl_ms);
-    rc = rc != 0 ? rc : check_hold(c, o->reserve_ms, o->max_hold_ms, request->ttl_ms);
-    rc = rc != 0 ? rc : fli_client_keep(c);
-    return rc != 0 ? rc : take_with(c, q, NULL, ret);
-}
-
-static struct fli_call_plan plan_session(const struct fl_session_options *options)
-{
-    static const struct fl_session_options defaults;
-    const struct fl_session_options *o = options != NULL ? options : &defaults;
-    struct fli_call_plan q = {
-        .begin = open_session,
-        .options = {.on_change = o->on_change,
-                    .arg = o->arg,
-                    .max_hold_ms = o->max_hold_ms,
-                    .reserve_ms = o->reserve_ms},
-        .request = {.command = FLI_CALL_SESSION_OPEN,
-                    .owner = o->owner,
-                    .value = o->label,
-                    .ttl_ms = o->ttl_ms != 0 ? o->ttl_ms : FL_TTL_DEFAULT_MS,
-                    .lockdelay_ms = o->lockdelay_ms},
-        .timeout_ms = o->timeout_ms,
-    };
-    for (size_t i = 0; i < sizeof o->reserved / sizeof o->reserved[0]; i++) {
-        q.options.reserved[0] |= o->reserved[i];
-    }
-    return q;
 }
 
 static int take_and_wait(fl_client *c, struct fli_call_plan q, fl_lock **ret)
@@ -531,24 +484,24 @@ static int take_start(fl_client *c, struct fli_call_plan q, fl_done done, void *
 
 int fl_lock_take(fl_client *c, const char *name, const struct fl_take *options, fl_lock **ret)
 {
-    return take_and_wait(c, plan_take(name, options), ret);
+    return take_and_wait(c, plan(FLI_CALL_ACQUIRE, name, options), ret);
 }
 
 int fl_lock_take_start(fl_client *c, const char *name, const struct fl_take *options, fl_done done,
                        void *arg, fl_call *ret_call)
 {
-    return take_start(c, plan_take(name, options), done, arg, ret_call);
+    return take_start(c, plan(FLI_CALL_ACQUIRE, name, options), done, arg, ret_call);
 }
 
-int fl_session_open(fl_client *c, const struct fl_session_options *options, fl_lock **ret)
+int fl_session_open(fl_client *c, const struct fl_take *options, fl_lock **ret)
 {
-    return take_and_wait(c, plan_session(options), ret);
+    return take_and_wait(c, plan(FLI_CALL_SESSION_OPEN, "", options), ret);
 }
 
-int fl_session_open_start(fl_client *c, const struct fl_session_options *options, fl_done done,
-                          void *arg, fl_call *ret_call)
+int fl_session_open_start(fl_client *c, const struct fl_take *options, fl_done done, void *arg,
+                          fl_call *ret_call)
 {
-    return take_start(c, plan_session(options), done, arg, ret_call);
+    return take_start(c, plan(FLI_CALL_SESSION_OPEN, "", options), done, arg, ret_call);
 }
 
 /* The attempt that settles is the newest, so that all before it have no effect any more. Its TTL is

@@ -188,8 +188,9 @@ static int keep_tokens(fl_client *tokens)
 static int issue_by_client(struct fli_redlock *r, struct fl_bytes name, uint64_t timeout_ms,
                            fl_done done, void *arg, fl_call *ret_call)
 {
+    const struct fl_ask ask = {.what = FL_ASK_TOKEN, .name = name, .timeout_ms = timeout_ms};
     int rc = keep_tokens(r->tokens);
-    return rc == 0 ? fl_issue_token_start(r->tokens, name, timeout_ms, done, arg, ret_call) : rc;
+    return rc == 0 ? fl_ask_start(r->tokens, &ask, done, arg, ret_call) : rc;
 }
 
 static int take_tokens(struct fli_redlock *r, fl_client *tokens)

@@ -60,17 +60,17 @@ static void take(redisReply *reply, uint8_t how)
     struct fl_session_list *sessions = NULL;
     switch (how % 4) {
     case 0:
-        if (fli_list_of_one(reply, &locks) == 0) {
+        if (fli_list_read(FLI_LIST_ONE, reply, &locks) == 0) {
             fl_lock_list_free(locks);
         }
         return;
     case 1:
-        if (fli_list_of_page(reply, &locks) == 0) {
+        if (fli_list_read(FLI_LIST_LOCKS, reply, &locks) == 0) {
             fl_lock_list_free(locks);
         }
         return;
     case 2:
-        if (fli_list_of_sessions(reply, &sessions) == 0) {
+        if (fli_list_read(FLI_LIST_SESSIONS, reply, &sessions) == 0) {
             fl_session_list_free(sessions);
         }
         return;

@@ -140,26 +140,32 @@ static void show_members(void)
 /* False: it is no such command. */
 static bool cluster_command(char **w)
 {
-    int rc;
+    static const char *const names[] = {[FL_CHANGE_ADD] = "add",
+                                        [FL_CHANGE_REMOVE] = "remove",
+                                        [FL_CHANGE_REPLACE] = "replace",
+                                        [FL_CHANGE_MOVE] = "move",
+                                        [FL_CHANGE_TRANSFER] = "transfer"};
     if (strcmp(w[0], "members") == 0) {
         show_members();
         return true;
     }
-    if (strcmp(w[0], "add") == 0) {
-        rc = fl_member_add(client, number(w[1]), w[2], true, 0);
-    } else if (strcmp(w[0], "replace") == 0) {
-        rc = fl_member_replace(client, number(w[1]), w[2], w[3], false, 0);
-    } else if (strcmp(w[0], "move") == 0) {
-        rc = fl_member_move(client, number(w[1]), w[2], true, 0);
-    } else if (strcmp(w[0], "remove") == 0) {
-        rc = fl_member_remove(client, number(w[1]), true, 0);
-    } else if (strcmp(w[0], "transfer") == 0) {
-        rc = fl_leader_transfer(client, number(w[1]), 0);
-    } else {
-        return false;
+    for (unsigned what = 0; what < sizeof names / sizeof names[0]; what++) {
+        if (strcmp(w[0], names[what]) == 0) {
+            bool has_address =
+                what == FL_CHANGE_ADD || what == FL_CHANGE_REPLACE || what == FL_CHANGE_MOVE;
+            const struct fl_member_change change = {
+                .id = number(w[1]),
+                .peer_address = has_address ? w[2] : NULL,
+                .incarnation = what == FL_CHANGE_REPLACE ? w[3] : NULL,
+                .learner = what == FL_CHANGE_ADD,
+                .force = what == FL_CHANGE_MOVE || what == FL_CHANGE_REMOVE,
+            };
+            int rc = fl_member_change(client, (enum fl_change)what, &change, 0);
+            answer(rc, 0, fl_client_error(client));
+            return true;
+        }
     }
-    answer(rc, 0, fl_client_error(client));
-    return true;
+    return false;
 }
 
 static void show_info(void)

@@ -148,7 +148,7 @@ static void client_in_child(fl_client *c, fl_lock *held, fl_token token, fl_lock
 static void client(const char *nodes, bool connected)
 {
     const struct fl_take long_one = {.ttl_ms = LONG_MS, .unrenewed = true};
-    const struct fl_session_options session_options = {.ttl_ms = LONG_MS};
+    const struct fl_take session_options = {.ttl_ms = LONG_MS};
     struct fl_client_options options = patient;
     fl_lock *lock = NULL;
     fl_lock *session;

@@ -130,7 +130,7 @@ static void take(struct slot *s, char **w)
 
 static void open_session(struct slot *s, char **w)
 {
-    const struct fl_session_options options = {
+    const struct fl_take options = {
         .ttl_ms = number(w[2]), .owner = fl_str(s->name), .on_change = on_change, .arg = s};
     fl_lock *lock = NULL;
     int rc = blocks ? fl_session_open(client, &options, &lock)

@@ -56,7 +56,7 @@ int main(int argc, char **argv)
     unsigned long n = strtoul(argv[2], NULL, 10);
     struct fl_take how = {.ttl_ms = strtoull(argv[3], NULL, 10)};
     if (argc == 5) {
-        const struct fl_session_options session = {.ttl_ms = how.ttl_ms};
+        const struct fl_take session = {.ttl_ms = how.ttl_ms};
         how.ttl_ms = 0;
         if (fl_session_open(c, &session, &how.session) != 0) {
             fprintf(stderr, "the session: %s\n", fl_client_error(c));

@@ -60,8 +60,8 @@ TEST(options_that_are_not_known)
     fl_client *c;
     fl_lock *lock;
     struct fl_client_options options = {.reserved = {0, 0, 1}};
-    struct fl_take how = {.reserved = {[6] = 1}};
-    struct fl_session_options session = {.reserved = {1}};
+    struct fl_take how = {.reserved = {[5] = 1}};
+    struct fl_take session = {.reserved = {1}};
     assert_int_equal(fl_open("127.0.0.1:1", &options, &c), FL_EINVAL);
     assert_int_equal(fl_open("127.0.0.1:1", NULL, &c), 0);
     assert_int_equal(fl_lock_take(c, "x", &how, &lock), FL_EINVAL);

@@ -28,7 +28,7 @@ TEST(test_show)
                           "$6\r\nage_ms\r\n:1500\r\n$11\r\nttl_left_ms\r\n:8500\r\n"
                           "$7\r\nwaiters\r\n:9\r\n$3\r\nnew\r\n*1\r\n:1\r\n"
                           "$5\r\nqueue\r\n*2\r\n*2\r\n$5\r\nowner\r\n$1\r\np\r\n$1\r\nq\r\n");
-    assert_int_equal(fli_list_of_one(r, &list), 0);
+    assert_int_equal(fli_list_read(FLI_LIST_ONE, r, &list), 0);
     assert_int_equal(list->len, 1);
     const struct fl_lock_info *l = list->locks[0];
     expect_text(l->name, "x");
@@ -52,7 +52,7 @@ TEST(test_show_of_several_holders)
                           "+permits\r\n:1\r\n+holders\r\n:2\r\n+held_by\r\n*2\r\n"
                           "*4\r\n+token\r\n:7\r\n+owner\r\n$1\r\na\r\n"
                           "*6\r\n+token\r\n:9\r\n+owner\r\n$1\r\nb\r\n+ttl_left_ms\r\n:50\r\n");
-    assert_int_equal(fli_list_of_one(r, &list), 0);
+    assert_int_equal(fli_list_read(FLI_LIST_ONE, r, &list), 0);
     const struct fl_lock_info *l = list->locks[0];
     assert_int_equal(l->mode, FL_MODE_SHARED);
     assert_int_equal(l->permits, 1);
@@ -67,14 +67,16 @@ TEST(test_show_of_several_holders)
 TEST(test_missing_fields_are_empty)
 {
     struct fl_lock_list *list;
-    assert_int_equal(fli_list_of_one(parse("*0\r\n"), &list), 0);
+    assert_int_equal(fli_list_read(FLI_LIST_ONE, parse("*0\r\n"), &list), 0);
     assert_int_equal(list->locks[0]->name.len, 0);
     assert_int_equal(list->locks[0]->state, FL_LOCK_OTHER);
     assert_int_equal(list->locks[0]->queue_len, 0);
     fl_lock_list_free(list);
     /* Known names with values of unexpected types. */
-    assert_int_equal(
-        fli_list_of_one(parse("*6\r\n+token\r\n+x\r\n+name\r\n:1\r\n:1\r\n:2\r\n"), &list), 0);
+    assert_int_equal(fli_list_read(FLI_LIST_ONE,
+                                   parse("*6\r\n+token\r\n+x\r\n+name\r\n:1\r\n:1\r\n:2\r\n"),
+                                   &list),
+                     0);
     assert_int_equal(list->locks[0]->token, 0);
     assert_int_equal(list->locks[0]->name.len, 0);
     fl_lock_list_free(list);
@@ -87,7 +89,7 @@ TEST(test_broken_shows)
                                        "*2\r\n+held_by\r\n*1\r\n*1\r\n:1\r\n"};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct fl_lock_list *list = NULL;
-        assert_int_equal(fli_list_of_one(parse(rows[i]), &list), FL_EPROTO);
+        assert_int_equal(fli_list_read(FLI_LIST_ONE, parse(rows[i]), &list), FL_EPROTO);
         assert_null(list);
     }
 }
@@ -95,13 +97,13 @@ TEST(test_broken_shows)
 TEST(test_pages)
 {
     struct fl_lock_list *list;
-    assert_int_equal(fli_list_of_page(parse("*2\r\n$0\r\n\r\n*0\r\n"), &list), 0);
+    assert_int_equal(fli_list_read(FLI_LIST_LOCKS, parse("*2\r\n$0\r\n\r\n*0\r\n"), &list), 0);
     assert_int_equal(list->len, 0);
     assert_int_equal(list->cursor.len, 0);
     fl_lock_list_free(list);
     const char *two = "*2\r\n$2\r\nh7\r\n*2\r\n*4\r\n+name\r\n$1\r\na\r\n+state\r\n+queued\r\n"
                       "*4\r\n+name\r\n$1\r\nb\r\n+state\r\n+delayed\r\n";
-    assert_int_equal(fli_list_of_page(parse(two), &list), 0);
+    assert_int_equal(fli_list_read(FLI_LIST_LOCKS, parse(two), &list), 0);
     assert_int_equal(list->len, 2);
     expect_text(list->cursor, "h7");
     expect_text(list->locks[1]->name, "b");
@@ -120,7 +122,7 @@ TEST(test_broken_pages)
                                        "*2\r\n$0\r\n\r\n*2\r\n*0\r\n*1\r\n:1\r\n"};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct fl_lock_list *list = NULL;
-        assert_int_equal(fli_list_of_page(parse(rows[i]), &list), FL_EPROTO);
+        assert_int_equal(fli_list_read(FLI_LIST_LOCKS, parse(rows[i]), &list), FL_EPROTO);
         assert_null(list);
     }
 }
@@ -178,7 +180,8 @@ TEST(test_random_damage)
         redisReaderFeed(r, bytes, sizeof good - 1);
         if (redisReaderGetReply(r, &reply) == REDIS_OK && reply != NULL) {
             struct fl_lock_list *list = NULL;
-            int rc = i % 2 == 0 ? fli_list_of_page(reply, &list) : fli_list_of_one(reply, &list);
+            int rc = i % 2 == 0 ? fli_list_read(FLI_LIST_LOCKS, reply, &list)
+                                : fli_list_read(FLI_LIST_ONE, reply, &list);
             assert_int_equal(rc == 0, list != NULL);
             fl_lock_list_free(list);
         }

@@ -278,6 +278,7 @@ static void finish(fl_client *c, const struct progress *p)
 
 static void scenario_loop(void)
 {
+    const struct fl_ask show = {.what = FL_ASK_SHOW, .name = fl_str("x")};
     struct progress p = {.state = FL_HOLD_SAFE};
     const struct fl_take how = {.ttl_ms = 60, .on_change = on_change, .arg = &p};
     fl_client *c = NULL;
@@ -296,7 +297,7 @@ static void scenario_loop(void)
             go_on(c); /* what has changed by now is told */
         }
     }
-    p.asking = is_done(fl_show_start(c, fl_str("x"), 0, on_shown, &p, NULL));
+    p.asking = is_done(fl_ask_start(c, &show, on_shown, &p, NULL));
     finish(c, &p);
     p.asking = p.lock != NULL && is_done(fl_lock_release_start(p.lock, 0, on_done, &p));
     finish(c, &p);
@@ -312,6 +313,7 @@ static void on_issued(void *arg, const struct fl_result *r)
 
 static void scenario_session(void)
 {
+    const struct fl_ask token = {.what = FL_ASK_TOKEN, .name = fl_str("x")};
     struct progress p = {.state = FL_HOLD_SAFE};
     struct progress under = {.state = FL_HOLD_SAFE};
     fl_client *c = NULL;
@@ -325,7 +327,7 @@ static void scenario_session(void)
     under.asking =
         p.lock != NULL && is_done(fl_lock_take_start(c, "x", &how, on_taken, &under, NULL));
     finish(c, &under);
-    p.asking = is_done(fl_issue_token_start(c, fl_str("x"), 0, on_issued, &p, NULL));
+    p.asking = is_done(fl_ask_start(c, &token, on_issued, &p, NULL));
     finish(c, &p);
     p.asking = under.lock != NULL && is_done(fl_lock_release_start(under.lock, 0, on_done, &p));
     finish(c, &p);

@@ -138,7 +138,7 @@ static void finish(const struct outcome *o)
 
 static fl_lock *open_session(void)
 {
-    const struct fl_session_options options = {.ttl_ms = TTL_MS};
+    const struct fl_take options = {.ttl_ms = TTL_MS};
     struct outcome o = {.over = false};
     assert_int_equal(fl_session_open_start(c, &options, on_done, &o, NULL), 0);
     await("SESSION");
@@ -262,13 +262,15 @@ TEST_WITH(a_call_that_has_ended_is_cancelled, set_up, tear_down)
 {
     struct outcome o = {.over = false};
     struct outcome other = {.over = false};
+    const struct fl_ask mine = {.what = FL_ASK_CHECK, .name = fl_str("mine"), .token = 7};
+    const struct fl_ask other_one = {.what = FL_ASK_CHECK, .name = fl_str("other"), .token = 7};
     fl_call next;
-    assert_int_equal(fl_check_start(c, fl_str("mine"), 7, 0, cancel_itself, &o, &ending), 0);
+    assert_int_equal(fl_ask_start(c, &mine, cancel_itself, &o, &ending), 0);
     await("mine");
     answer(":1\r\n");
     finish(&o);
     assert_int_equal(o.status, 0);
-    assert_int_equal(fl_check_start(c, fl_str("other"), 7, 0, on_done, &other, &next), 0);
+    assert_int_equal(fl_ask_start(c, &other_one, on_done, &other, &next), 0);
     assert_true(next != ending);
     fl_call_cancel(c, ending);
     fl_call_cancel(c, next + 1);

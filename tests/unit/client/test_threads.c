@@ -162,7 +162,8 @@ static void on_change(void *arg, fl_lock *lock, enum fl_hold_state state)
     atomic_fetch_add(&changes, 1);
     assert_true(state != FL_HOLD_LOST || fl_lock_token(lock, &token) == FL_ENOTHELD);
     (void)!fl_lock_token(first, &token);
-    (void)!fl_check_start(client, fl_lock_name(lock), 1, 0, on_checked, NULL, NULL);
+    const struct fl_ask ask = {.what = FL_ASK_CHECK, .name = fl_lock_name(lock), .token = 1};
+    (void)!fl_ask_start(client, &ask, on_checked, NULL, NULL);
     (void)pthread_mutex_unlock(&mine);
 }
 

@@ -33,7 +33,8 @@ class Take(Structure):
     _fields_ = [('ttl_ms', c_uint64), ('wait_ms', c_uint64), ('timeout_ms', c_uint64), ('name', Bytes), ('owner', Bytes), ('value', Bytes),
                 ('session', c_void_p), ('mode', c_int), ('permits', c_uint64), ('also', POINTER(Bytes)), ('also_len', c_size_t),
                 ('alone', c_bool), ('unrenewed', c_bool), ('shares', c_bool), ('max_hold_ms', c_uint64), ('reserve_ms', c_uint64),
-                ('on_change', on_change_type), ('arg', c_void_p), ('min_validity_ms', c_uint64), ('reserved', c_uint64 * 7)]
+                ('on_change', on_change_type), ('arg', c_void_p), ('min_validity_ms', c_uint64), ('lockdelay_ms', c_uint64),
+                ('reserved', c_uint64 * 6)]
 
 
 class Result(Structure):

@@ -24,7 +24,7 @@ fn layouts() {
         fl_tls_options { ca_file, cert_file, key_file, server_name }
         fl_client_options { timeout_ms, attempt_ms, owner, tls, user, password, own_loop, on_log, log_arg, reserved }
         fl_take { ttl_ms, wait_ms, timeout_ms, name, owner, value, session, mode, permits, also, also_len, alone, unrenewed, shares, max_hold_ms,
-            reserve_ms, on_change, arg, min_validity_ms, reserved }
+            reserve_ms, on_change, arg, min_validity_ms, lockdelay_ms, reserved }
         fl_result { status, error, lock, token, deadline_ms, locks, sessions, report }
         fl_event { kind, status, word, text, node, reason, name, owner, token, wait, clock_ms }
         fl_watch_options { names, names_len, patterns, patterns_len, on_event, arg, quiet_ms, reserved });

@@ -77,7 +77,8 @@ pub struct fl_take {
     pub on_change: Option<unsafe extern "C" fn(arg: *mut c_void, lock: *mut fl_lock, state: c_int)>,
     pub arg: *mut c_void,
     pub min_validity_ms: u64,
-    pub reserved: [u64; 7],
+    pub lockdelay_ms: u64,
+    pub reserved: [u64; 6],
 }
 
 #[repr(C)]
