@@ -329,10 +329,16 @@ static void refused(struct fli_call_state *f, uint64_t now_ms, int code)
     }
 }
 
-static void feed_probe(struct fli_call_state *f, uint64_t now_ms, enum fli_call_event event)
+static void feed_answer(struct fli_call_state *f, uint64_t now_ms, enum fli_call_event event,
+                        int code);
+
+static void feed_probe(struct fli_call_state *f, uint64_t now_ms, enum fli_call_event event,
+                       int code)
 {
-    FLI_ASSERT(event == FLI_EVENT_ALIVE || event == FLI_EVENT_LEADERLESS ||
-               event == FLI_EVENT_DEAD);
+    if (event != FLI_EVENT_ALIVE && event != FLI_EVENT_LEADERLESS && event != FLI_EVENT_DEAD) {
+        feed_answer(f, now_ms, event, code); /* it has come meanwhile, and says more */
+        return;
+    }
     f->leaderless = event == FLI_EVENT_LEADERLESS ? f->leaderless + 1 : 0;
     if (event == FLI_EVENT_DEAD || f->leaderless == LEADERLESS_MAX) {
         f->leaderless = 0;
@@ -530,7 +536,7 @@ void fli_call_state_feed(struct fli_call_state *f, uint64_t now_ms, enum fli_cal
         feed_answer(f, now_ms, event, code);
         return;
     case FLI_WANT_PROBE:
-        feed_probe(f, now_ms, event);
+        feed_probe(f, now_ms, event, code);
         return;
     case FLI_WANT_ASK_OTHER:
         feed_ask(f, now_ms, event, code);

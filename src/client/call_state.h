@@ -50,7 +50,7 @@ enum fli_call_want {
     FLI_WANT_CONNECT, /* to order.node */
     FLI_WANT_SEND,    /* order.request */
     FLI_WANT_ANSWER,  /* to what was sent last */
-    /* asks order.node on a second connection who leads, while the first one waits for the answer */
+    /* goes on waiting for the answer; meanwhile asks order.node on a second connection who leads */
     FLI_WANT_PROBE,
     /* goes on waiting for the answer; meanwhile a health probe asks order.other on a connection of
      * its own. The same order with the same `other` again: the probe goes on. */

@@ -199,6 +199,7 @@ struct fl_call *fli_call_plan(fl_client *c, const struct fli_call_plan *q)
         call->times = fli_times_of(c, q);
         call->began_ms = fli_clock_ms();
         call->done = q->done;
+        call->wait = q->wait;
         call->note.deliver = deliver;
     }
     return call;
@@ -248,19 +249,16 @@ int fli_run(fl_client *c, struct fli_call_plan *q, struct fli_outcome *ret)
     fli_wait_init(&w, c);
     w.tells = q->wait_ms == 0 && !q->once;
     w.outcome = ret;
-    q->watcher = &w.watcher;
+    q->wait = &w;
     rc = begin_any(c, q, &call);
     if (rc != 0) {
         (void)fli_failed(c, rc);
+    } else if (fli_wait(c, &w)) {
+        rc = ret->result.status;
+        fli_wait_explain(&w, q);
     } else {
-        call->wait = &w;
-        if (fli_wait(c, &w)) {
-            rc = ret->result.status;
-            fli_wait_explain(&w, q);
-        } else {
-            fli_call_cancel(call);
-            rc = FL_EUNCERTAIN;
-        }
+        fli_call_cancel(call);
+        rc = FL_EUNCERTAIN;
     }
     fli_client_leave(c);
     return rc;
@@ -468,8 +466,8 @@ void fli_call_cancel(struct fl_call *call)
         call->result.lock = NULL;
     }
     struct fl_call *opening = call->session != NULL ? call->session->renewal : NULL;
-    if (opening != NULL && opening->watcher == call->times.watcher) {
-        opening->watcher = NULL; /* which is on the stack of who has waited */
+    if (opening != NULL && opening->wait == call->wait) {
+        opening->wait = NULL; /* which is on the stack of who has waited */
     }
     call->done = NULL;
     call->wait = NULL;

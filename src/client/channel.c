@@ -140,9 +140,6 @@ static void tell_askers(struct fli_engine_node *n, enum fli_call_event to_probe,
         struct fl_call *c = FLI_CONTAINER_OF(at, struct fl_call, in_askers);
         bool probes = c->call_state.order.want == FLI_WANT_PROBE;
         enum fli_call_event event = probes ? to_probe : to_other;
-        if (probes && c->arrived != NULL) {
-            event = FLI_EVENT_ALIVE; /* its own answer has come meanwhile, and says more */
-        }
         if (event == FLI_EVENT_NONE) {
             fli_list_push(&n->askers, at);
             continue;
@@ -159,11 +156,7 @@ static void tell_call(struct fl_call *c, enum fli_call_event event, int code, co
 {
     c->channel = NULL;
     fli_call_trouble(c, text);
-    if (c->call_state.order.want == FLI_WANT_PROBE) {
-        fli_call_feed(c, FLI_EVENT_ALIVE, 0); /* it looks for its answer, and there is none */
-    } else {
-        fli_call_feed(c, event, code);
-    }
+    fli_call_feed(c, event, code);
 }
 
 static void tell_calls(struct fli_list *calls, enum fli_call_event event, int code,

@@ -194,11 +194,11 @@ void fli_call_trouble(struct fl_call *c, const char *text)
 {
     const struct fli_engine *e = c->engine;
     snprintf(c->trouble, sizeof c->trouble, "%s: %.300s", e->nodes[c->node].place.node.text, text);
-    if (e->watcher.on_trouble != NULL) {
-        e->watcher.on_trouble(e->watcher.arg, c->node, text);
+    if (e->on_trouble != NULL) {
+        e->on_trouble(c, text);
     }
-    if (c->watcher != NULL) {
-        c->watcher->on_trouble(c->watcher->arg, c->node, text);
+    if (c->wait != NULL) {
+        fli_wait_trouble(c->wait, c->node, text);
     }
 }
 
@@ -298,10 +298,6 @@ static enum fli_call_event classify(struct fl_call *c, redisReply *reply, int *r
 void fli_call_answer(struct fl_call *c, redisReply *reply)
 {
     int code = 0;
-    if (c->call_state.order.want == FLI_WANT_PROBE) {
-        c->arrived = reply; /* is looked at when it is known that the node lives */
-        return;
-    }
     enum fli_call_event event = classify(c, reply, &code);
     if (event != FLI_EVENT_BROKEN) {
         fli_call_feed(c, event, code);
@@ -311,21 +307,6 @@ void fli_call_answer(struct fl_call *c, redisReply *reply)
     snprintf(ch->link.error, sizeof ch->link.error, "its answer makes no sense");
     fli_list_insert_before(ch->awaiting.next, &c->in_channel);
     fli_channel_break(ch, FL_EPROTO);
-}
-
-static bool begin_answer(struct fl_call *c, enum fli_call_event *ret, int *ret_code)
-{
-    redisReply *arrived = c->arrived;
-    c->arrived = NULL;
-    if (arrived != NULL) {
-        *ret = classify(c, arrived, ret_code);
-        if (*ret == FLI_EVENT_BROKEN && c->channel != NULL) {
-            c->channel->left = true;
-        }
-        return true;
-    }
-    *ret = FLI_EVENT_LOST;
-    return c->channel == NULL; /* it ended while the node was asked whether it lives */
 }
 
 /* Asks a node whether it lives, and another one also whether it serves. */
@@ -360,14 +341,12 @@ static bool begin(struct fl_call *c, enum fli_call_event *ret, int *ret_code)
         return begin_connect(c, ret, ret_code);
     case FLI_WANT_SEND:
         return begin_send(c, ret);
-    case FLI_WANT_ANSWER:
-        return begin_answer(c, ret, ret_code);
     case FLI_WANT_PROBE:
         return begin_probe(c, order->node, ret);
     case FLI_WANT_ASK_OTHER:
         return begin_probe(c, order->other, ret);
     default:
-        FLI_ASSERT(order->want == FLI_WANT_SLEEP);
+        FLI_ASSERT(order->want == FLI_WANT_ANSWER || order->want == FLI_WANT_SLEEP);
         return false;
     }
 }
@@ -387,8 +366,6 @@ static void leave_behind(struct fl_call *c, enum fli_call_event event)
         note_silent(c->engine, c->node);
     }
     c->alive = FLI_CALL_NOBODY;
-    freeReplyObject(c->arrived);
-    c->arrived = NULL;
     fli_channel_leave(c, silent || event == FLI_EVENT_DEAD || event == FLI_EVENT_UNREACHABLE);
 }
 
@@ -415,14 +392,13 @@ void fli_call_end(struct fl_call *c, int status, uint64_t lease_until_ms)
 /* False: the call has ended. */
 static bool take(struct fl_call *c, enum fli_call_event event, int code)
 {
-    const struct fli_engine_watcher *watcher = c->watcher;
     enum fli_call_want asked = c->call_state.order.want;
     fli_list_remove(&c->in_askers);
     fli_call_state_feed(&c->call_state, fli_clock_ms(), event, code);
     leave_behind(c, event);
     bool over = c->call_state.order.want == FLI_WANT_NOTHING;
-    if (watcher != NULL) {
-        watcher->on_event(watcher->arg, asked, event, over);
+    if (c->wait != NULL) {
+        fli_wait_event(c->wait, asked, event, over);
     }
     if (over) {
         call_ended(c);
@@ -472,10 +448,6 @@ static void time_is_over(struct fli_due *d, uint64_t now_ms)
         fli_channel_ask_over(e, order.other);
         return;
     case FLI_WANT_PROBE:
-        if (c->arrived != NULL) {
-            fli_call_feed(c, FLI_EVENT_ALIVE, 0);
-            return;
-        }
         fli_call_trouble(c, "no answer to a probe");
         fli_engine_forget_leader(e, c->node);
         fli_call_feed(c, FLI_EVENT_DEAD, 0);
@@ -570,10 +542,9 @@ static void forget_answers(struct fl_call *c)
 {
     fli_list_remove(&c->in_askers);
     fli_list_remove(&c->queue);
-    freeReplyObject(c->arrived);
     freeReplyObject(c->reply);
     free(c->report);
-    c->arrived = c->reply = NULL;
+    c->reply = NULL;
     c->report = NULL;
     c->trouble[0] = '\0';
 }
@@ -585,7 +556,6 @@ void fli_call_begin(struct fl_call *call, const struct fli_call_times *times,
     forget_answers(call);
     call->active = true;
     call->ended = ended;
-    call->watcher = times->watcher;
     call->due.fire = time_is_over;
     call->request.attempt = 0;
     init_state(call, times);

@@ -14,14 +14,6 @@
 
 #define FLI_REQUEST_MAX ((size_t)64 << 20) /* bytes of a request */
 
-/* Callbacks while a call goes on; under the mutex of who has the engine, if there is one. */
-struct fli_engine_watcher {
-    void (*on_trouble)(void *arg, uint32_t node, const char *text);
-    /* The order `asked` has ended with this event. over: so has the call. */
-    void (*on_event)(void *arg, enum fli_call_want asked, enum fli_call_event event, bool over);
-    void *arg;
-};
-
 struct fl_call;
 struct fli_engine;
 struct fli_wait;
@@ -56,8 +48,8 @@ struct fli_engine {
     uint32_t n_nodes;
     bool resolves;      /* which may block to resolve names: each connection resolves its own */
     bool learns_leader; /* true after init */
-    struct fli_backend *backend;       /* NULL: the calls are to nodes */
-    struct fli_engine_watcher watcher; /* of all calls; all NULL: none */
+    struct fli_backend *backend;                                /* NULL: the calls are to nodes */
+    void (*on_trouble)(struct fl_call *call, const char *text); /* of any; NULL: nobody hears */
     int epoll_fd;
     struct fli_owner owner; /* of acquires that name none */
     bool owner_is_given;    /* by its user */
@@ -136,7 +128,6 @@ struct fli_call_times {
     bool once;            /* at the node with this number and no other, and not repeated */
     uint32_t node;
     bool insists; /* asked again when a node refuses it: something has to be given back */
-    const struct fli_engine_watcher *watcher; /* stays as long as the call; NULL: none */
 };
 
 /* A callback that is to be made: handle.h. */
@@ -158,16 +149,14 @@ struct fl_call {
     struct fli_call_request request;
     struct fli_call_state call_state; /* with its status, and the end of the lease */
     struct fli_due due;
-    bool active;                              /* it has begun, and nobody has heard of its end */
-    const struct fli_engine_watcher *watcher; /* of this call; NULL: none */
-    uint32_t node;                            /* where it is, or was last */
-    struct fli_channel *channel;              /* NULL: nowhere */
+    bool active;                 /* it has begun, and nobody has heard of its end */
+    uint32_t node;               /* where it is, or was last */
+    struct fli_channel *channel; /* NULL: nowhere */
     struct fli_list in_channel;
     uint64_t number; /* of its request on the channel */
     uint64_t end;    /* of its bytes */
     struct fli_list in_askers;
     uint32_t alive;            /* it has been told that this node lives */
-    redisReply *arrived;       /* an answer that came while the node was asked whether it lives */
     struct fli_redlock_op *op; /* of a backend; NULL: it has not begun, or has ended */
     void (*ended)(struct fl_call *call);
     void *arg;
@@ -189,7 +178,8 @@ struct fl_call {
     uint64_t began_ms;
     uint64_t held_until_ms; /* what it may have got, without a session */
     fl_done done;
-    struct fli_wait *wait; /* of a thread that blocks; NULL: it calls back */
+    struct fli_wait *wait; /* of a thread that blocks; NULL: it calls back. Also while another call
+                              has to be over first, which that one has as well */
     struct fl_result result;
     struct fl_bytes also[FLI_CALL_ALSO_MAX];
     char bytes[]; /* the texts of the request */
@@ -199,6 +189,13 @@ struct fl_call {
 
 /* The call of a user is about to be freed, or its user is not to hear of it any more. */
 void fli_call_forget(struct fl_call *call);
+
+/* ---- handle.c: what a thread that waits for a call hears of it ------------------------------- */
+
+void fli_wait_trouble(struct fli_wait *w, uint32_t node, const char *text);
+/* The order `asked` has ended with this event. over: so has the call. */
+void fli_wait_event(struct fli_wait *w, enum fli_call_want asked, enum fli_call_event event,
+                    bool over);
 
 /* ---- engine.c: what channels tell of --------------------------------------------------------- */
 

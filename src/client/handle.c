@@ -55,7 +55,7 @@ const struct fl_redlock_report *fl_redlock_last(const fl_client *c)
     return &last_report;
 }
 
-static void log_trouble(void *arg, uint32_t node, const char *text);
+static void log_trouble(struct fl_call *call, const char *text);
 static void drop_lines(fl_client *c);
 
 /* ---- making and closing ---------------------------------------------------------------------- */
@@ -117,7 +117,7 @@ static int make(const char *nodes, const struct fl_client_options *o, enum fli_k
     c->on_log = o->on_log;
     c->log_arg = o->log_arg;
     c->stop_fd = -1;
-    c->engine.watcher = (struct fli_engine_watcher){.on_trouble = log_trouble, .arg = c};
+    c->engine.on_trouble = log_trouble;
     rc = fli_engine_options(&c->engine, o);
     if (rc != 0) {
         fli_engine_fini(&c->engine);
@@ -361,10 +361,10 @@ void fli_log(fl_client *c, const char *what, const char *how)
     (void)add_line(c, text);
 }
 
-static void log_trouble(void *arg, uint32_t node, const char *text)
+static void log_trouble(struct fl_call *call, const char *text)
 {
-    fl_client *c = arg;
-    fli_log(c, c->engine.nodes[node].place.node.text, text);
+    fl_client *c = FLI_CONTAINER_OF(call->engine, struct fl_client, engine);
+    fli_log(c, c->engine.nodes[call->node].place.node.text, text);
 }
 
 static void drop_lines(fl_client *c)
@@ -550,9 +550,9 @@ static void tell(struct fli_wait *w, uint64_t without_ms, const char *text)
 
 /* A wait can be long, and who waits may want to know that it is not for the lock. The end of the
  * call is not told here: its result says why. */
-static void on_event(void *arg, enum fli_call_want asked, enum fli_call_event event, bool over)
+void fli_wait_event(struct fli_wait *w, enum fli_call_want asked, enum fli_call_event event,
+                    bool over)
 {
-    struct fli_wait *w = arg;
     bool useful =
         event == FLI_EVENT_SERVES || (asked == FLI_WANT_PROBE && event == FLI_EVENT_ALIVE);
     if (w->c->on_trouble == NULL || over || (!useful && !is_trouble(event))) {
@@ -564,9 +564,8 @@ static void on_event(void *arg, enum fli_call_want asked, enum fli_call_event ev
     tell(w, useful ? 0 : now_ms - w->without_ms, useful ? "" : "no node takes the request");
 }
 
-static void on_trouble(void *arg, uint32_t node, const char *text)
+void fli_wait_trouble(struct fli_wait *w, uint32_t node, const char *text)
 {
-    struct fli_wait *w = arg;
     snprintf(w->trouble[node], FLI_TROUBLE_SIZE, "%s", text);
 }
 
@@ -574,7 +573,6 @@ void fli_wait_init(struct fli_wait *w, fl_client *c)
 {
     memset(w, 0, sizeof *w);
     w->c = c;
-    w->watcher = (struct fli_engine_watcher){on_trouble, on_event, w};
     last_report = (struct fl_redlock_report){.servers = 0};
     fli_fail(c, 0, "%s", "");
 }
@@ -616,8 +614,7 @@ struct fli_call_times fli_times_of(const fl_client *c, const struct fli_call_pla
     return (struct fli_call_times){.deadline_ms = fli_clock_ms() + q->wait_ms + timeout_ms,
                                    .wait_ms = q->wait_ms,
                                    .once = q->once,
-                                   .node = q->node,
-                                   .watcher = q->watcher};
+                                   .node = q->node};
 }
 
 /* ---- for programs of our own ----------------------------------------------------------------- */

@@ -88,7 +88,6 @@ struct fli_wait {
     fl_client *c;
     char trouble[FL_NODES_MAX + 1][FLI_TROUBLE_SIZE]; /* of each node */
     struct fli_outcome *outcome; /* of the call that it waits for; NULL: it is for another thing */
-    struct fli_engine_watcher watcher;
 };
 
 void fli_wait_init(struct fli_wait *w, fl_client *c);
@@ -114,7 +113,7 @@ struct fli_call_plan {
     uint32_t node;
     fl_done done; /* NULL: nobody hears of its end, or a thread waits for it */
     void *arg;
-    const struct fli_engine_watcher *watcher; /* NULL: none */
+    struct fli_wait *wait; /* of a thread that waits for it; NULL: none */
     /* of what is taken or released */
     struct fl_take options; /* of a session, what it has of them */
     struct fli_owner owner; /* room for one */

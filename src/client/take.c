@@ -265,7 +265,7 @@ static bool is_taken(const struct fl_lock *session, struct fl_bytes name)
 }
 
 static struct fl_lock *open_shared(fl_client *c, uint64_t ttl_ms,
-                                   const struct fli_call_times *times)
+                                   const struct fli_call_times *times, struct fli_wait *wait)
 {
     struct fli_owner owner;
     fli_owner_make(&owner);
@@ -283,6 +283,7 @@ static struct fl_lock *open_shared(fl_client *c, uint64_t ttl_ms,
         fli_lock_discard(session);
         return NULL;
     }
+    session->renewal->wait = wait;
     fli_list_push(&c->sessions, &session->in_shared);
     return session;
 }
@@ -304,10 +305,11 @@ static struct fl_lock *find_shared(fl_client *c, uint64_t ttl_ms)
 }
 
 /* The session under which this lock is taken; NULL: it gets a lease of its own. */
-static struct fl_lock *shared_session(fl_client *c, const struct fl_take *o,
-                                      const struct fli_call_request *request,
+static struct fl_lock *shared_session(fl_client *c, const struct fli_call_plan *q,
                                       const struct fli_call_times *times)
 {
+    const struct fl_take *o = &q->options;
+    const struct fli_call_request *request = &q->request;
     bool shares = request->command == FLI_CALL_ACQUIRE && c->engine.backend == NULL && !o->alone &&
                   !o->unrenewed && (o->shares || o->ttl_ms == 0) && o->owner.len == 0 &&
                   o->also_len == 0 && o->permits == 0 && o->mode == FL_MODE_EXCLUSIVE &&
@@ -325,7 +327,7 @@ static struct fl_lock *shared_session(fl_client *c, const struct fl_take *o,
     struct fli_call_times opening = *times;
     opening.deadline_ms -= times->wait_ms;
     opening.wait_ms = 0;
-    return open_shared(c, request->ttl_ms, &opening);
+    return open_shared(c, request->ttl_ms, &opening, q->wait);
 }
 
 /* What does not go together. NULL: nothing. */
@@ -425,7 +427,7 @@ static int take(fl_client *c, struct fli_call_plan *q, struct fl_call **ret)
         return rc;
     }
     const struct fli_call_times times = fli_times_of(c, q);
-    session = session != NULL ? session : shared_session(c, o, request, &times);
+    session = session != NULL ? session : shared_session(c, q, &times);
     request->under_session = session != NULL;
     if (session != NULL) { /* which its lock may outlive: that gets a copy */
         request->owner = session->request.owner;

@@ -47,11 +47,17 @@ static void hang_up(struct sim_lane *l)
     }
 }
 
+static bool awaits_answer(const struct sim_lane *l)
+{
+    enum fli_call_want want = l->call_state.order.want;
+    return want == FLI_WANT_ANSWER || want == FLI_WANT_ASK_OTHER || want == FLI_WANT_PROBE;
+}
+
 /* As the shells do: what a node says after it was given up is of no use. */
 static void leave_behind(struct sim_lane *l, enum fli_call_event event)
 {
     enum fli_call_want want = l->call_state.order.want;
-    bool waits_on = want == FLI_WANT_ANSWER || want == FLI_WANT_ASK_OTHER || want == FLI_WANT_PROBE;
+    bool waits_on = awaits_answer(l);
     bool silent =
         event == FLI_EVENT_SILENT || event == FLI_EVENT_DEAD || event == FLI_EVENT_LEADERLESS;
     if (!waits_on && silent) {
@@ -342,8 +348,7 @@ static void say_deliver(struct sim_event *e)
         return;
     }
     l->answer = answer_of(e->client->sim, said);
-    if (l->call_state.order.want == FLI_WANT_ANSWER ||
-        l->call_state.order.want == FLI_WANT_ASK_OTHER) {
+    if (awaits_answer(l)) {
         take_answer(l);
     }
 }
@@ -387,11 +392,8 @@ static void lost(struct sim_lane *l)
     l->conn_open = false;
     l->half_closed = false;
     l->answer.there = false;
-    enum fli_call_want want = l->call_state.order.want;
-    if (l->active && (want == FLI_WANT_ANSWER || want == FLI_WANT_ASK_OTHER)) {
+    if (l->active && awaits_answer(l)) {
         feed(l, FLI_EVENT_LOST, 0);
-    } else if (l->active && want == FLI_WANT_PROBE) {
-        l->answer = (struct sim_answer){.there = true, .event = FLI_EVENT_LOST};
     }
 }
 
