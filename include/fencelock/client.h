@@ -562,10 +562,6 @@ struct fl_watch_options {
     size_t names_len;
     const struct fl_bytes *patterns; /* globs, with `pattern` at most FL_WATCH_PATTERNS_MAX */
     size_t patterns_len;
-    /* Called with one event after the other, which are valid until it returns; see "Callbacks"
-     * above. NULL: they are fetched by fl_watch_next(). */
-    void (*on_event)(void *arg, fl_watch *watch, const struct fl_event *event);
-    void *arg;
     /* When nothing has come for so long, the node is asked whether it is there, and in touch with a
      * leader. Also the longest pause between attempts. 0: FL_WATCH_QUIET_DEFAULT_MS */
     uint64_t quiet_ms;
@@ -578,14 +574,13 @@ struct fl_watch_options {
  * Events are missed while there is no connection, and by a program that is so slow that the node
  * cuts it off: who keeps account of a lock calls fl_show() after each FL_EVENT_LISTENS and
  * FL_EVENT_MISSED. A node that has just been started tells of the last ones once more. Nothing is
- * kept here but one event, so memory does not grow; what is not fetched waits at the node. With
- * on_event the client starts its thread, as for a lock. 0; FL_EINVAL; FL_ENOMEM; FL_ESYSTEM and
- * FL_ENOCONN as fl_lock_take(). Whether a node can be reached is told by events. */
+ * kept here but one event, so memory does not grow; what is not fetched waits at the node. 0;
+ * FL_EINVAL; FL_ENOMEM. Whether a node can be reached is told by events. */
 FL_API int fl_watch_open(fl_client *c, const char *pattern, const struct fl_watch_options *options,
                          fl_watch **ret) FL_MUST_USE;
 
 /* Waits for the next event. *ret is valid until this watch is used again. One thread at a time. 0;
- * FL_ETIMEOUT; FL_EINVAL (it has an on_event, the client is closed, or the watch was inherited over
+ * FL_ETIMEOUT; FL_EINVAL (the client is closed, or the watch was inherited over
  * a fork()); FL_EBUSY (another thread waits); FL_EUNCERTAIN (interrupted by fl_close()). */
 FL_API int fl_watch_next(fl_watch *watch, uint64_t timeout_ms,
                          const struct fl_event **ret) FL_MUST_USE;
@@ -594,7 +589,7 @@ FL_API int fl_watch_next(fl_watch *watch, uint64_t timeout_ms,
  * until there is none. */
 FL_API const struct fl_event *fl_watch_poll(fl_watch *watch);
 
-/* Ends it, before or after its client; may be called in its on_event. NULL is fine. */
+/* Ends it, before or after its client. NULL is fine. */
 FL_API void fl_watch_close(fl_watch *watch);
 
 /* ---- calls that call back --------------------------------------------------------------------

@@ -573,6 +573,7 @@ void fli_wait_init(struct fli_wait *w, fl_client *c)
 {
     memset(w, 0, sizeof *w);
     w->c = c;
+    w->until_ms = FLI_DUE_NEVER;
     last_report = (struct fl_redlock_report){.servers = 0};
     fli_fail(c, 0, "%s", "");
 }
@@ -583,18 +584,25 @@ static bool is_stopped(const fl_client *c)
     return c->stop_fd >= 0 && poll(&p, 1, 0) == 1;
 }
 
+static bool is_over(const struct fli_wait *w)
+{
+    return w->over || fli_clock_ms() >= w->until_ms;
+}
+
 bool fli_wait(fl_client *c, struct fli_wait *w)
 {
     /* A server that takes the request and says nothing makes no event of its own. */
     bool tells = c->on_trouble != NULL && w->tells;
     uint64_t silent_ms = tells ? fli_clock_ms() + FLI_SILENCE_MS : FLI_DUE_NEVER;
     c->inside++;
-    while (!w->over && !c->closing && !is_stopped(c)) {
+    while (!is_over(w) && !c->closing && !is_stopped(c)) {
+        uint64_t until_ms = silent_ms < w->until_ms ? silent_ms : w->until_ms;
         if (c->driving) {
+            fli_engine_wake_for(&c->engine, until_ms);
             (void)pthread_cond_wait(&c->turned, &c->mutex);
             continue;
         }
-        drive(c, silent_ms);
+        drive(c, until_ms);
         if (!w->over && fli_clock_ms() >= silent_ms) {
             tell(w, FLI_SILENCE_MS, w->without ? "no node takes the request" : "no answer yet");
             silent_ms = FLI_DUE_NEVER;
@@ -602,10 +610,11 @@ bool fli_wait(fl_client *c, struct fli_wait *w)
     }
     c->inside--;
     (void)pthread_cond_broadcast(&c->turned);
-    if (!w->over) {
+    bool over = is_over(w);
+    if (!over) {
         fli_fail(c, 0, c->closing ? "the client was closed" : "it was interrupted");
     }
-    return w->over;
+    return over;
 }
 
 struct fli_call_times fli_times_of(const fl_client *c, const struct fli_call_plan *q)

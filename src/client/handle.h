@@ -82,7 +82,8 @@ int fli_failed(const fl_client *c, int code); /* its text, unless there is one. 
 /* What a thread waits for. */
 struct fli_wait {
     bool over;
-    bool tells; /* of troubles, as caller.h says */
+    uint64_t until_ms; /* NEVER after init */
+    bool tells;        /* of troubles, as caller.h says */
     uint64_t without_ms;
     bool without; /* no usable node, since without_ms */
     fl_client *c;
@@ -91,7 +92,8 @@ struct fli_wait {
 };
 
 void fli_wait_init(struct fli_wait *w, fl_client *c);
-/* Waits, under the mutex, until w->over. False: it was interrupted, or the handle is closed. */
+/* Waits, under the mutex, until w->over, or until_ms. False: it was interrupted, or the handle is
+ * closed. */
 bool fli_wait(fl_client *c, struct fli_wait *w);
 /* What there is to know of a call that has ended. */
 struct fli_outcome {

@@ -5,9 +5,9 @@
  *   asks       has sent LEADER and its subscriptions
  *   listens    events come
  *
- * What was heard is taken from the channel one event at a time, when it is told. A node that says
- * nothing for long gets a PING there, and is asked elsewhere whether it knows a leader: one that is
- * cut off has no events and answers PINGs. All of it is under the handle's mutex. */
+ * What was heard is taken from the channel one event at a time, when it is told. Now and then the
+ * node gets another LEADER there, which shows that it is alive and not cut off: a node that knows
+ * no leader has no events. All of it is under the handle's mutex. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,10 +20,8 @@
 #include "wire/resp.h"
 
 #define STEP_MS UINT64_C(2000) /* to connect and to subscribe, at each node */
-#define ASK_MS UINT64_C(1000)  /* who leads */
 #define LEADERLESS_MAX 2u
 #define PAUSES 20u /* the first pause is so many times shorter than the longest */
-#define TOLD_IN_A_TURN 64u
 #define REQUEST_MAX ((size_t)256 << 10)
 
 enum step { STEP_OFF, STEP_RESTS, STEP_CONNECTS, STEP_ASKS, STEP_LISTENS };
@@ -31,23 +29,17 @@ enum step { STEP_OFF, STEP_RESTS, STEP_CONNECTS, STEP_ASKS, STEP_LISTENS };
 struct fl_watch {
     struct fli_list in;
     fl_client *client;
-    uint64_t process; /* that has opened it; in a child it is dead */
-    void (*on_event)(void *arg, fl_watch *watch, const struct fl_event *event);
-    void *arg;
-    struct fli_callback note;
-    bool freed;            /* in its callback */
+    uint64_t process;      /* that has opened it; in a child it is dead */
     struct fli_wait *wait; /* of who waits for an event */
-    struct fli_due until;  /* how long; with a callback: when to go on telling */
     struct fli_listener listener;
     struct fli_channel *channel; /* NULL: it rests */
     struct fli_buf request;
     unsigned n_requests;
     enum step step;
-    struct fli_due due;     /* of the step */
-    unsigned answers;       /* to LEADER and to the request */
-    bool pinged;            /* and nothing was heard since */
-    struct fl_call *leader; /* the question who leads */
-    unsigned leaderless;    /* answers in a row that it knows no leader */
+    struct fli_due due;  /* of the step */
+    unsigned answers;    /* to LEADER and to the request */
+    bool asked;          /* who leads, and nothing was heard since */
+    unsigned leaderless; /* answers in a row that it knows no leader */
     uint32_t node;
     uint32_t tried;
     uint64_t quiet_ms;
@@ -71,18 +63,16 @@ static const char *node_text(const struct fl_watch *w)
     return fl_client_node(w->client, w->node);
 }
 
-static void set_due(struct fl_watch *w, struct fli_due *due, uint64_t at_ms)
+static void set_due(struct fl_watch *w, uint64_t at_ms)
 {
-    fli_due_set(&engine_of(w)->dues, due, at_ms);
-    fli_engine_wake_for(engine_of(w), due->at_ms);
+    fli_due_set(&engine_of(w)->dues, &w->due, at_ms);
+    fli_engine_wake_for(engine_of(w), at_ms);
 }
 
 /* There is something to tell. */
 static void tell(struct fl_watch *w)
 {
-    if (w->on_event != NULL) {
-        fli_callback_add(w->client, &w->note);
-    } else if (w->wait != NULL) {
+    if (w->wait != NULL) {
         w->wait->over = true;
     }
 }
@@ -106,8 +96,6 @@ static void leave(struct fl_watch *w)
         fli_channel_unlisten(w->channel);
         w->channel = NULL;
     }
-    fli_engine_cancel(w->leader);
-    w->leader = NULL;
 }
 
 static void fail(struct fl_watch *w, int status, const char *why)
@@ -119,7 +107,7 @@ static void fail(struct fl_watch *w, int status, const char *why)
     w->step = STEP_RESTS;
     w->begun = false;
     w->interrupted = true;
-    set_due(w, &w->due, fli_clock_ms() + next_pause_ms(w));
+    set_due(w, fli_clock_ms() + next_pause_ms(w));
     tell(w);
 }
 
@@ -128,7 +116,7 @@ static void on_opened(struct fli_listener *l, struct fli_channel *ch)
     struct fl_watch *w = FLI_CONTAINER_OF(l, struct fl_watch, listener);
     w->step = STEP_ASKS;
     if (fli_channel_put_bytes(ch, &w->request, w->n_requests) != 0) {
-        set_due(w, &w->due, fli_clock_ms()); /* nothing will be heard */
+        set_due(w, fli_clock_ms()); /* nothing will be heard */
     }
 }
 
@@ -139,9 +127,9 @@ static void connect_next(struct fl_watch *w)
     uint64_t until_ms = fli_clock_ms() + STEP_MS;
     w->step = STEP_CONNECTS;
     w->answers = 0;
-    w->pinged = false;
+    w->asked = false;
     w->leaderless = 0;
-    set_due(w, &w->due, until_ms);
+    set_due(w, until_ms);
     w->channel = fli_channel_open(e, w->node, until_ms, &w->listener, &code);
     if (w->channel == NULL) {
         fail(w, code != 0 ? code : FL_ENOCONN, e->nodes[w->node].error);
@@ -186,7 +174,7 @@ static void take_confirmation(struct fl_watch *w, const redisReply *r)
     } else if (w->answers == 1 + w->n_requests) {
         w->step = STEP_LISTENS;
         w->begun = true;
-        set_due(w, &w->due, fli_clock_ms() + w->quiet_ms);
+        set_due(w, fli_clock_ms() + w->quiet_ms);
         tell(w);
     }
 }
@@ -206,16 +194,27 @@ static void on_called(struct fli_listener *l)
     tell(FLI_CONTAINER_OF(l, struct fl_watch, listener));
 }
 
+static void take_who_leads(struct fl_watch *w, bool knows)
+{
+    w->pause_ms = w->quiet_ms / PAUSES; /* it has been there for long */
+    w->leaderless = knows ? 0 : w->leaderless + 1;
+    if (w->leaderless >= LEADERLESS_MAX) {
+        fail(w, FL_ENOLEADER, "it knows no leader");
+    }
+}
+
 /* True: it is an event. */
 static bool take_frame(struct fl_watch *w, const redisReply *r)
 {
-    w->pinged = false;
+    bool knows_leader = r->type == REDIS_REPLY_ARRAY && r->elements >= 2 &&
+                        r->element[0]->type == REDIS_REPLY_INTEGER;
+    w->asked = false;
     if (r->type == REDIS_REPLY_ERROR) { /* this client was too slow, for example */
         fail(w, FL_EIO, r->str);
         return false;
     }
-    if (is_text(r, 0, "pong")) {
-        w->pause_ms = w->quiet_ms / PAUSES; /* it has been there for long */
+    if (knows_leader || r->type == REDIS_REPLY_NIL) {
+        take_who_leads(w, knows_leader);
         return false;
     }
     size_t n = is_text(r, 0, "message") ? 3 : is_text(r, 0, "pmessage") ? 4 : 0;
@@ -279,44 +278,20 @@ static const struct fl_event *next_event(struct fl_watch *w)
 
 /* ---- is it still there? ---------------------------------------------------------------------- */
 
-static void leader_asked(struct fl_call *call)
-{
-    struct fl_watch *w = call->arg;
-    w->leader = NULL;
-    if (w->node != engine_of(w)->leader) {
-        fli_channels_drop(engine_of(w), w->node); /* it was made for this question */
-    }
-    w->leaderless = call->call_state.status == FL_ENOTHELD ? w->leaderless + 1 : 0;
-    if (w->leaderless >= LEADERLESS_MAX) {
-        fail(w, FL_ENOLEADER, "it knows no leader");
-    }
-}
-
 static void ask_who_leads(struct fl_watch *w)
 {
-    const struct fli_call_request request = {.command = FLI_CALL_LEADER};
-    const struct fli_call_times times = {
-        .deadline_ms = fli_clock_ms() + ASK_MS, .once = true, .node = w->node};
-    if (w->leader == NULL) { /* without memory it is asked the next time */
-        w->leader = fli_engine_start(engine_of(w), &request, &times, leader_asked, w);
-    }
-}
-
-static void ping(struct fl_watch *w)
-{
-    static char text[] = "*1\r\n$4\r\nPING\r\n";
+    static char text[] = "*1\r\n$6\r\nLEADER\r\n";
     const struct fli_buf request = {.data = (uint8_t *)text, .len = sizeof text - 1};
     if (w->channel->held) { /* it is its user who is silent */
-        set_due(w, &w->due, fli_clock_ms() + w->quiet_ms);
+        set_due(w, fli_clock_ms() + w->quiet_ms);
         return;
     }
-    if (w->pinged || fli_channel_put_bytes(w->channel, &request, 0) != 0) {
+    if (w->asked || fli_channel_put_bytes(w->channel, &request, 0) != 0) {
         fail(w, FL_EIO, "no answer");
         return;
     }
-    w->pinged = true;
-    set_due(w, &w->due, fli_clock_ms() + w->quiet_ms);
-    ask_who_leads(w);
+    w->asked = true;
+    set_due(w, fli_clock_ms() + w->quiet_ms);
 }
 
 static void on_due(struct fli_due *d, uint64_t now_ms)
@@ -333,7 +308,7 @@ static void on_due(struct fli_due *d, uint64_t now_ms)
         fail(w, FL_ETIMEOUT, "no answer");
         break;
     case STEP_LISTENS:
-        ping(w);
+        ask_who_leads(w);
         break;
     default:
         break;
@@ -342,19 +317,12 @@ static void on_due(struct fli_due *d, uint64_t now_ms)
 
 /* ---- telling --------------------------------------------------------------------------------- */
 
-static void on_until(struct fli_due *d, uint64_t now_ms)
-{
-    tell(FLI_CONTAINER_OF(d, struct fl_watch, until));
-}
-
 static void stop(struct fl_watch *w)
 {
     leave(w);
     w->step = STEP_OFF;
     w->interrupted = w->begun = false;
     fli_due_remove(&engine_of(w)->dues, &w->due);
-    fli_due_remove(&engine_of(w)->dues, &w->until);
-    fli_list_remove(&w->note.in);
     fli_list_remove(&w->in);
 }
 
@@ -362,23 +330,6 @@ static void watch_free(struct fl_watch *w)
 {
     fli_buf_fini(&w->request);
     free(w);
-}
-
-static void deliver(fl_client *c, struct fli_callback *n)
-{
-    struct fl_watch *w = FLI_CONTAINER_OF(n, struct fl_watch, note);
-    const struct fl_event *e = NULL;
-    for (unsigned i = 0; i < TOLD_IN_A_TURN && !w->freed && (e = next_event(w)) != NULL; i++) {
-        (void)pthread_mutex_unlock(&c->mutex);
-        w->on_event(w->arg, w, e);
-        (void)pthread_mutex_lock(&c->mutex);
-    }
-    n->under_way = false;
-    if (w->freed) {
-        watch_free(w);
-    } else if (e != NULL && w->step != STEP_OFF) { /* others have their turn first */
-        set_due(w, &w->until, fli_clock_ms());
-    }
 }
 
 static int enter(struct fl_watch *w)
@@ -397,19 +348,15 @@ static int next(struct fl_watch *w, uint64_t timeout_ms, const struct fl_event *
 {
     fl_client *c = w->client;
     struct fli_wait wait;
-    if (w->on_event != NULL) {
-        return fli_fail(c, FL_EINVAL, "the events of this watch go to its callback");
-    }
     if (w->wait != NULL) {
         return fli_fail(c, FL_EBUSY, "another thread waits for the next event");
     }
     fli_wait_init(&wait, c);
     timeout_ms = timeout_ms != 0 ? timeout_ms : c->engine.timeout_ms;
-    uint64_t until_ms = fli_clock_ms() + timeout_ms;
-    while ((*ret = next_event(w)) == NULL && fli_clock_ms() < until_ms) {
+    wait.until_ms = fli_clock_ms() + timeout_ms;
+    while ((*ret = next_event(w)) == NULL && fli_clock_ms() < wait.until_ms) {
         wait.over = false;
         w->wait = &wait;
-        set_due(w, &w->until, until_ms);
         bool told = fli_wait(c, &wait);
         w->wait = NULL;
         if (!told) {
@@ -438,8 +385,7 @@ const struct fl_event *fl_watch_poll(fl_watch *watch)
     if (enter(watch) != 0) {
         return NULL;
     }
-    const struct fl_event *e =
-        watch->on_event == NULL && watch->wait == NULL ? next_event(watch) : NULL;
+    const struct fl_event *e = watch->wait == NULL ? next_event(watch) : NULL;
     fli_client_leave(watch->client);
     return e;
 }
@@ -509,29 +455,20 @@ static int begin(fl_client *c, const char *pattern, const struct fl_watch_option
     }
     w->client = c;
     w->process = fli_process();
-    w->on_event = o->on_event;
-    w->arg = o->arg;
     w->quiet_ms = o->quiet_ms != 0 ? o->quiet_ms : FL_WATCH_QUIET_DEFAULT_MS;
     w->pause_ms = w->quiet_ms / PAUSES;
     w->node = (uint32_t)fli_engine_random(&c->engine, c->engine.n_nodes);
     w->listener = (struct fli_listener){on_opened, on_answered, on_called, on_ended};
-    w->note.deliver = deliver;
-    fli_list_init(&w->note.in);
     fli_list_init(&w->in);
-    fli_heap_node_init(&w->until.node);
     fli_buf_init(&w->request, REQUEST_MAX);
     int rc = put_request(w, pattern, o);
     rc = rc == 0 ? fli_due_add(&c->engine.dues, &w->due, on_due) : rc;
-    if (rc == 0 && fli_due_add(&c->engine.dues, &w->until, on_until) != 0) {
-        fli_due_remove(&c->engine.dues, &w->due);
-        rc = FL_ENOMEM;
-    }
     if (rc != 0) {
         watch_free(w);
         return rc;
     }
     w->step = STEP_RESTS;
-    set_due(w, &w->due, fli_clock_ms());
+    set_due(w, fli_clock_ms());
     fli_list_push(&c->watches, &w->in);
     c->refs++;
     *ret = w;
@@ -549,7 +486,6 @@ int fl_watch_open(fl_client *c, const char *pattern, const struct fl_watch_optio
         return rc;
     }
     rc = check(c, pattern, o);
-    rc = rc == 0 && o->on_event != NULL ? fli_client_keep(c) : rc;
     rc = rc == 0 ? begin(c, pattern, o, ret) : rc;
     fli_client_leave(c);
     return rc;
@@ -559,12 +495,8 @@ int fl_watch_open(fl_client *c, const char *pattern, const struct fl_watch_optio
 static void disown(struct fl_watch *w)
 {
     fli_list_init(&w->in);
-    fli_list_init(&w->note.in);
     fli_heap_node_init(&w->due.node);
-    fli_heap_node_init(&w->until.node);
     w->channel = NULL;
-    w->leader = NULL;
-    w->note.under_way = false;
 }
 
 void fl_watch_close(fl_watch *watch)
@@ -578,13 +510,8 @@ void fl_watch_close(fl_watch *watch)
         disown(watch);
     }
     (void)pthread_mutex_lock(&c->mutex);
-    bool idle = fli_callback_drop(c, &watch->note);
     stop(watch);
-    if (idle) {
-        watch_free(watch);
-    } else { /* it is freed when its callback has returned */
-        watch->freed = true;
-    }
+    watch_free(watch);
     fli_client_unref(c);
 }
 
@@ -594,7 +521,6 @@ void fli_watches_end(fl_client *c)
     while ((at = fli_list_first(&c->watches)) != NULL) {
         struct fl_watch *w = FLI_CONTAINER_OF(at, struct fl_watch, in);
         w->channel = NULL; /* they end with the engine, and have no callbacks */
-        w->leader = NULL;
         stop(w);
     }
 }

@@ -437,6 +437,7 @@ bool events_may_send(enum fli_command_id id)
     case FLI_CMD_UNSUBSCRIBE:
     case FLI_CMD_PUNSUBSCRIBE:
     case FLI_CMD_PING:
+    case FLI_CMD_LEADER:
     case FLI_CMD_QUIT:
     case FLI_CMD_RESET:
         return true;

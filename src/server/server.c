@@ -87,11 +87,12 @@ static bool answer_subscribed(struct net_request *r, const struct fli_slice *arg
                                           argc > words ? argv[words].len : 0));
         return true;
     }
-    finish(r, fli_resp_error(b, "ERR",
-                             "Can't execute '%s': only (P)SUBSCRIBE / (P)UNSUBSCRIBE / PING / QUIT "
-                             "/ RESET are allowed in this context; unsubscribe first, or use "
-                             "HELLO 3 or another connection",
-                             command->name));
+    finish(r, fli_resp_error(
+                  b, "ERR",
+                  "Can't execute '%s': only (P)SUBSCRIBE / (P)UNSUBSCRIBE / PING / "
+                  "LEADER / QUIT / RESET are allowed in this context; unsubscribe first, or use "
+                  "HELLO 3 or another connection",
+                  command->name));
     return true;
 }
 

@@ -305,7 +305,7 @@ class Scripted(WatchCase):
             servers = [self.server(*script, **options) for script in scripts]
             w = (command or self.watch)([s.address for s in servers], *args)
             def strange():
-                return any(s.late or s.pings > 0 for s in servers)
+                return any(s.late or s.leader_requests > s.connections for s in servers)
             wait_until(lambda: w.child.poll() is not None or strange(), 'its end')
             code = w.end()
             for s in servers:

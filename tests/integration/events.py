@@ -86,6 +86,7 @@ class Events(ClusterCase):
         c = self.subscribed(node, 'SUBSCRIBE', 'lock:a', 'lock:b')
         self.assertEqual(c.call('PING'), [b'pong', b''])
         self.assertEqual(c.call('PING', 'hi'), [b'pong', b'hi'])
+        self.assertIsInstance(c.call('LEADER')[0], int)
         for request in (('SHOW', 'a'), ('ACQUIRE', 'a'), ('HELLO', 3), ('ECHO', 'x'), ('NONSENSE',), ('PING', 'a', 'b')):
             with self.assertRaises(RespError):
                 c.call(*request)

@@ -12,7 +12,7 @@
  *   look NAME STATE REASON REMAINING RESULT TOKEN, or none
  *   released NAME RESULT
  *   wrote NAME RESULT
- *   event NAME WORD LOCK TOKEN STATUS OWNER   a lock of the name "hush" ends its watch
+ *   event NAME WORD LOCK TOKEN STATUS OWNER
  *
  * hammer asks for the token on a thread of its own until the lock is lost, then prints
  * "hammered NAME NOW". */
@@ -224,27 +224,45 @@ static void hush(struct slot *s)
     fflush(stdout);
 }
 
-static void on_event(void *arg, fl_watch *watch, const struct fl_event *e)
+static void tell(struct slot *s, const struct fl_event *e)
 {
-    struct slot *s = arg;
     int len = (int)e->name.len;
     printf("event %s %s %.*s %" PRIu64 " %s %.*s\n", s->name, e->word, len == 0 ? 1 : len,
            len == 0 ? "-" : (const char *)e->name.data, e->token, word_of(e->status),
            (int)e->owner.len, (const char *)e->owner.data);
     fflush(stdout);
-    if (len == 4 && memcmp(e->name.data, "hush", 4) == 0) {
-        s->watch = watch;
-        hush(s);
+}
+
+/* Those that have come by now. */
+static void tell_events(void)
+{
+    for (struct slot *s = slots; s < slots + SLOTS; s++) {
+        const struct fl_event *e = NULL;
+        do {
+            if (s->watch == NULL || (blocks && fl_watch_next(s->watch, 1, &e) != 0)) {
+                break;
+            }
+            e = blocks ? e : fl_watch_poll(s->watch);
+            if (e != NULL) {
+                tell(s, e);
+            }
+        } while (e != NULL);
     }
+}
+
+static bool watches(void)
+{
+    bool any = false;
+    for (int i = 0; i < SLOTS; i++) {
+        any = any || slots[i].watch != NULL;
+    }
+    return any;
 }
 
 static void watch(struct slot *s, char **w)
 {
-    const struct fl_watch_options options = {.on_event = on_event, .arg = s};
-    const struct fl_event *e;
     fl_watch *unused;
-    if (fl_watch_open(client, w[2], &options, &s->watch) != 0 ||
-        fl_watch_next(s->watch, 0, &e) != FL_EINVAL || fl_watch_poll(s->watch) != NULL ||
+    if (fl_watch_open(client, w[2], NULL, &s->watch) != 0 ||
         fl_watch_open(client, NULL, NULL, &unused) != FL_EINVAL || unused != NULL) {
         abort();
     }
@@ -315,11 +333,19 @@ static void read_input(void)
     obey_line(line);
 }
 
+static uv_prepare_t prepare;
+
+static void on_prepare(uv_prepare_t *handle)
+{
+    tell_events();
+}
+
 static void on_input(uv_poll_t *handle, int status, int events)
 {
     read_input();
     if (over) {
         uv_close((uv_handle_t *)handle, NULL);
+        uv_close((uv_handle_t *)&prepare, NULL);
         fl_uv_stop(&uv, NULL);
     }
 }
@@ -330,7 +356,8 @@ static void run_uv(void)
     uv_poll_t input;
     if (uv_loop_init(&loop) != 0 || fl_uv_start(&uv, &loop, client) != 0 ||
         uv_poll_init(&loop, &input, STDIN_FILENO) != 0 ||
-        uv_poll_start(&input, UV_READABLE, on_input) != 0) {
+        uv_poll_start(&input, UV_READABLE, on_input) != 0 ||
+        uv_prepare_init(&loop, &prepare) != 0 || uv_prepare_start(&prepare, on_prepare) != 0) {
         abort();
     }
     (void)uv_run(&loop, UV_RUN_DEFAULT);
@@ -344,7 +371,7 @@ static void run_poll(void)
     while (!over) {
         struct pollfd p[] = {{.fd = STDIN_FILENO, .events = POLLIN},
                              {.fd = blocks ? -1 : fl_fd(client), .events = POLLIN}};
-        if (poll(p, 2, -1) < 0) {
+        if (poll(p, 2, blocks && watches() ? 10 : -1) < 0) {
             continue;
         }
         if (p[0].revents != 0) {
@@ -353,6 +380,7 @@ static void run_poll(void)
         if (p[1].revents != 0) {
             fl_process(client);
         }
+        tell_events();
     }
 }
 

@@ -62,7 +62,7 @@ class Event(Structure):
 
 class WatchOptions(Structure):
     _fields_ = [('names', POINTER(Bytes)), ('names_len', c_size_t), ('patterns', POINTER(Bytes)), ('patterns_len', c_size_t),
-                ('on_event', c_void_p), ('arg', c_void_p), ('quiet_ms', c_uint64), ('reserved', c_uint64 * 8)]
+                ('quiet_ms', c_uint64), ('reserved', c_uint64 * 8)]
 
 
 done_type = CFUNCTYPE(None, c_void_p, POINTER(Result))

@@ -27,7 +27,7 @@ fn layouts() {
             reserve_ms, on_change, arg, min_validity_ms, lockdelay_ms, reserved }
         fl_result { status, error, lock, token, deadline_ms, locks, sessions, report }
         fl_event { kind, status, word, text, node, reason, name, owner, token, wait, clock_ms }
-        fl_watch_options { names, names_len, patterns, patterns_len, on_event, arg, quiet_ms, reserved });
+        fl_watch_options { names, names_len, patterns, patterns_len, quiet_ms, reserved });
     let numbers = [
         ("FL_MODE_SHARED", i64::from(sys::FL_MODE_SHARED)), ("FL_HOLD_LOST", i64::from(sys::FL_HOLD_LOST)),
         ("FL_EVENT_MISSED", i64::from(sys::FL_EVENT_MISSED)), ("FL_EVENT_LISTENS", i64::from(sys::FL_EVENT_LISTENS)),

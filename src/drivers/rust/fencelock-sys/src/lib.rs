@@ -120,8 +120,6 @@ pub struct fl_watch_options {
     pub names_len: usize,
     pub patterns: *const fl_bytes,
     pub patterns_len: usize,
-    pub on_event: Option<unsafe extern "C" fn(arg: *mut c_void, watch: *mut fl_watch, event: *const fl_event)>,
-    pub arg: *mut c_void,
     pub quiet_ms: u64,
     pub reserved: [u64; 8],
 }
