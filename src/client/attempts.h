@@ -38,21 +38,14 @@ static inline uint64_t fli_attempts_last(const struct fli_attempts *a, uint64_t 
     return now_ms < a->until_ms ? a->above : 0;
 }
 
-/* A call has ended, and `last` is the number of its last attempt. */
-static inline void fli_attempts_learn(struct fli_attempts *a, const struct fli_call_state *ended,
-                                      uint64_t last, uint64_t now_ms)
+/* A call has ended, or is given up before its end, and `last` is the number of its last attempt.
+ * What it waits for an answer to may still be on its way. */
+static inline void fli_attempts_end(struct fli_attempts *a, const struct fli_call_state *call,
+                                    uint64_t last, uint64_t now_ms)
 {
-    if (ended->status != 0 && ended->unknown && last != 0) {
-        fli_attempts_uncertain(a, last, now_ms);
-    }
-}
-
-/* A call is given up before its end. What it waits for an answer to may still be on its way. */
-static inline void fli_attempts_cancel(struct fli_attempts *a,
-                                       const struct fli_call_state *given_up, uint64_t last,
-                                       uint64_t now_ms)
-{
-    if (fli_call_state_is_out(given_up) && last != 0) {
+    bool over = call->order.want == FLI_WANT_NOTHING;
+    bool uncertain = over ? call->status != 0 && call->unknown : fli_call_state_is_out(call);
+    if (uncertain && last != 0) {
         fli_attempts_uncertain(a, last, now_ms);
     }
 }

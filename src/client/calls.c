@@ -19,7 +19,7 @@ int fl_tls_check(const struct fl_tls_options *options, char *errmsg, size_t errm
 {
     struct fli_link_security with;
     (void)snprintf(errmsg, errmsg_size, "out of memory");
-    int rc = fli_link_security_init(&with, options, errmsg, errmsg_size);
+    int rc = fli_link_security_init(&with, options, NULL, NULL, errmsg, errmsg_size);
     fli_link_security_fini(&with);
     return rc;
 }

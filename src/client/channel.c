@@ -373,24 +373,18 @@ struct fli_channel *fli_channel_open(struct fli_engine *e, uint32_t node, uint64
 }
 
 /* Whether a request may go there now. A peer that has closed the connection, or has said something
- * unasked, gets no request: its outcome would be unknown. */
-static bool is_usable(struct fli_channel *ch, bool waiting)
+ * unasked, gets no request, since its outcome would be unknown: what has come was taken at the
+ * beginning of the turn, and has ended the channel. */
+static bool is_usable(const struct fli_channel *ch, bool waiting)
 {
-    bool owes = ch->asked != ch->answered;
-    if (!is_shared(ch) || (waiting && (!ch->link.ready || owes || has_calls(ch)))) {
-        return false;
-    }
-    if (!ch->link.ready || owes || ch->out.len > 0 || fli_link_is_fresh(&ch->link)) {
-        return true;
-    }
-    fli_channel_shut(ch);
-    return false;
+    bool is_busy = !ch->link.ready || ch->asked != ch->answered || has_calls(ch);
+    return is_shared(ch) && !(waiting && is_busy);
 }
 
 struct fli_channel *fli_channel_get(struct fli_engine *e, uint32_t node, uint64_t until_ms,
                                     bool waiting, int *ret_code)
 {
-    FLI_LIST_FOREACH_SAFE(at, next, &e->nodes[node].channels)
+    FLI_LIST_FOREACH(at, &e->nodes[node].channels)
     {
         struct fli_channel *ch = FLI_CONTAINER_OF(at, struct fli_channel, in);
         if (is_usable(ch, waiting)) {
@@ -671,7 +665,7 @@ static void check_answered(struct fli_channel *ch, redisReply *reply)
     tell_askers(node_of(ch), FLI_EVENT_NONE, good ? FLI_EVENT_SERVES : FLI_EVENT_SERVES_NOT, "");
 }
 
-void fli_channel_answered(struct fli_channel *ch, redisReply *reply)
+static void answered(struct fli_channel *ch, redisReply *reply)
 {
     uint64_t number = ++ch->answered;
     ch->heard_ms = fli_clock_ms();
@@ -706,51 +700,56 @@ void fli_channel_answered(struct fli_channel *ch, redisReply *reply)
     fli_call_answer(c, reply);
 }
 
+/* What comes now was not asked for: it is the listener's to fetch. */
+static bool is_told(const struct fli_channel *ch)
+{
+    return ch->listener != NULL && ch->asked == ch->answered;
+}
+
 /* False: the channel was closed. */
 static bool take_answers(struct fli_channel *ch)
 {
     redisReply *reply;
-    int n;
-    while ((n = fli_link_next(&ch->link, &reply)) == 1) {
+    int n = 0;
+    while (!is_told(ch) && (n = fli_link_next(&ch->link, &reply)) == 1) {
         if (ch->asked == ch->answered) { /* nobody has asked for it */
             freeReplyObject(reply);
             fli_channel_shut(ch);
             return false;
         }
-        fli_channel_answered(ch, reply);
+        answered(ch, reply);
         if (!is_open(ch)) {
             return false;
         }
     }
     if (n < 0) {
         fli_channel_break(ch, n);
+        return false;
     }
-    return n == 0;
+    bool unasked = ch->listener == NULL && ch->asked == ch->answered && ch->link.fed != 0;
+    if (unasked) { /* a part of it, which must not become the answer to the next request */
+        fli_channel_shut(ch);
+    }
+    return !unasked;
 }
 
-static void read_answers(struct fli_channel *ch)
+static void read_more(struct fli_channel *ch)
 {
     int more = 1;
-    for (unsigned i = 0; i < READS_MAX && more == 1; i++) {
+    for (unsigned i = 0; i < READS_MAX && more == 1 && (i == 0 || !is_told(ch)); i++) {
         if (!take_answers(ch)) {
             return;
         }
         more = fli_link_read(&ch->link);
     }
-    if (more >= 0 && !take_answers(ch)) {
-        return;
-    }
     if (more < 0) {
         fli_channel_break(ch, more);
-    }
-}
-
-static void read_more(struct fli_channel *ch)
-{
-    if (ch->listener != NULL) {
-        fli_channel_read_events(ch);
-    } else {
-        read_answers(ch);
+    } else if (take_answers(ch) && is_told(ch)) {
+        ch->held = true;
+        ch->listener->called(ch->listener);
+        if (is_open(ch)) {
+            fli_channel_watch(ch); /* or not, as long as it is held */
+        }
     }
 }
 

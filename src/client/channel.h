@@ -80,8 +80,6 @@ void fli_channels_close_all(struct fli_engine *e);
 void fli_channel_shut(struct fli_channel *ch);
 void fli_channel_note_failure(struct fli_channel *ch);
 void fli_channel_watch(struct fli_channel *ch); /* once it is connected */
-void fli_channel_answered(struct fli_channel *ch, redisReply *reply);
-void fli_channel_read_events(struct fli_channel *ch);
 void fli_channel_end_listening(struct fli_channel *ch, int code);
 
 #endif

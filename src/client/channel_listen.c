@@ -23,36 +23,6 @@ void fli_channel_end_listening(struct fli_channel *ch, int code)
     l->ended(l, code, text);
 }
 
-/* Takes the answers, and leaves what is behind them to the listener. */
-void fli_channel_read_events(struct fli_channel *ch)
-{
-    redisReply *reply;
-    int rc;
-    do {
-        rc = fli_link_read(&ch->link);
-        int next = 1;
-        while (rc >= 0 && ch->asked != ch->answered &&
-               (next = fli_link_next(&ch->link, &reply)) == 1) {
-            fli_channel_answered(ch, reply);
-            if (ch->link.fd < 0) {
-                return;
-            }
-        }
-        rc = next < 0 ? next : rc;
-    } while (rc > 0 && ch->asked != ch->answered);
-    if (rc < 0) {
-        fli_channel_break(ch, rc);
-        return;
-    }
-    if (ch->asked == ch->answered) {
-        ch->held = true;
-        ch->listener->called(ch->listener);
-    }
-    if (ch->link.fd >= 0) {
-        fli_channel_watch(ch); /* or not, as long as it is held */
-    }
-}
-
 bool fli_channel_hear(struct fli_channel *ch, redisReply **ret)
 {
     int n = ch->held ? fli_link_next(&ch->link, ret) : 0;

@@ -374,7 +374,7 @@ static void call_ended(struct fl_call *c)
     struct fli_engine *e = c->engine;
     fli_due_set(&e->dues, &c->due, FLI_DUE_NEVER);
     fli_pace_learn(&e->pace, &c->call_state);
-    fli_attempts_learn(&e->attempts, &c->call_state, c->request.attempt, fli_clock_ms());
+    fli_attempts_end(&e->attempts, &c->call_state, c->request.attempt, fli_clock_ms());
     if (c->reply != NULL && !c->call_state.config.once) { /* which says nothing of the others */
         fli_channels_tidy(e, c->node);
     }
@@ -533,7 +533,7 @@ static void quit(struct fl_call *c)
     if (c->op != NULL) {
         c->engine->backend->cancel(c);
     }
-    fli_attempts_cancel(&c->engine->attempts, &c->call_state, c->request.attempt, fli_clock_ms());
+    fli_attempts_end(&c->engine->attempts, &c->call_state, c->request.attempt, fli_clock_ms());
     fli_channel_leave(c, false);
     c->active = false;
 }

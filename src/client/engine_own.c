@@ -25,8 +25,7 @@ int fli_engine_options(struct fli_engine *e, const struct fl_client_options *opt
         e->owner_is_given = true;
     }
     char errmsg[FLI_TLS_ERRMSG_SIZE];
-    int rc = fli_link_security_init(&e->tls, o->tls, errmsg, sizeof errmsg);
-    return rc != 0 ? rc : fli_link_login(&e->tls, o->user, o->password);
+    return fli_link_security_init(&e->tls, o->tls, o->user, o->password, errmsg, sizeof errmsg);
 }
 
 int fli_engine_resolve(struct fli_engine *e)

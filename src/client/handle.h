@@ -209,6 +209,7 @@ void fli_watches_end(fl_client *c);
 
 /* ---- take.c ---------------------------------------------------------------------------------- */
 
+bool fli_is_passing(int status); /* it may succeed another time: nothing was refused for good */
 void fli_lock_abandon(struct fl_lock *lock); /* one that nobody has heard of: it is released */
 /* The call of a private owner has lost its user: gives back what it may get or have. False: it is
  * over. */

@@ -30,7 +30,7 @@ static bool is_text(struct fl_bytes b, const char *text)
 
 /* ---- what a map says ------------------------------------------------------------------------- */
 
-enum kind { TEXT, BYTES, NUMBER, FLAG, SESSION, STATE, MODE };
+enum kind { TEXT, BYTES, NUMBER, FLAG, STATE, MODE };
 
 struct field {
     const char *name;
@@ -43,24 +43,23 @@ struct shape {
     const struct field *fields;
     size_t n;
     size_t size;
-    bool is_text_owner; /* a text in place of a map is its owner, the first field */
-    bool skips;         /* what has no number in its first field is left out */
+    bool skips; /* what has no number in its first field is left out */
 };
 
 #define FIELD(kind, field)                                                                         \
     {                                                                                              \
 #field, kind, offsetof(struct OF, field)                                                   \
     }
-#define SHAPE(fields, type, ...)                                                                   \
+#define SHAPE(fields, type, skips)                                                                 \
     {                                                                                              \
-        fields, sizeof fields / sizeof fields[0], sizeof(struct type), __VA_ARGS__                 \
+        fields, sizeof fields / sizeof fields[0], sizeof(struct type), skips                       \
     }
 
 #define OF fl_lock_info
 static const struct field lock_fields[] = {
     FIELD(BYTES, name),         FIELD(STATE, state),
     FIELD(BYTES, owner),        FIELD(BYTES, label),
-    FIELD(BYTES, value),        FIELD(SESSION, session),
+    FIELD(BYTES, value),        FIELD(FLAG, session),
     FIELD(NUMBER, token),       FIELD(NUMBER, age_ms),
     FIELD(NUMBER, ttl_left_ms), FIELD(NUMBER, waiters),
     FIELD(MODE, mode),          FIELD(NUMBER, permits),
@@ -70,27 +69,27 @@ static const struct field lock_fields[] = {
     FIELD(NUMBER, refused),     FIELD(BYTES, user),
     FIELD(BYTES, address),      FIELD(NUMBER, renewals),
 };
-static const struct shape lock_shape = SHAPE(lock_fields, fl_lock_info, false, false);
+static const struct shape lock_shape = SHAPE(lock_fields, fl_lock_info, false);
 #undef OF
 
 #define OF fl_holder
 static const struct field holder_fields[] = {
     FIELD(BYTES, owner),        FIELD(BYTES, label),  FIELD(BYTES, value),
-    FIELD(SESSION, session),    FIELD(NUMBER, token), FIELD(NUMBER, age_ms),
+    FIELD(FLAG, session),       FIELD(NUMBER, token), FIELD(NUMBER, age_ms),
     FIELD(NUMBER, ttl_left_ms), FIELD(BYTES, user),   FIELD(BYTES, address),
     FIELD(NUMBER, renewals),
 };
-static const struct shape holder_shape = SHAPE(holder_fields, fl_holder, false, false);
+static const struct shape holder_shape = SHAPE(holder_fields, fl_holder, false);
 #undef OF
 
 #define OF fl_waiter
 static const struct field waiter_fields[] = {
     FIELD(BYTES, owner),
     FIELD(BYTES, label),
-    FIELD(SESSION, session),
+    FIELD(FLAG, session),
     FIELD(NUMBER, wait_left_ms),
 };
-static const struct shape waiter_shape = SHAPE(waiter_fields, fl_waiter, true, false);
+static const struct shape waiter_shape = SHAPE(waiter_fields, fl_waiter, false);
 #undef OF
 
 #define OF fl_session_info
@@ -99,7 +98,7 @@ static const struct field session_fields[] = {
     FIELD(NUMBER, ttl_left_ms), FIELD(NUMBER, lockdelay_ms), FIELD(NUMBER, locks),
     FIELD(NUMBER, waits),
 };
-static const struct shape session_shape = SHAPE(session_fields, fl_session_info, false, false);
+static const struct shape session_shape = SHAPE(session_fields, fl_session_info, false);
 #undef OF
 
 #define OF fl_member
@@ -108,7 +107,7 @@ static const struct field member_fields[] = {
     FIELD(TEXT, peer_address), FIELD(TEXT, client_address), FIELD(TEXT, incarnation),
     FIELD(NUMBER, version),    FIELD(NUMBER, starts),       FIELD(FLAG, connected),
 };
-static const struct shape member_shape = SHAPE(member_fields, fl_member, false, true);
+static const struct shape member_shape = SHAPE(member_fields, fl_member, true);
 #undef OF
 
 /* The value of a field in a flat array of names and values; NULL: no such field. */
@@ -163,9 +162,6 @@ static void take(const redisReply *v, enum kind kind, void *to)
     case FLAG:
         *(bool *)to = number == 1;
         break;
-    case SESSION:
-        *(bool *)to = number != 0 || is_text(bytes, "explicit");
-        break;
     case STATE:
         *(enum fl_lock_state *)to = state_of(bytes);
         break;
@@ -179,10 +175,6 @@ static void take(const redisReply *v, enum kind kind, void *to)
 static int read_map(const redisReply *map, const struct shape *shape, void *to)
 {
     bool good = map->type == REDIS_REPLY_ARRAY && map->elements % 2 == 0;
-    if (map->type == REDIS_REPLY_STRING && shape->is_text_owner) {
-        take(map, BYTES, to);
-        return 0;
-    }
     for (size_t i = 0; good && i < shape->n; i++) {
         const struct field *f = &shape->fields[i];
         take(field(map, f->name), f->kind, (char *)to + f->offset);
@@ -307,47 +299,44 @@ int fli_list_read(enum fli_list_kind kind, redisReply *reply, void *ret)
 
 /* ---- INFO ------------------------------------------------------------------------------------ */
 
-/* Sent in seconds, and kept in ms, if `times` is 1000; of a text: the size with its zero byte. */
+/* Of a text: the size with its zero byte. */
 static const struct {
     const char *name;
     size_t offset;
     size_t size;
-    uint64_t times;
 } info_fields[] = {
 #define INFO_TEXT(name, field)                                                                     \
     {                                                                                              \
-        name, offsetof(struct fl_node_status, field), sizeof(((struct fl_node_status *)0)->field), \
-            0                                                                                      \
+        name, offsetof(struct fl_node_status, field), sizeof(((struct fl_node_status *)0)->field)  \
     }
-#define INFO_NUMBER(name, field, times)                                                            \
+#define INFO_NUMBER(name, field)                                                                   \
     {                                                                                              \
-        name, offsetof(struct fl_node_status, field), 0, times                                     \
+        name, offsetof(struct fl_node_status, field), 0                                            \
     }
     INFO_TEXT("node_role", role),
     INFO_TEXT("version", version),
     INFO_TEXT("leader_address", leader),
     INFO_TEXT("cluster_state", cluster_state),
-    INFO_NUMBER("node_id", node_id, 1),
-    INFO_NUMBER("leader_id", leader_id, 1),
-    INFO_NUMBER("cluster_nodes", cluster_nodes, 1),
-    INFO_NUMBER("cluster_nodes_connected", cluster_nodes_connected, 1),
-    INFO_NUMBER("term", term, 1),
-    INFO_NUMBER("commit_index", commit_index, 1),
-    INFO_NUMBER("applied_index", applied_index, 1),
-    INFO_NUMBER("connected_clients", clients, 1),
-    INFO_NUMBER("uptime_in_seconds", uptime_ms, 1000),
-    INFO_NUMBER("uptime_ms", uptime_ms, 1),
-    INFO_NUMBER("locks_held", locks_held, 1),
-    INFO_NUMBER("waits", waits, 1),
-    INFO_NUMBER("last_token", last_token, 1),
-    INFO_NUMBER("min_live_token", min_live_token, 1),
-    INFO_NUMBER("grants", grants, 1),
-    INFO_NUMBER("expiries", expiries, 1),
-    INFO_NUMBER("breaks", breaks, 1),
-    INFO_NUMBER("leader_changes", leader_changes, 1),
-    INFO_NUMBER("log_bytes", log_bytes, 1),
-    INFO_NUMBER("log_write_avg_us", log_write_avg_us, 1),
-    INFO_NUMBER("log_waits_for_segment", log_waits, 1),
+    INFO_NUMBER("node_id", node_id),
+    INFO_NUMBER("leader_id", leader_id),
+    INFO_NUMBER("cluster_nodes", cluster_nodes),
+    INFO_NUMBER("cluster_nodes_connected", cluster_nodes_connected),
+    INFO_NUMBER("term", term),
+    INFO_NUMBER("commit_index", commit_index),
+    INFO_NUMBER("applied_index", applied_index),
+    INFO_NUMBER("connected_clients", clients),
+    INFO_NUMBER("uptime_ms", uptime_ms),
+    INFO_NUMBER("locks_held", locks_held),
+    INFO_NUMBER("waits", waits),
+    INFO_NUMBER("last_token", last_token),
+    INFO_NUMBER("min_live_token", min_live_token),
+    INFO_NUMBER("grants", grants),
+    INFO_NUMBER("expiries", expiries),
+    INFO_NUMBER("breaks", breaks),
+    INFO_NUMBER("leader_changes", leader_changes),
+    INFO_NUMBER("log_bytes", log_bytes),
+    INFO_NUMBER("log_write_avg_us", log_write_avg_us),
+    INFO_NUMBER("log_waits_for_segment", log_waits),
 #undef INFO_TEXT
 #undef INFO_NUMBER
 };
@@ -382,8 +371,7 @@ static void take_info(struct fl_node_status *s, struct fl_bytes key, struct fl_b
         if (info_fields[i].size > 0) {
             snprintf(at, info_fields[i].size, "%.*s", (int)(value.len < 1024 ? value.len : 1024),
                      (const char *)value.data);
-        } else if (fli_parse_u64(value.data, value.len, UINT64_MAX / 1000, &v)) {
-            v *= info_fields[i].times;
+        } else if (fli_parse_u64(value.data, value.len, UINT64_MAX, &v)) {
             memcpy(at, &v, sizeof v);
         }
         return;

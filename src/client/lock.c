@@ -54,9 +54,7 @@ static void report_ended(struct fl_lock *lock, int status)
     fl_client *c = lock->client;
     bool heard = status == 0 || status == FL_ENOTHELD || status == FL_ENOSESSION;
     if (!heard && lock->jeopardies + lock->lost > 0) {
-        bool out_of_time = status == FL_ENOLEADER || status == FL_EBUSY || status == FL_ENOCONN ||
-                           status == FL_EUNCERTAIN || status == FL_ETIMEOUT;
-        c->report_refused = !out_of_time;
+        c->report_refused = !fli_is_passing(status);
         c->jeopardies += lock->jeopardies;
         c->lost += lock->lost;
     }

@@ -63,7 +63,7 @@ static uint64_t held_until(const struct fl_call *call)
     return call->held_until_ms > fli_clock_ms() ? call->held_until_ms : 0;
 }
 
-static bool is_passing(int status)
+bool fli_is_passing(int status)
 {
     return status == FL_EUNCERTAIN || status == FL_ENOLEADER || status == FL_ENOCONN ||
            status == FL_EBUSY || status == FL_ETIMEOUT;
@@ -84,7 +84,7 @@ static bool go_on(struct fl_call *call, uint64_t wait_ms, void (*ended)(struct f
 /* A release goes on for as long as the lock may be held. */
 static void given_back(struct fl_call *call)
 {
-    if (is_passing(call->call_state.status)) {
+    if (fli_is_passing(call->call_state.status)) {
         (void)go_on(call, 0, given_back);
     }
 }
@@ -96,7 +96,7 @@ static void settled(struct fl_call *call)
         call->request.command = FLI_CALL_RELEASE;
         call->request.token = call->token;
         (void)go_on(call, 0, given_back);
-    } else if (is_passing(status)) {
+    } else if (fli_is_passing(status)) {
         (void)!fli_call_settle(call);
     }
 }

@@ -1,8 +1,8 @@
 /* watch.c: the events of locks, for the user of a handle; see client.h.
  *
- *   rests      until the next attempt
- *   connects   to one of the nodes, on a channel of its own
- *   asks       has sent LEADER and its subscriptions
+ *   rests      until the next attempt: it has no channel
+ *   connects   to one of the nodes, on a channel of its own, which is not ready
+ *   asks       has sent LEADER and its subscriptions, and has not all answers
  *   listens    events come
  *
  * What was heard is taken from the channel one event at a time, when it is told. Now and then the
@@ -24,8 +24,6 @@
 #define PAUSES 20u /* the first pause is so many times shorter than the longest */
 #define REQUEST_MAX ((size_t)256 << 10)
 
-enum step { STEP_OFF, STEP_RESTS, STEP_CONNECTS, STEP_ASKS, STEP_LISTENS };
-
 struct fl_watch {
     struct fli_list in;
     fl_client *client;
@@ -35,8 +33,7 @@ struct fl_watch {
     struct fli_channel *channel; /* NULL: it rests */
     struct fli_buf request;
     unsigned n_requests;
-    enum step step;
-    struct fli_due due;  /* of the step */
+    struct fli_due due;  /* of what it does now */
     unsigned answers;    /* to LEADER and to the request */
     bool asked;          /* who leads, and nothing was heard since */
     unsigned leaderless; /* answers in a row that it knows no leader */
@@ -67,6 +64,11 @@ static void set_due(struct fl_watch *w, uint64_t at_ms)
 {
     fli_due_set(&engine_of(w)->dues, &w->due, at_ms);
     fli_engine_wake_for(engine_of(w), at_ms);
+}
+
+static bool listens(const struct fl_watch *w)
+{
+    return w->channel != NULL && w->answers == 1 + w->n_requests;
 }
 
 /* There is something to tell. */
@@ -104,7 +106,6 @@ static void fail(struct fl_watch *w, int status, const char *why)
     w->status = status;
     snprintf(w->error, sizeof w->error, "%.100s: %.140s", node_text(w), why);
     w->node = (w->node + 1) % engine_of(w)->n_nodes;
-    w->step = STEP_RESTS;
     w->begun = false;
     w->interrupted = true;
     set_due(w, fli_clock_ms() + next_pause_ms(w));
@@ -114,7 +115,6 @@ static void fail(struct fl_watch *w, int status, const char *why)
 static void on_opened(struct fli_listener *l, struct fli_channel *ch)
 {
     struct fl_watch *w = FLI_CONTAINER_OF(l, struct fl_watch, listener);
-    w->step = STEP_ASKS;
     if (fli_channel_put_bytes(ch, &w->request, w->n_requests) != 0) {
         set_due(w, fli_clock_ms()); /* nothing will be heard */
     }
@@ -125,7 +125,6 @@ static void connect_next(struct fl_watch *w)
     struct fli_engine *e = engine_of(w);
     int code = 0;
     uint64_t until_ms = fli_clock_ms() + STEP_MS;
-    w->step = STEP_CONNECTS;
     w->answers = 0;
     w->asked = false;
     w->leaderless = 0;
@@ -139,7 +138,7 @@ static void connect_next(struct fl_watch *w)
 static void on_ended(struct fli_listener *l, int code, const char *why)
 {
     struct fl_watch *w = FLI_CONTAINER_OF(l, struct fl_watch, listener);
-    bool telling = w->step == STEP_LISTENS || code == FL_EDENIED || code == FL_ELIMIT;
+    bool telling = listens(w) || code == FL_EDENIED || code == FL_ELIMIT;
     w->channel = NULL;
     fail(w, telling ? code : FL_ENOCONN, why);
 }
@@ -171,8 +170,7 @@ static void take_confirmation(struct fl_watch *w, const redisReply *r)
         fail(w, code == FL_EDENIED || code == FL_ELIMIT ? code : FL_EPROTO, r->str);
     } else if (!is_text(r, 0, "subscribe") && !is_text(r, 0, "psubscribe")) {
         fail(w, FL_EPROTO, "its answer makes no sense");
-    } else if (w->answers == 1 + w->n_requests) {
-        w->step = STEP_LISTENS;
+    } else if (listens(w)) {
         w->begun = true;
         set_due(w, fli_clock_ms() + w->quiet_ms);
         tell(w);
@@ -261,7 +259,7 @@ static const struct fl_event *next_event(struct fl_watch *w)
             w->begun = false;
             return event_of_connection(w, FL_EVENT_LISTENS);
         }
-        if (w->step != STEP_LISTENS) {
+        if (!listens(w)) {
             return NULL;
         }
         if (fli_channel_hear(w->channel, &r)) {
@@ -297,21 +295,14 @@ static void ask_who_leads(struct fl_watch *w)
 static void on_due(struct fli_due *d, uint64_t now_ms)
 {
     struct fl_watch *w = FLI_CONTAINER_OF(d, struct fl_watch, due);
-    switch (w->step) {
-    case STEP_RESTS:
+    if (w->channel == NULL) {
         connect_next(w);
-        break;
-    case STEP_CONNECTS:
-        fail(w, FL_ENOCONN, "cannot connect: no answer in time");
-        break;
-    case STEP_ASKS:
-        fail(w, FL_ETIMEOUT, "no answer");
-        break;
-    case STEP_LISTENS:
+    } else if (listens(w)) {
         ask_who_leads(w);
-        break;
-    default:
-        break;
+    } else if (w->channel->link.ready) {
+        fail(w, FL_ETIMEOUT, "no answer");
+    } else {
+        fail(w, FL_ENOCONN, "cannot connect: no answer in time");
     }
 }
 
@@ -320,7 +311,6 @@ static void on_due(struct fli_due *d, uint64_t now_ms)
 static void stop(struct fl_watch *w)
 {
     leave(w);
-    w->step = STEP_OFF;
     w->interrupted = w->begun = false;
     fli_due_remove(&engine_of(w)->dues, &w->due);
     fli_list_remove(&w->in);
@@ -467,7 +457,6 @@ static int begin(fl_client *c, const char *pattern, const struct fl_watch_option
         watch_free(w);
         return rc;
     }
-    w->step = STEP_RESTS;
     set_due(w, fli_clock_ms());
     fli_list_push(&c->watches, &w->in);
     c->refs++;

@@ -457,20 +457,6 @@ int fli_link_push(struct fli_link *l, const void *data, size_t len, size_t *at)
     return l->tls != NULL ? push_tls(l, data, len, at) : send_from(l, data, len, at);
 }
 
-bool fli_link_is_fresh(struct fli_link *l)
-{
-    if (l->fd < 0 || !l->ready || l->reader->err != 0 || l->fed != 0) {
-        return false;
-    }
-    struct pollfd p = {.fd = l->fd, .events = POLLIN | POLLRDHUP};
-    int ready = poll(&p, 1, 0);
-    if (ready > 0 && l->tls != NULL && (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) == 0) {
-        /* Some servers send session tickets of TLS, which are no answers. */
-        return fli_link_read(l) == 0 && l->fed == 0 && fli_tls_state(l->tls) == FLI_TLS_OPEN;
-    }
-    return ready == 0;
-}
-
 /* ---- receiving ------------------------------------------------------------------------------- */
 
 /* Whenever bytes have come, hiredis looks for the end of the line from its beginning again. */

@@ -64,10 +64,6 @@ int fli_link_begin(struct fli_link *l, struct fli_link_security *security, const
                    const struct sockaddr *address, socklen_t address_len) FLI_MUST_USE;
 int fli_link_finish(struct fli_link *l) FLI_MUST_USE;
 
-/* Whether a request may be sent on it: the peer has sent nothing unasked and has not closed it, as
- * far as can be seen now. */
-bool fli_link_is_fresh(struct fli_link *l);
-
 /* Hands over what the kernel takes now of what comes after *at, and moves *at. 0 when that was all;
  * FL_EBUSY when the rest must wait for the descriptor to be writable; FL_EIO. */
 int fli_link_push(struct fli_link *l, const void *data, size_t len, size_t *at) FLI_MUST_USE;

@@ -5,29 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-int fli_link_security_init(struct fli_link_security *security, const struct fl_tls_options *options,
-                           char *errmsg, size_t errmsg_size)
-{
-    *security = (struct fli_link_security){.context = NULL};
-    if (options == NULL) {
-        return 0;
-    }
-    const char *name = options->server_name;
-    if (name != NULL && strlen(name) > FL_ADDRESS_MAX) {
-        (void)snprintf(errmsg, errmsg_size, "the server's name is longer than %u bytes",
-                       FL_ADDRESS_MAX);
-        return FL_EINVAL;
-    }
-    const struct fli_tls_config config = {.cert_file = options->cert_file,
-                                          .key_file = options->key_file,
-                                          .ca_file = options->ca_file};
-    int rc = fli_tls_context_create(&config, &security->context, errmsg, errmsg_size);
-    if (rc == 0 && name != NULL) {
-        memcpy(security->name, name, strlen(name) + 1);
-    }
-    return rc;
-}
-
 static int make_login(struct fli_link_security *security, const char *user, const char *password)
 {
     size_t user_len = user == NULL ? 0 : strlen(user);
@@ -52,9 +29,31 @@ static int make_login(struct fli_link_security *security, const char *user, cons
     return 0;
 }
 
-int fli_link_login(struct fli_link_security *security, const char *user, const char *password)
+static int make_context(struct fli_link_security *security, const struct fl_tls_options *options,
+                        char *errmsg, size_t errmsg_size)
 {
+    const char *name = options->server_name;
+    if (name != NULL && strlen(name) > FL_ADDRESS_MAX) {
+        (void)snprintf(errmsg, errmsg_size, "the server's name is longer than %u bytes",
+                       FL_ADDRESS_MAX);
+        return FL_EINVAL;
+    }
+    const struct fli_tls_config config = {.cert_file = options->cert_file,
+                                          .key_file = options->key_file,
+                                          .ca_file = options->ca_file};
+    int rc = fli_tls_context_create(&config, &security->context, errmsg, errmsg_size);
+    if (rc == 0 && name != NULL) {
+        memcpy(security->name, name, strlen(name) + 1);
+    }
+    return rc;
+}
+
+int fli_link_security_init(struct fli_link_security *security, const struct fl_tls_options *options,
+                           const char *user, const char *password, char *errmsg, size_t errmsg_size)
+{
+    *security = (struct fli_link_security){.context = NULL};
     int rc = make_login(security, user, password);
+    rc = rc != 0 || options == NULL ? rc : make_context(security, options, errmsg, errmsg_size);
     if (rc != 0) {
         fli_link_security_fini(security);
     }

@@ -19,12 +19,11 @@ struct fli_link_security {
 };
 #define FLI_LOGIN_AGAIN_MS UINT64_C(5000)
 
-/* options may be NULL: no TLS. 0; FL_EINVAL with a sentence in errmsg; FL_ENOMEM. */
+/* options NULL: no TLS; user NULL: no login. 0; FL_EINVAL, with a sentence in errmsg for files of
+ * TLS; FL_ENOMEM. */
 int fli_link_security_init(struct fli_link_security *security, const struct fl_tls_options *options,
-                           char *errmsg, size_t errmsg_size) FLI_MUST_USE;
-/* After init. user NULL: no login. 0; FL_EINVAL, FL_ENOMEM: `security` is as after fini. */
-int fli_link_login(struct fli_link_security *security, const char *user,
-                   const char *password) FLI_MUST_USE;
+                           const char *user, const char *password, char *errmsg,
+                           size_t errmsg_size) FLI_MUST_USE;
 void fli_link_security_fini(struct fli_link_security *security);
 
 /* Makes a session with that host. Files that have changed are read first; when they are bad the old

@@ -173,13 +173,11 @@ static void set_up_security(struct bench *b)
                                      .key_file = with->key,
                                      .server_name = with->sni};
     read_password(with, b->password);
-    if (fli_link_security_init(&b->security, with->tls ? &b->tls : NULL, errmsg, sizeof errmsg) !=
-        0) {
-        die(USAGE, errmsg);
-    }
-    int rc = fli_link_login(&b->security, with->user, with->user != NULL ? b->password : NULL);
+    errmsg[0] = '\0';
+    int rc = fli_link_security_init(&b->security, with->tls ? &b->tls : NULL, with->user,
+                                    with->user != NULL ? b->password : NULL, errmsg, sizeof errmsg);
     if (rc != 0) {
-        die(USAGE, fl_strerror(rc));
+        die(USAGE, errmsg[0] != '\0' ? errmsg : fl_strerror(rc));
     }
     b->config.security = &b->security;
 }

@@ -28,7 +28,7 @@ SHOW_HELD = (b'*24\r\n+name\r\n$6\r\nreport\r\n+state\r\n+held\r\n+owner\r\n$16\
              b'+label\r\n$4\r\nhost\r\n')
 SHOW_BINARY = (b'*6\r\n+name\r\n$4\r\na\xff\x1b\n\r\n+state\r\n+held\r\n+token\r\n:1\r\n')
 INFO_LEADER = (b'# Server\r\nversion:0.1.0\r\nrole:master\r\nnode_role:leader\r\nnode_id:1\r\nterm:4\r\ncommit_index:120\r\n'
-               b'leader_id:1\r\napplied_index:120\r\nlast_token:33\r\nlocks_held:2\r\nconnected_clients:5\r\nuptime_in_seconds:3725\r\n')
+               b'leader_id:1\r\napplied_index:120\r\nlast_token:33\r\nlocks_held:2\r\nconnected_clients:5\r\nuptime_ms:3725000\r\n')
 
 
 class CliCase(Case):

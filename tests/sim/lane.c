@@ -462,7 +462,7 @@ static int status_of(const struct sim_lane *l)
 
 static void finish(struct sim_lane *l)
 {
-    fli_attempts_learn(&l->client->sendings, &l->call_state, l->attempt, sim_client_now(l->client));
+    fli_attempts_end(&l->client->sendings, &l->call_state, l->attempt, sim_client_now(l->client));
     l->active = false;
     if (l->half_closed) {
         hang_up(l);

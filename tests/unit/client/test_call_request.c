@@ -49,31 +49,31 @@ static void expect(enum fli_call_command command, const char *bytes, enum fli_ca
 TEST(test_attempts)
 {
     struct fli_attempts a = {.above = 0};
-    struct fli_call_state ended = {.status = 0, .unknown = true};
+    struct fli_call_state ended = {.order.want = FLI_WANT_NOTHING, .status = 0, .unknown = true};
     assert_int_equal(fli_attempts_next(&a, 0, 5), 1);
     assert_int_equal(fli_attempts_next(&a, 1, 5), 2);
-    fli_attempts_learn(&a, &ended, 2, 5); /* it knows what became of it */
+    fli_attempts_end(&a, &ended, 2, 5); /* it knows what became of it */
     assert_int_equal(fli_attempts_next(&a, 0, 5), 1);
     ended.status = FL_EUNCERTAIN;
-    fli_attempts_learn(&a, &ended, 0, 5); /* not an ACQUIRE */
+    fli_attempts_end(&a, &ended, 0, 5); /* not an ACQUIRE */
     assert_int_equal(fli_attempts_next(&a, 0, 5), 1);
-    fli_attempts_learn(&a, &ended, 3, 5);
+    fli_attempts_end(&a, &ended, 3, 5);
     assert_int_equal(fli_attempts_next(&a, 0, 5), 4);
     assert_int_equal(fli_attempts_next(&a, 4, 5), 5);
-    fli_attempts_learn(&a, &ended, 2, 6); /* of a call beside it */
+    fli_attempts_end(&a, &ended, 2, 6); /* of a call beside it */
     assert_int_equal(fli_attempts_next(&a, 0, 5 + FLI_ATTEMPTS_UNCERTAIN_MS), 4);
     assert_int_equal(fli_attempts_next(&a, 0, 6 + FLI_ATTEMPTS_UNCERTAIN_MS), 1);
     a = (struct fli_attempts){.above = 0};
     struct fli_call_state given_up = {.order.want = FLI_WANT_CONNECT};
-    fli_attempts_cancel(&a, &given_up, 1, 5); /* it is not on its way */
+    fli_attempts_end(&a, &given_up, 1, 5); /* it is not on its way */
     assert_int_equal(fli_attempts_next(&a, 0, 5), 1);
-    given_up.order.want = FLI_WANT_SEND;      /* its bytes may leave behind those of other calls */
-    fli_attempts_cancel(&a, &given_up, 0, 5); /* not an ACQUIRE */
+    given_up.order.want = FLI_WANT_SEND;   /* its bytes may leave behind those of other calls */
+    fli_attempts_end(&a, &given_up, 0, 5); /* not an ACQUIRE */
     assert_int_equal(fli_attempts_next(&a, 0, 5), 1);
-    fli_attempts_cancel(&a, &given_up, 1, 5);
+    fli_attempts_end(&a, &given_up, 1, 5);
     assert_int_equal(fli_attempts_next(&a, 0, 5), 2);
     given_up = (struct fli_call_state){.order.want = FLI_WANT_CONNECT, .unknown = true};
-    fli_attempts_cancel(&a, &given_up, 3, 5);
+    fli_attempts_end(&a, &given_up, 3, 5);
     assert_int_equal(fli_attempts_next(&a, 0, 5), 4);
     const struct fli_call_request request = {.command = FLI_CALL_ACQUIRE,
                                              .name = fl_str("n"),
@@ -363,9 +363,9 @@ TEST(test_a_cancelled_call_is_uncertain_once_it_was_sent)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         for (int unknown = 0; unknown < 2; unknown++) {
             struct fli_attempts a = {.above = 0};
-            const struct fli_call_state given_up = {.order.want = rows[i].want,
-                                                    .unknown = unknown == 1};
-            fli_attempts_cancel(&a, &given_up, 3, 5);
+            const struct fli_call_state given_up = {
+                .order.want = rows[i].want, .status = FL_EUNCERTAIN, .unknown = unknown == 1};
+            fli_attempts_end(&a, &given_up, 3, 5);
             assert_int_equal(fli_attempts_last(&a, 5), rows[i].sent || unknown == 1 ? 3 : 0);
         }
     }

@@ -27,7 +27,8 @@ TEST(test_show)
                           "$5\r\nowner\r\n$3\r\nabc\r\n$5\r\ntoken\r\n:33\r\n"
                           "$6\r\nage_ms\r\n:1500\r\n$11\r\nttl_left_ms\r\n:8500\r\n"
                           "$7\r\nwaiters\r\n:9\r\n$3\r\nnew\r\n*1\r\n:1\r\n"
-                          "$5\r\nqueue\r\n*2\r\n*2\r\n$5\r\nowner\r\n$1\r\np\r\n$1\r\nq\r\n");
+                          "$5\r\nqueue\r\n*2\r\n*2\r\n$5\r\nowner\r\n$1\r\np\r\n"
+                          "*2\r\n$5\r\nowner\r\n$1\r\nq\r\n");
     assert_int_equal(fli_list_read(FLI_LIST_ONE, r, &list), 0);
     assert_int_equal(list->len, 1);
     const struct fl_lock_info *l = list->locks[0];
@@ -132,7 +133,7 @@ TEST(test_info)
     static const char text[] =
         "# Node\r\nrole:master\r\nnode_role:leader\r\nterm:7\nversion:0.1.0\r\n"
         "last_token:9007199254740991\r\ncommit_index:x\r\nnonsense\r\n"
-        "leader_address:[::1]:80\r\n:\r\n\r\nuptime_in_seconds:3\r\n"
+        "leader_address:[::1]:80\r\n:\r\n\r\nuptime_ms:3000\r\n"
         "applied_index:12";
     struct fl_node_status s;
     fli_status_of_info(text, sizeof text - 1, &s, sizeof s);
