@@ -513,20 +513,6 @@ static uint64_t number_behind(const char *text, size_t len, const char *word)
     return 0;
 }
 
-uint64_t fli_call_session_locks(const redisReply *reply)
-{
-    for (size_t i = 0; i + 1 < reply->elements; i += 2) {
-        const redisReply *key = reply->element[i];
-        const redisReply *value = reply->element[i + 1];
-        bool is_locks = key->type == REDIS_REPLY_STRING && key->len == strlen("locks") &&
-                        memcmp(key->str, "locks", key->len) == 0;
-        if (is_locks && value->type == REDIS_REPLY_INTEGER && value->integer >= 0) {
-            return (uint64_t)value->integer;
-        }
-    }
-    return UINT64_MAX;
-}
-
 fl_token fli_call_stale_mark(const char *text, size_t len)
 {
     return number_behind(text, len, "mark ");

@@ -122,9 +122,6 @@ const char *fli_call_no_text(enum fli_call_command command);
 /* Whether a "no" may be the effect of an earlier attempt whose outcome is unknown. */
 bool fli_call_no_is_uncertain(enum fli_call_command command);
 
-/* How many locks the session has, by a reply to SESSION_SHOW; UINT64_MAX: it does not say so. */
-uint64_t fli_call_session_locks(const redisReply *reply);
-
 /* The TTL of the lease that begins with a yes; 0: none begins. */
 uint64_t fli_call_lease_ms(const struct fli_call_request *request);
 

@@ -476,34 +476,36 @@ void fli_call_cancel(struct fl_call *call)
     }
 }
 
+static bool is_called_elsewhere(const struct fl_call *call)
+{
+    return call->note.under_way && pthread_equal(call->note.thread, pthread_self()) == 0;
+}
+
+static bool cancel(fl_client *c, fl_call name, bool waits)
+{
+    struct fl_call *call;
+    if (fli_client_enter(c) != 0) {
+        return false;
+    }
+    while ((call = fli_call_find(c, name)) != NULL && waits && is_called_elsewhere(call)) {
+        (void)pthread_cond_wait(&c->turned, &c->mutex);
+    }
+    bool has_user = call != NULL && call->done != NULL;
+    if (has_user) {
+        fli_call_cancel(call);
+    }
+    fli_client_leave(c);
+    return has_user;
+}
+
 bool fli_call_forsake(fl_client *c, fl_call name)
 {
-    bool forsaken = fli_client_enter(c) == 0;
-    if (forsaken) {
-        struct fl_call *call = fli_call_find(c, name);
-        forsaken = call != NULL && call->done != NULL;
-        if (forsaken) {
-            fli_call_cancel(call);
-        }
-        fli_client_leave(c);
-    }
-    return forsaken;
+    return cancel(c, name, false);
 }
 
 void fl_call_cancel(fl_client *c, fl_call name)
 {
-    struct fl_call *call;
-    if (fli_client_enter(c) != 0) {
-        return;
-    }
-    while ((call = fli_call_find(c, name)) != NULL && call->note.under_way &&
-           pthread_equal(call->note.thread, pthread_self()) == 0) {
-        (void)pthread_cond_wait(&c->turned, &c->mutex);
-    }
-    if (call != NULL && call->done != NULL) {
-        fli_call_cancel(call);
-    }
-    fli_client_leave(c);
+    (void)cancel(c, name, true);
 }
 
 void fli_calls_leave(fl_client *c, const struct fl_lock *session)

@@ -13,6 +13,7 @@
 #define PAUSE_MAX_MS UINT64_C(500)
 #define READS_MAX 64u /* of one channel in a turn, each of up to 16 KiB */
 #define EVENTS 64
+#define EVENT_MAX ((size_t)64 << 10) /* of one event on the wire; ours have 4 KiB */
 
 static struct fli_engine_node *node_of(struct fli_channel *ch)
 {
@@ -22,6 +23,11 @@ static struct fli_engine_node *node_of(struct fli_channel *ch)
 static struct fl_call *call_in(struct fli_list *at)
 {
     return FLI_CONTAINER_OF(at, struct fl_call, in_channel);
+}
+
+static bool is_unsent(const struct fl_call *c)
+{
+    return c->call_state.order.want == FLI_WANT_SEND;
 }
 
 static bool is_open(const struct fli_channel *ch)
@@ -38,8 +44,7 @@ static bool is_shared(const struct fli_channel *ch)
 /* Whether a call, or a listener, is there. */
 static bool has_calls(const struct fli_channel *ch)
 {
-    return ch->listener != NULL || !fli_list_empty(&ch->joining) || !fli_list_empty(&ch->unsent) ||
-           !fli_list_empty(&ch->awaiting) || ch->waiter != NULL;
+    return ch->listener != NULL || !fli_list_empty(&ch->calls) || ch->waiter != NULL;
 }
 
 /* Whether it is asked, or is to be asked, whether the node lives. */
@@ -69,7 +74,7 @@ static void watch(struct fli_channel *ch, uint32_t events)
 
 /* As it is when it is connected. Without anything to wait for it is not in the set: that would tell
  * of an end all the time. */
-void fli_channel_watch(struct fli_channel *ch)
+static void watch_connected(struct fli_channel *ch)
 {
     watch(ch, (ch->held ? 0 : EPOLLIN) | (ch->full ? EPOLLOUT : 0));
 }
@@ -78,7 +83,7 @@ void fli_channel_watch(struct fli_channel *ch)
 
 /* Nobody may use it any more. The memory stays until the end of the turn, since an event for it may
  * have been taken already. */
-void fli_channel_shut(struct fli_channel *ch)
+static void shut(struct fli_channel *ch)
 {
     if (is_open(ch) && ch->events != 0) {
         (void)epoll_ctl(ch->engine->epoll_fd, EPOLL_CTL_DEL, ch->link.fd, NULL);
@@ -110,14 +115,14 @@ void fli_channels_close_all(struct fli_engine *e)
     for (uint32_t i = 0; i <= e->n_nodes; i++) {
         FLI_LIST_FOREACH_SAFE(at, next, &e->nodes[i].channels)
         {
-            fli_channel_shut(FLI_CONTAINER_OF(at, struct fli_channel, in));
+            shut(FLI_CONTAINER_OF(at, struct fli_channel, in));
         }
     }
     fli_channels_free_closed(e);
 }
 
 /* A connection came to nothing, so the next one waits a little, and longer each time. */
-void fli_channel_note_failure(struct fli_channel *ch)
+static void note_failure(struct fli_channel *ch)
 {
     struct fli_engine_node *n = node_of(ch);
     unsigned times = n->failures < 6 ? n->failures : 6;
@@ -152,62 +157,66 @@ static void tell_askers(struct fli_engine_node *n, enum fli_call_event to_probe,
     }
 }
 
-static void tell_call(struct fl_call *c, enum fli_call_event event, int code, const char *text)
-{
-    c->channel = NULL;
-    fli_call_trouble(c, text);
-    fli_call_feed(c, event, code);
-}
-
-static void tell_calls(struct fli_list *calls, enum fli_call_event event, int code,
-                       const char *text)
-{
-    struct fli_list *at;
-    while ((at = fli_list_pop(calls)) != NULL) {
-        tell_call(call_in(at), event, code, text);
-    }
-}
-
 /* All that was there hears of the end. Calls may begin anew meanwhile, on another channel. */
 static void end(struct fli_channel *ch, enum fli_call_event of_sent, int code)
 {
     struct fli_engine *e = ch->engine;
     struct fli_engine_node *n = node_of(ch);
-    struct fli_list joining, unsent, awaiting;
+    enum fli_call_event of_joining = code == FL_EDENIED ? FLI_EVENT_REFUSED : FLI_EVENT_UNREACHABLE;
+    struct fli_list calls;
+    struct fli_list *at;
     char text[FLI_LINK_ERROR_SIZE];
     snprintf(text, sizeof text, "%s", ch->link.error);
     bool asked = ch->leader != 0 || ch->check != 0 || has_askers(ch);
-    fli_list_init(&joining);
-    fli_list_init(&unsent);
-    fli_list_init(&awaiting);
-    fli_list_splice(&joining, &ch->joining);
-    fli_list_splice(&unsent, &ch->unsent);
-    fli_list_splice(&awaiting, &ch->awaiting);
+    fli_list_init(&calls);
+    fli_list_splice(&calls, &ch->calls);
     ch->waiter = NULL;
     if (!ch->useful) {
-        fli_channel_note_failure(ch);
+        note_failure(ch);
     }
     fli_engine_forget_leader(e, ch->node);
     n->place.turn++;
-    fli_channel_shut(ch);
-    struct fli_list *first = of_sent == FLI_EVENT_BROKEN ? fli_list_pop(&awaiting) : NULL;
-    if (first != NULL) { /* the answer that makes no sense is the one to the first */
-        tell_call(call_in(first), of_sent, code, text);
+    shut(ch);
+    while ((at = fli_list_pop(&calls)) != NULL) {
+        struct fl_call *c = call_in(at);
+        bool joining = c->call_state.order.want == FLI_WANT_CONNECT;
+        enum fli_call_event event = joining        ? of_joining
+                                    : is_unsent(c) ? FLI_EVENT_UNSENT
+                                                   : of_sent;
+        c->channel = NULL;
+        fli_call_trouble(c, text);
+        fli_call_feed(c, event, event == FLI_EVENT_REFUSED ? code : 0);
+        /* the answer that makes no sense is the one to the first */
+        of_sent = of_sent == FLI_EVENT_BROKEN ? FLI_EVENT_LOST : of_sent;
     }
-    of_sent = of_sent == FLI_EVENT_BROKEN ? FLI_EVENT_LOST : of_sent;
-    tell_calls(&awaiting, of_sent, code, text);
-    tell_calls(&unsent, FLI_EVENT_UNSENT, 0, text);
-    enum fli_call_event of_joining = code == FL_EDENIED ? FLI_EVENT_REFUSED : FLI_EVENT_UNREACHABLE;
-    tell_calls(&joining, of_joining, of_joining == FLI_EVENT_REFUSED ? code : 0, text);
     if (asked) {
         tell_askers(n, FLI_EVENT_DEAD, FLI_EVENT_SERVES_NOT, text);
     }
 }
 
+void fli_channel_unlisten(struct fli_channel *ch)
+{
+    ch->listener = NULL;
+    ch->engine->nodes[ch->node].place.turn++; /* if it was of no use, another address may be */
+    shut(ch);
+}
+
+static void end_listening(struct fli_channel *ch, int code)
+{
+    struct fli_listener *l = ch->listener;
+    char text[FLI_LINK_ERROR_SIZE];
+    snprintf(text, sizeof text, "%s", ch->link.error);
+    if (!ch->useful) {
+        note_failure(ch);
+    }
+    fli_channel_unlisten(ch);
+    l->ended(l, code, text);
+}
+
 void fli_channel_break(struct fli_channel *ch, int rc)
 {
     if (ch->listener != NULL) {
-        fli_channel_end_listening(ch, rc);
+        end_listening(ch, rc);
     } else if (rc == FL_EDENIED) { /* nothing that was sent has been looked at */
         end(ch, FLI_EVENT_REFUSED, rc);
     } else {
@@ -222,7 +231,7 @@ static void turned_away(struct fli_channel *ch, int code, const char *why)
     snprintf(ch->link.error, sizeof ch->link.error, "%.150s", why);
     ch->useful = false;
     if (ch->listener != NULL) {
-        fli_channel_end_listening(ch, code);
+        end_listening(ch, code);
         return;
     }
     end(ch, denied ? FLI_EVENT_REFUSED : FLI_EVENT_BUSY, denied ? code : 0);
@@ -273,7 +282,7 @@ static void opened(struct fli_channel *ch)
     struct fli_list joining;
     struct fli_list *at;
     fli_list_init(&joining);
-    fli_list_splice(&joining, &ch->joining);
+    fli_list_splice(&joining, &ch->calls);
     fli_due_set(&ch->engine->dues, &ch->due, FLI_DUE_NEVER);
     watch(ch, EPOLLIN);
     if (ch->engine->learns_leader) {
@@ -333,9 +342,7 @@ static struct fli_channel *channel_make(struct fli_engine *e, uint32_t node, uin
     fli_buf_init(&ch->out, FLI_REQUEST_MAX);
     fli_list_init(&ch->in);
     fli_list_init(&ch->dirty);
-    fli_list_init(&ch->joining);
-    fli_list_init(&ch->unsent);
-    fli_list_init(&ch->awaiting);
+    fli_list_init(&ch->calls);
     fli_list_push(&e->nodes[node].channels, &ch->in);
     return ch;
 }
@@ -357,16 +364,16 @@ struct fli_channel *fli_channel_open(struct fli_engine *e, uint32_t node, uint64
         return NULL;
     }
     ch->listener = l;
-    ch->link.bytes_max = l != NULL ? FLI_CHANNEL_EVENT_MAX : ch->link.bytes_max;
+    ch->link.bytes_max = l != NULL ? EVENT_MAX : ch->link.bytes_max;
     int rc = go_on(ch, begin_address(ch));
     if (rc == 0) {
         opened(ch);
     } else if (rc != FL_EBUSY) {
         *ret_code = rc == FL_EDENIED ? rc : 0;
-        fli_channel_note_failure(ch);
+        note_failure(ch);
         fli_engine_forget_leader(e, node);
         n->place.turn++;
-        fli_channel_shut(ch);
+        shut(ch);
         return NULL;
     }
     return ch;
@@ -424,9 +431,9 @@ void fli_channel_leave(struct fl_call *c, bool silent)
     ch->left = ch->left || waits || unheard;
     if (is_idle(ch) && (ch->left || !ch->link.ready)) {
         if (!ch->link.ready && silent) {
-            fli_channel_note_failure(ch);
+            note_failure(ch);
         }
-        fli_channel_shut(ch);
+        shut(ch);
     }
 }
 
@@ -436,7 +443,7 @@ void fli_channels_drop(struct fli_engine *e, uint32_t node)
     {
         struct fli_channel *ch = FLI_CONTAINER_OF(at, struct fli_channel, in);
         if (ch->link.ready && is_idle(ch)) {
-            fli_channel_shut(ch);
+            shut(ch);
         }
     }
 }
@@ -454,7 +461,7 @@ void fli_channels_tidy(struct fli_engine *e, uint32_t node)
         struct fli_channel *ch = FLI_CONTAINER_OF(at, struct fli_channel, in);
         bool usable = is_shared(ch);
         if (is_idle(ch) && ch->link.ready && (has || !usable)) {
-            fli_channel_shut(ch);
+            shut(ch);
         }
         has = has || usable;
     }
@@ -528,11 +535,13 @@ void fli_channel_put_leader(struct fli_channel *ch)
 /* The bytes up to here are with the kernel. */
 static void note_sent(struct fli_channel *ch)
 {
-    struct fli_list *at;
-    while ((at = fli_list_first(&ch->unsent)) != NULL && call_in(at)->end <= ch->sent) {
-        fli_list_remove(at);
-        fli_list_push(&ch->awaiting, at);
-        fli_call_feed(call_in(at), FLI_EVENT_SENT, 0);
+    struct fli_list *at = &ch->calls;
+    while (at->prev != &ch->calls && is_unsent(call_in(at->prev))) {
+        at = at->prev;
+    }
+    for (; at != &ch->calls && call_in(at)->end <= ch->sent; at = at->next) {
+        fli_call_feed(call_in(at), FLI_EVENT_SENT,
+                      0); /* it stays there, and waits for the answer */
     }
 }
 
@@ -557,7 +566,7 @@ static void flush(struct fli_channel *ch)
         }
         return;
     }
-    fli_channel_watch(ch);
+    watch_connected(ch);
 }
 
 void fli_channels_flush(struct fli_engine *e)
@@ -624,7 +633,7 @@ void fli_channel_ask_over(struct fli_engine *e, uint32_t node)
         bool asked = ch->leader != 0 || ch->check != 0;
         ch->left = ch->left || (asked && ch->heard_ms <= ch->asked_ms);
         if (is_idle(ch) && (ch->left || !ch->link.ready)) {
-            fli_channel_shut(ch);
+            shut(ch);
         }
     }
 }
@@ -686,15 +695,14 @@ static void answered(struct fli_channel *ch, redisReply *reply)
         check_answered(ch, reply);
         return;
     }
-    struct fli_list *at = fli_list_first(&ch->awaiting);
-    at = at != NULL ? at : fli_list_first(&ch->unsent); /* the answer did not wait for the end */
+    struct fli_list *at = fli_list_first(&ch->calls);
     if (at == NULL || call_in(at)->number != number) {
         freeReplyObject(reply); /* the call was given up */
         return;
     }
     struct fl_call *c = call_in(at);
     fli_list_remove(at);
-    if (c->call_state.order.want == FLI_WANT_SEND) {
+    if (is_unsent(c)) { /* the answer did not wait for the end */
         fli_call_feed(c, FLI_EVENT_SENT, 0);
     }
     fli_call_answer(c, reply);
@@ -714,7 +722,7 @@ static bool take_answers(struct fli_channel *ch)
     while (!is_told(ch) && (n = fli_link_next(&ch->link, &reply)) == 1) {
         if (ch->asked == ch->answered) { /* nobody has asked for it */
             freeReplyObject(reply);
-            fli_channel_shut(ch);
+            shut(ch);
             return false;
         }
         answered(ch, reply);
@@ -728,7 +736,7 @@ static bool take_answers(struct fli_channel *ch)
     }
     bool unasked = ch->listener == NULL && ch->asked == ch->answered && ch->link.fed != 0;
     if (unasked) { /* a part of it, which must not become the answer to the next request */
-        fli_channel_shut(ch);
+        shut(ch);
     }
     return !unasked;
 }
@@ -748,9 +756,22 @@ static void read_more(struct fli_channel *ch)
         ch->held = true;
         ch->listener->called(ch->listener);
         if (is_open(ch)) {
-            fli_channel_watch(ch); /* or not, as long as it is held */
+            watch_connected(ch); /* or not, as long as it is held */
         }
     }
+}
+
+bool fli_channel_hear(struct fli_channel *ch, redisReply **ret)
+{
+    int n = ch->held ? fli_link_next(&ch->link, ret) : 0;
+    if (n < 0) {
+        fli_channel_break(ch, n);
+    } else if (n == 0) {
+        ch->held = false;
+        watch_connected(ch);
+    }
+    ch->heard_ms = fli_clock_ms();
+    return n == 1;
 }
 
 void fli_channels_take_events(struct fli_engine *e)

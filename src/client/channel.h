@@ -2,9 +2,8 @@
  * one behind the other, and their answers come in that order. A request that waits for a lock holds
  * back the answers behind it, so it has a channel of its own while it waits.
  *
- *   joining    calls that begin when the connection is made
- *   unsent     calls whose request is not with the kernel to its last byte
- *   awaiting   calls whose answer is owed, in the order of the answers
+ * What a call there waits for is the order of its state: for the connection, at which it begins;
+ * that its request is with the kernel to its last byte; or for the answer.
  *
  * A call that gives its answer up leaves the channel; the answer is counted when it comes. When
  * nothing was heard on a channel for as long as the call was patient, or all answers wait for the
@@ -71,15 +70,5 @@ void fli_channels_take_events(struct fli_engine *e);
 void fli_channels_flush(struct fli_engine *e);
 void fli_channels_free_closed(struct fli_engine *e);
 void fli_channels_close_all(struct fli_engine *e);
-
-/* ---- between channel.c and channel_listen.c -------------------------------------------------- */
-
-#define FLI_CHANNEL_EVENT_MAX ((size_t)64 << 10) /* of one event on the wire; ours have 4 KiB */
-
-/* Nobody may use it any more. The memory stays until the end of the turn. */
-void fli_channel_shut(struct fli_channel *ch);
-void fli_channel_note_failure(struct fli_channel *ch);
-void fli_channel_watch(struct fli_channel *ch); /* once it is connected */
-void fli_channel_end_listening(struct fli_channel *ch, int code);
 
 #endif

@@ -47,7 +47,33 @@ static void init_lists(struct fli_engine *e)
     }
 }
 
-int fli_engine_init(struct fli_engine *e, const char *nodes, enum fli_kind kind, bool resolves)
+static bool watch_timer(const struct fli_engine *e)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    return epoll_ctl(e->epoll_fd, EPOLL_CTL_ADD, e->timer_fd, &event) == 0;
+}
+
+static int take_options(struct fli_engine *e, const struct fl_client_options *o)
+{
+    bool owner_ok =
+        o->owner.len == 0 || (o->owner.len >= FL_OWNER_MIN && o->owner.len <= FL_OWNER_MAX);
+    if (o->timeout_ms > FL_TIMEOUT_MAX_MS || o->attempt_ms > FL_TIMEOUT_MAX_MS || !owner_ok) {
+        return FL_EINVAL;
+    }
+    e->timeout_ms = o->timeout_ms != 0 ? o->timeout_ms : e->timeout_ms;
+    e->attempt_ms = o->attempt_ms != 0 ? o->attempt_ms : e->attempt_ms;
+    fli_owner_make(&e->owner);
+    if (o->owner.len != 0) {
+        memcpy(e->owner.id, o->owner.data, o->owner.len);
+        e->owner.len = o->owner.len;
+        e->owner_is_given = true;
+    }
+    char errmsg[FLI_TLS_ERRMSG_SIZE];
+    return fli_link_security_init(&e->tls, o->tls, o->user, o->password, errmsg, sizeof errmsg);
+}
+
+int fli_engine_init(struct fli_engine *e, const char *nodes, enum fli_kind kind, bool resolves,
+                    const struct fl_client_options *options)
 {
     memset(e, 0, sizeof *e);
     e->resolves = resolves;
@@ -57,20 +83,21 @@ int fli_engine_init(struct fli_engine *e, const char *nodes, enum fli_kind kind,
     e->timeout_ms = FL_TIMEOUT_DEFAULT_MS;
     e->attempt_ms = FL_ATTEMPT_DEFAULT_MS;
     e->leader = FLI_CALL_NOBODY;
-    e->silent = FLI_CALL_NOBODY;
     e->timer_ms = UINT64_MAX;
     int rc = init_nodes(e, nodes, kind);
+    rc = rc == 0 ? take_options(e, options) : rc;
     if (rc != 0) {
         return rc;
     }
     e->process = fli_process();
     e->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     e->timer_fd = fli_timer_open();
-    if (e->epoll_fd >= 0 && e->timer_fd >= 0 && fli_engine_watch_timer(e)) {
+    if (e->epoll_fd >= 0 && e->timer_fd >= 0 && watch_timer(e)) {
         return 0;
     }
     (void)close(e->epoll_fd); /* or -1 */
     (void)close(e->timer_fd);
+    fli_link_security_fini(&e->tls);
     return FL_ESYSTEM;
 }
 
@@ -108,15 +135,15 @@ void fli_engine_forget_leader(struct fli_engine *e, uint32_t node)
         return;
     }
     if (node == e->n_nodes) {
-        e->shun_ms = fli_clock_ms() + SHUN_MS;
+        e->nodes[node].avoid_until_ms = fli_clock_ms() + SHUN_MS;
     }
     e->leader = FLI_CALL_NOBODY;
     e->learned_ms = 0;
 }
 
-static bool is_silent(const struct fli_engine *e, uint32_t node)
+static bool is_avoided(const struct fli_engine *e, uint32_t node)
 {
-    return node == e->silent && fli_clock_ms() < e->silent_until_ms;
+    return fli_clock_ms() < e->nodes[node].avoid_until_ms;
 }
 
 /* The node with this address. FLI_CALL_NOBODY: the address is of no use. */
@@ -125,15 +152,14 @@ static uint32_t node_at(struct fli_engine *e, const char *address, size_t len)
     struct fli_engine_node *last = &e->nodes[e->n_nodes];
     for (uint32_t i = 0; i <= e->n_nodes; i++) {
         const char *text = e->nodes[i].place.node.text;
-        bool shunned = i == e->n_nodes && fli_clock_ms() < e->shun_ms;
-        if (strlen(text) == len && memcmp(text, address, len) == 0 && !shunned) {
-            return i;
+        if (strlen(text) == len && memcmp(text, address, len) == 0) {
+            return is_avoided(e, i) ? FLI_CALL_NOBODY : i;
         }
     }
     char errmsg[128];
     struct fli_place place = {.n = 0};
     /* a call that is at the last place would not notice that another node took it */
-    if (fli_clock_ms() < e->shun_ms || fli_channel_is_in_use(e, e->n_nodes) ||
+    if (is_avoided(e, e->n_nodes) || fli_channel_is_in_use(e, e->n_nodes) ||
         fli_node_parse(address, len, &place.node, errmsg, sizeof errmsg) != 0) {
         return FLI_CALL_NOBODY;
     }
@@ -170,20 +196,16 @@ void fli_engine_leader_is(struct fli_channel *ch, const redisReply *reply)
     if (address->type == REDIS_REPLY_STRING || address->type == REDIS_REPLY_STATUS) {
         e->leader = node_at(e, address->str, address->len);
     }
-    if (e->leader == FLI_CALL_NOBODY || is_silent(e, e->leader)) {
-        e->leader = FLI_CALL_NOBODY;
-        return;
+    if (e->leader != FLI_CALL_NOBODY) {
+        hint(&ch->calls, e->leader);
     }
-    hint(&ch->unsent, e->leader);
-    hint(&ch->awaiting, e->leader);
 }
 
 /* The call has left this node because it did not answer. For a while no call begins there, even if
  * another node names it as the leader. */
 static void note_silent(struct fli_engine *e, uint32_t node)
 {
-    e->silent = node;
-    e->silent_until_ms = fli_clock_ms() + SILENT_MS;
+    e->nodes[node].avoid_until_ms = fli_clock_ms() + SILENT_MS;
     fli_engine_forget_leader(e, node);
     e->nodes[node].place.turn++;
 }
@@ -207,10 +229,10 @@ static bool may_be_held_back(const struct fl_call *c)
     return c->call_state.config.wait_ms != 0 && c->call_state.order.request == FLI_REQUEST_MAIN;
 }
 
-/* Each of the functions below begins one kind of order. It returns true when that has ended
- * already. */
+/* Each of the functions below begins one kind of order. It returns the event with which that has
+ * ended already, or FLI_EVENT_NONE. */
 
-static bool begin_connect(struct fl_call *c, enum fli_call_event *ret, int *ret_code)
+static enum fli_call_event begin_connect(struct fl_call *c, int *ret_code)
 {
     struct fli_engine *e = c->engine;
     const struct fli_call_order *order = &c->call_state.order;
@@ -219,17 +241,15 @@ static bool begin_connect(struct fl_call *c, enum fli_call_event *ret, int *ret_
     c->node = order->node;
     if (ch == NULL) {
         fli_call_trouble(c, e->nodes[c->node].error);
-        *ret = *ret_code != 0 ? FLI_EVENT_REFUSED : FLI_EVENT_UNREACHABLE;
-        return true;
+        return *ret_code != 0 ? FLI_EVENT_REFUSED : FLI_EVENT_UNREACHABLE;
     }
     c->channel = ch;
     ch->waiter = waiting ? c : ch->waiter;
     if (ch->link.ready) {
-        *ret = FLI_EVENT_CONNECTED;
-        return true;
+        return FLI_EVENT_CONNECTED;
     }
-    fli_list_push(&ch->joining, &c->in_channel);
-    return false;
+    fli_list_push(&ch->calls, &c->in_channel);
+    return FLI_EVENT_NONE;
 }
 
 static int put(struct fl_call *c)
@@ -249,7 +269,7 @@ static int put(struct fl_call *c)
                            fli_call_state_wait_left(&c->call_state, now_ms));
 }
 
-static bool begin_send(struct fl_call *c, enum fli_call_event *ret)
+static enum fli_call_event begin_send(struct fl_call *c)
 {
     struct fli_engine *e = c->engine;
     struct fli_channel *ch = c->channel;
@@ -259,13 +279,12 @@ static bool begin_send(struct fl_call *c, enum fli_call_event *ret)
     }
     if (put(c) != 0) {
         fli_call_trouble(c, "the request does not fit in memory");
-        *ret = FLI_EVENT_UNSENT;
-        return true;
+        return FLI_EVENT_UNSENT;
     }
     c->number = ch->asked;
     c->end = ch->queued;
-    fli_list_push(&ch->unsent, &c->in_channel);
-    return false;
+    fli_list_push(&ch->calls, &c->in_channel);
+    return FLI_EVENT_NONE;
 }
 
 static enum fli_call_event classify(struct fl_call *c, redisReply *reply, int *ret_code)
@@ -305,12 +324,12 @@ void fli_call_answer(struct fl_call *c, redisReply *reply)
     }
     struct fli_channel *ch = c->channel;
     snprintf(ch->link.error, sizeof ch->link.error, "its answer makes no sense");
-    fli_list_insert_before(ch->awaiting.next, &c->in_channel);
+    fli_list_insert_before(ch->calls.next, &c->in_channel);
     fli_channel_break(ch, FL_EPROTO);
 }
 
 /* Asks a node whether it lives, and another one also whether it serves. */
-static bool begin_probe(struct fl_call *c, uint32_t node, enum fli_call_event *ret)
+static enum fli_call_event begin_probe(struct fl_call *c, uint32_t node)
 {
     struct fli_engine *e = c->engine;
     bool serves = c->call_state.order.want == FLI_WANT_ASK_OTHER;
@@ -321,33 +340,31 @@ static bool begin_probe(struct fl_call *c, uint32_t node, enum fli_call_event *r
         if (!serves) {
             fli_call_trouble(c, e->nodes[node].error);
         }
-        *ret = serves ? FLI_EVENT_SERVES_NOT : FLI_EVENT_DEAD;
-        return true;
+        return serves ? FLI_EVENT_SERVES_NOT : FLI_EVENT_DEAD;
     }
     if (alive && c->alive != node) {
         c->alive = node;
-        *ret = FLI_EVENT_ALIVE;
-        return true;
+        return FLI_EVENT_ALIVE;
     }
-    return false;
+    return FLI_EVENT_NONE;
 }
 
-static bool begin(struct fl_call *c, enum fli_call_event *ret, int *ret_code)
+static enum fli_call_event begin(struct fl_call *c, int *ret_code)
 {
     const struct fli_call_order *order = &c->call_state.order;
     *ret_code = 0;
     switch (order->want) {
     case FLI_WANT_CONNECT:
-        return begin_connect(c, ret, ret_code);
+        return begin_connect(c, ret_code);
     case FLI_WANT_SEND:
-        return begin_send(c, ret);
+        return begin_send(c);
     case FLI_WANT_PROBE:
-        return begin_probe(c, order->node, ret);
+        return begin_probe(c, order->node);
     case FLI_WANT_ASK_OTHER:
-        return begin_probe(c, order->other, ret);
+        return begin_probe(c, order->other);
     default:
         FLI_ASSERT(order->want == FLI_WANT_ANSWER || order->want == FLI_WANT_SLEEP);
-        return false;
+        return FLI_EVENT_NONE;
     }
 }
 
@@ -411,7 +428,7 @@ static void go_on(struct fl_call *c)
 {
     enum fli_call_event event;
     int code;
-    while (begin(c, &event, &code)) {
+    while ((event = begin(c, &code)) != FLI_EVENT_NONE) {
         if (!take(c, event, code)) {
             return;
         }
@@ -467,12 +484,12 @@ static uint32_t first_node(struct fli_engine *e, uint64_t seed)
         return e->leader;
     }
     for (uint32_t i = 0; i < e->n_nodes; i++) {
-        if (fli_channel_is_ready(e, i) && !is_silent(e, i)) {
+        if (fli_channel_is_ready(e, i) && !is_avoided(e, i)) {
             return i; /* which saves a connection */
         }
     }
     uint32_t node = (uint32_t)(seed % e->n_nodes);
-    return is_silent(e, node) ? (node + 1) % e->n_nodes : node;
+    return is_avoided(e, node) ? (node + 1) % e->n_nodes : node;
 }
 
 static void init_state(struct fl_call *c, const struct fli_call_times *times)
@@ -651,7 +668,7 @@ void fli_engine_process(struct fli_engine *e)
     }
 }
 
-void fli_engine_drop(struct fli_engine *e)
+static void drop(struct fli_engine *e)
 {
     struct fli_list *at;
     if (e->backend != NULL) {
@@ -677,7 +694,7 @@ void fli_engine_fini(struct fli_engine *e)
         close(e->epoll_fd);
         e->epoll_fd = -1;
     }
-    fli_engine_drop(e);
+    drop(e);
     if (e->backend != NULL) {
         e->backend->fini(e->backend);
     }
@@ -685,4 +702,41 @@ void fli_engine_fini(struct fli_engine *e)
     fli_link_security_fini(&e->tls);
     close(e->timer_fd);
     close(e->epoll_fd);
+}
+
+/* ---- whose it is ----------------------------------------------------------------------------- */
+
+int fli_engine_resolve(struct fli_engine *e)
+{
+    unsigned known = 0;
+    e->resolves = false;
+    for (uint32_t i = 0; i < e->n_nodes; i++) {
+        fli_place_resolve(&e->nodes[i].place, false);
+        known += e->nodes[i].place.n;
+    }
+    return known > 0 ? 0 : FL_ENOCONN;
+}
+
+bool fli_engine_is_inherited(const struct fli_engine *e)
+{
+    return e->process != fli_process();
+}
+
+int fli_engine_own(struct fli_engine *e)
+{
+    if (!fli_engine_is_inherited(e)) {
+        return 0;
+    }
+    if (!fli_process_reopen(e->epoll_fd, epoll_create1(EPOLL_CLOEXEC)) ||
+        !fli_process_reopen(e->timer_fd, fli_timer_open()) || !watch_timer(e)) {
+        return FL_ESYSTEM;
+    }
+    drop(e);
+    e->timer_ms = UINT64_MAX;
+    e->attempts = (struct fli_attempts){0};
+    fli_owner_make(&e->owner);
+    e->owner_is_given = false;
+    e->inherited = e->newest;
+    e->process = fli_process();
+    return e->backend != NULL ? e->backend->own(e) : 0;
 }

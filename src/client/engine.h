@@ -23,18 +23,15 @@ enum fli_kind {
     FLI_OF_REDIS, /* perhaps on Unix sockets; the backend is set after init */
 };
 
-/* Resolves names, which may block; with `resolves`, each connection does that instead. 0;
+/* Copies the options; the owner is random when they have none. Resolves names, which may block;
+ * with `resolves`, each connection does that instead. 0;
  * FL_EINVAL, FL_ENOCONN, FL_ESYSTEM. */
-int fli_engine_init(struct fli_engine *e, const char *nodes, enum fli_kind kind,
-                    bool resolves) FLI_MUST_USE;
+int fli_engine_init(struct fli_engine *e, const char *nodes, enum fli_kind kind, bool resolves,
+                    const struct fl_client_options *options) FLI_MUST_USE;
 /* Resolves the names at once, for a program that cannot be ended while a call resolves one; none is
  * resolved later. 0; FL_ENOCONN: none is known. */
 int fli_engine_resolve(struct fli_engine *e) FLI_MUST_USE;
 void fli_engine_fini(struct fli_engine *e); /* ends all calls without a callback */
-
-/* Copies the options; the owner is random when they have none. options may be NULL. 0; FL_EINVAL,
- * FL_ENOMEM. */
-int fli_engine_options(struct fli_engine *e, const struct fl_client_options *options) FLI_MUST_USE;
 
 /* In a child that has inherited it: closes what is the parent's without a word to anybody, ends all
  * calls without a callback, and makes a new owner; epoll_fd keeps its number. Otherwise nothing. 0;
@@ -43,11 +40,6 @@ int fli_engine_own(struct fli_engine *e) FLI_MUST_USE;
 bool fli_engine_is_inherited(const struct fli_engine *e);
 /* In a child whose parent was in the middle of using it: leaves all that it has where it is. */
 void fli_engine_abandon(struct fli_engine *e);
-/* For engine_own.c: ends all calls without a callback, and closes all connections; and lets the
- * timer wake epoll_fd. */
-void fli_engine_drop(struct fli_engine *e);
-bool fli_engine_watch_timer(const struct fli_engine *e);
-
 /* Copies the texts of the request. The call does not begin yet. NULL: out of memory. */
 struct fl_call *fli_call_make(struct fli_engine *e, const struct fli_call_request *request,
                               void *arg) FLI_MUST_USE;

@@ -38,6 +38,7 @@ struct fli_engine_node {
     struct fli_list channels;        /* that new requests may use, or that owe an answer */
     struct fli_list askers;          /* calls that want to know whether it lives or serves */
     uint64_t again_ms;               /* no connection is begun before */
+    uint64_t avoid_until_ms;         /* it gave no answer: no call begins there before */
     unsigned failures;               /* connections in a row that came to nothing */
     char error[FLI_LINK_ERROR_SIZE]; /* of the last one */
 };
@@ -64,10 +65,6 @@ struct fli_engine {
     uint64_t timer_ms; /* what it is set to */
     uint32_t leader;   /* FLI_CALL_NOBODY: unknown */
     uint64_t learned_ms;
-    uint64_t shun_ms;
-    /* a node that was left because it gave no answer: for a while no call begins there */
-    uint32_t silent;
-    uint64_t silent_until_ms;
     struct fli_link_security tls;
     struct fli_pace pace;
     struct fli_attempts attempts;
@@ -116,9 +113,7 @@ struct fli_channel {
     uint64_t queued, sent;    /* bytes, ever */
     uint64_t asked, answered; /* requests, ever */
     uint64_t leader, check;   /* the number of this request; 0: none is owed */
-    struct fli_list joining;
-    struct fli_list unsent;
-    struct fli_list awaiting;
+    struct fli_list calls;    /* in the order of their requests, which is that of the answers */
 };
 
 struct fli_call_times {

@@ -102,9 +102,10 @@ static int make(const char *nodes, const struct fl_client_options *o, enum fli_k
     if (c == NULL) {
         return FL_ENOMEM;
     }
-    int rc = nodes == NULL || fli_check_reserved(NULL, o->reserved, 8) != 0
-                 ? FL_EINVAL
-                 : fli_engine_init(&c->engine, nodes, kind, !o->own_loop && kind != FLI_OF_REDIS);
+    int rc =
+        nodes == NULL || fli_check_reserved(NULL, o->reserved, 8) != 0
+            ? FL_EINVAL
+            : fli_engine_init(&c->engine, nodes, kind, !o->own_loop && kind != FLI_OF_REDIS, o);
     if (rc != 0) {
         free(c);
         return rc;
@@ -118,12 +119,6 @@ static int make(const char *nodes, const struct fl_client_options *o, enum fli_k
     c->log_arg = o->log_arg;
     c->stop_fd = -1;
     c->engine.on_trouble = log_trouble;
-    rc = fli_engine_options(&c->engine, o);
-    if (rc != 0) {
-        fli_engine_fini(&c->engine);
-        client_free(c);
-        return rc;
-    }
     *ret = c;
     return 0;
 }

@@ -46,69 +46,63 @@ struct shape {
     bool skips; /* what has no number in its first field is left out */
 };
 
-#define FIELD(kind, field)                                                                         \
+#define FIELD(type, kind, field)                                                                   \
     {                                                                                              \
-#field, kind, offsetof(struct OF, field)                                                   \
+#field, kind, offsetof(struct type, field)                                                 \
     }
 #define SHAPE(fields, type, skips)                                                                 \
     {                                                                                              \
         fields, sizeof fields / sizeof fields[0], sizeof(struct type), skips                       \
     }
 
-#define OF fl_lock_info
 static const struct field lock_fields[] = {
-    FIELD(BYTES, name),         FIELD(STATE, state),
-    FIELD(BYTES, owner),        FIELD(BYTES, label),
-    FIELD(BYTES, value),        FIELD(FLAG, session),
-    FIELD(NUMBER, token),       FIELD(NUMBER, age_ms),
-    FIELD(NUMBER, ttl_left_ms), FIELD(NUMBER, waiters),
-    FIELD(MODE, mode),          FIELD(NUMBER, permits),
-    FIELD(NUMBER, holders),     FIELD(NUMBER, together),
-    FIELD(NUMBER, waited_ms),   FIELD(NUMBER, waited_over_ms),
-    FIELD(NUMBER, waits),       FIELD(NUMBER, longest_ms),
-    FIELD(NUMBER, refused),     FIELD(BYTES, user),
-    FIELD(BYTES, address),      FIELD(NUMBER, renewals),
+    FIELD(fl_lock_info, BYTES, name),         FIELD(fl_lock_info, STATE, state),
+    FIELD(fl_lock_info, BYTES, owner),        FIELD(fl_lock_info, BYTES, label),
+    FIELD(fl_lock_info, BYTES, value),        FIELD(fl_lock_info, FLAG, session),
+    FIELD(fl_lock_info, NUMBER, token),       FIELD(fl_lock_info, NUMBER, age_ms),
+    FIELD(fl_lock_info, NUMBER, ttl_left_ms), FIELD(fl_lock_info, NUMBER, waiters),
+    FIELD(fl_lock_info, MODE, mode),          FIELD(fl_lock_info, NUMBER, permits),
+    FIELD(fl_lock_info, NUMBER, holders),     FIELD(fl_lock_info, NUMBER, together),
+    FIELD(fl_lock_info, NUMBER, waited_ms),   FIELD(fl_lock_info, NUMBER, waited_over_ms),
+    FIELD(fl_lock_info, NUMBER, waits),       FIELD(fl_lock_info, NUMBER, longest_ms),
+    FIELD(fl_lock_info, NUMBER, refused),     FIELD(fl_lock_info, BYTES, user),
+    FIELD(fl_lock_info, BYTES, address),      FIELD(fl_lock_info, NUMBER, renewals),
 };
 static const struct shape lock_shape = SHAPE(lock_fields, fl_lock_info, false);
-#undef OF
 
-#define OF fl_holder
 static const struct field holder_fields[] = {
-    FIELD(BYTES, owner),        FIELD(BYTES, label),  FIELD(BYTES, value),
-    FIELD(FLAG, session),       FIELD(NUMBER, token), FIELD(NUMBER, age_ms),
-    FIELD(NUMBER, ttl_left_ms), FIELD(BYTES, user),   FIELD(BYTES, address),
-    FIELD(NUMBER, renewals),
+    FIELD(fl_holder, BYTES, owner),        FIELD(fl_holder, BYTES, label),
+    FIELD(fl_holder, BYTES, value),        FIELD(fl_holder, FLAG, session),
+    FIELD(fl_holder, NUMBER, token),       FIELD(fl_holder, NUMBER, age_ms),
+    FIELD(fl_holder, NUMBER, ttl_left_ms), FIELD(fl_holder, BYTES, user),
+    FIELD(fl_holder, BYTES, address),      FIELD(fl_holder, NUMBER, renewals),
 };
 static const struct shape holder_shape = SHAPE(holder_fields, fl_holder, false);
-#undef OF
 
-#define OF fl_waiter
 static const struct field waiter_fields[] = {
-    FIELD(BYTES, owner),
-    FIELD(BYTES, label),
-    FIELD(FLAG, session),
-    FIELD(NUMBER, wait_left_ms),
+    FIELD(fl_waiter, BYTES, owner),
+    FIELD(fl_waiter, BYTES, label),
+    FIELD(fl_waiter, FLAG, session),
+    FIELD(fl_waiter, NUMBER, wait_left_ms),
 };
 static const struct shape waiter_shape = SHAPE(waiter_fields, fl_waiter, false);
-#undef OF
 
-#define OF fl_session_info
 static const struct field session_fields[] = {
-    FIELD(BYTES, owner),        FIELD(BYTES, label),         FIELD(NUMBER, ttl_ms),
-    FIELD(NUMBER, ttl_left_ms), FIELD(NUMBER, lockdelay_ms), FIELD(NUMBER, locks),
-    FIELD(NUMBER, waits),
+    FIELD(fl_session_info, BYTES, owner),         FIELD(fl_session_info, BYTES, label),
+    FIELD(fl_session_info, NUMBER, ttl_ms),       FIELD(fl_session_info, NUMBER, ttl_left_ms),
+    FIELD(fl_session_info, NUMBER, lockdelay_ms), FIELD(fl_session_info, NUMBER, locks),
+    FIELD(fl_session_info, NUMBER, waits),
 };
 static const struct shape session_shape = SHAPE(session_fields, fl_session_info, false);
-#undef OF
 
-#define OF fl_member
 static const struct field member_fields[] = {
-    FIELD(NUMBER, id),         FIELD(TEXT, role),           FIELD(TEXT, state),
-    FIELD(TEXT, peer_address), FIELD(TEXT, client_address), FIELD(TEXT, incarnation),
-    FIELD(NUMBER, version),    FIELD(NUMBER, starts),       FIELD(FLAG, connected),
+    FIELD(fl_member, NUMBER, id),           FIELD(fl_member, TEXT, role),
+    FIELD(fl_member, TEXT, state),          FIELD(fl_member, TEXT, peer_address),
+    FIELD(fl_member, TEXT, client_address), FIELD(fl_member, TEXT, incarnation),
+    FIELD(fl_member, NUMBER, version),      FIELD(fl_member, NUMBER, starts),
+    FIELD(fl_member, FLAG, connected),
 };
 static const struct shape member_shape = SHAPE(member_fields, fl_member, true);
-#undef OF
 
 /* The value of a field in a flat array of names and values; NULL: no such field. */
 static const redisReply *field(const redisReply *map, const char *name)
@@ -123,23 +117,25 @@ static const redisReply *field(const redisReply *map, const char *name)
     return NULL;
 }
 
-static enum fl_lock_state state_of(struct fl_bytes word)
+uint64_t fli_session_locks(const redisReply *reply)
 {
-    if (is_text(word, "held")) {
-        return FL_LOCK_HELD;
-    }
-    if (is_text(word, "delayed")) {
-        return FL_LOCK_DELAYED;
-    }
-    return is_text(word, "queued") ? FL_LOCK_QUEUED : FL_LOCK_OTHER;
+    const redisReply *locks = field(reply, "locks");
+    bool tells = locks != NULL && locks->type == REDIS_REPLY_INTEGER && locks->integer >= 0;
+    return tells ? (uint64_t)locks->integer : UINT64_MAX;
 }
 
-static enum fl_mode mode_of(struct fl_bytes word)
+static const char *const states[] = {
+    [FL_LOCK_HELD] = "held", [FL_LOCK_DELAYED] = "delayed", [FL_LOCK_QUEUED] = "queued"};
+static const char *const modes[] = {[FL_MODE_SHARED] = "shared", [FL_MODE_PERMITS] = "permits"};
+
+/* The number of a word; 0: it is none of these. */
+static unsigned number_of(struct fl_bytes word, const char *const *words, unsigned n)
 {
-    if (is_text(word, "shared")) {
-        return FL_MODE_SHARED;
+    unsigned i = n - 1;
+    while (i > 0 && !is_text(word, words[i])) {
+        i--;
     }
-    return is_text(word, "permits") ? FL_MODE_PERMITS : FL_MODE_EXCLUSIVE;
+    return i;
 }
 
 /* v: NULL, or not of this kind: the field is empty. */
@@ -163,10 +159,10 @@ static void take(const redisReply *v, enum kind kind, void *to)
         *(bool *)to = number == 1;
         break;
     case STATE:
-        *(enum fl_lock_state *)to = state_of(bytes);
+        *(enum fl_lock_state *)to = number_of(bytes, states, sizeof states / sizeof states[0]);
         break;
     case MODE:
-        *(enum fl_mode *)to = mode_of(bytes);
+        *(enum fl_mode *)to = number_of(bytes, modes, sizeof modes / sizeof modes[0]);
         break;
     }
 }

@@ -19,6 +19,9 @@ enum fli_list_kind {
  * this kind. 0, FL_EPROTO, FL_ENOMEM. */
 int fli_list_read(enum fli_list_kind kind, redisReply *reply, void *ret) FL_MUST_USE;
 
+/* How many locks the session has, by a reply to SESSION SHOW; UINT64_MAX: it does not say so. */
+uint64_t fli_session_locks(const redisReply *reply);
+
 /* The next field of an INFO. False: there is none. */
 bool fli_info_next(struct fl_bytes *rest, struct fl_bytes *ret_key, struct fl_bytes *ret_value);
 

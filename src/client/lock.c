@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/process.h"
 #include "client/handle.h"
+#include "client/lists.h"
 #include "fencelock/store_client.h"
 
 static const char *text_of(const char *const *texts, size_t n, unsigned i)
@@ -250,7 +251,7 @@ static void inspected(struct fl_call *call)
     {
         held += FLI_CONTAINER_OF(at, struct fl_lock, in_session)->lease.state != FL_HOLD_LOST;
     }
-    if (fli_call_session_locks(call->reply) >= held) {
+    if (fli_session_locks(call->reply) >= held) {
         return;
     }
     const struct fli_call_times times = times_of_renewal(session);

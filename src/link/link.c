@@ -115,14 +115,15 @@ static void set_socket_options(int fd)
 }
 
 /* Opens a socket and begins to connect it. The descriptor, or -1. */
-static int begin_socket(struct fli_link *l, const struct sockaddr *address, socklen_t len)
+static int begin_socket(struct fli_link *l)
 {
+    const struct sockaddr *address = (const struct sockaddr *)&l->to;
     int fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) {
         set_errno(l, "no socket", errno);
         return -1;
     }
-    if (connect(fd, address, len) != 0 && errno != EINPROGRESS && errno != EINTR) {
+    if (connect(fd, address, l->to_len) != 0 && errno != EINPROGRESS && errno != EINTR) {
         set_errno(l, "cannot connect", errno);
         close(fd);
         return -1;
@@ -130,24 +131,10 @@ static int begin_socket(struct fli_link *l, const struct sockaddr *address, sock
     return fd;
 }
 
-static int begin_connect(struct fli_link *l, const struct sockaddr *address, socklen_t len)
-{
-    FLI_ASSERT(len <= sizeof l->to);
-    l->process = fli_process();
-    l->fd = begin_socket(l, address, len);
-    if (l->fd < 0) {
-        return FL_ENOCONN;
-    }
-    memcpy(&l->to, address, len);
-    l->to_len = len;
-    l->again_ms = fli_clock_ms() + BEGIN_AGAIN_MS;
-    return 0;
-}
-
 /* The first one stays beside the newest: its answer may only be slow. */
 static void begin_second_socket(struct fli_link *l)
 {
-    int fd = begin_socket(l, (const struct sockaddr *)&l->to, l->to_len);
+    int fd = begin_socket(l);
     l->again_ms = fli_clock_ms() + BEGIN_AGAIN_MS;
     if (fd < 0) {
         return;
@@ -282,7 +269,6 @@ static int take_cipher(struct fli_link *l, const void *data, size_t len)
         /* The alert tells the server why, if it arrives. */
         int flushed = flush_out(l);
         (void)flushed;
-        l->tls_failed = true;
         snprintf(l->error, sizeof l->error, "TLS: %.140s", fli_tls_error(l->tls));
         return fli_tls_was_refused(l->tls) ? FL_EDENIED : FL_EIO;
     }
@@ -407,22 +393,21 @@ static int ready_step(struct fli_link *l)
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
-static void prepare(struct fli_link *l, struct fli_link_security *security, const char *host)
-{
-    l->security = security;
-    l->wants_read = false;
-    l->ready = false;
-    l->tls_failed = false;
-    l->login_at = 0;
-    snprintf(l->host, sizeof l->host, "%s", host);
-}
-
 int fli_link_begin(struct fli_link *l, struct fli_link_security *security, const char *host,
                    const struct sockaddr *address, socklen_t address_len)
 {
-    FLI_ASSERT(l->fd < 0 && l->reader == NULL);
-    prepare(l, security, host);
-    return begin_connect(l, address, address_len);
+    FLI_ASSERT(l->fd < 0 && l->reader == NULL && address_len <= sizeof l->to);
+    l->security = security;
+    l->wants_read = false;
+    l->ready = false;
+    l->login_at = 0;
+    l->process = fli_process();
+    snprintf(l->host, sizeof l->host, "%s", host);
+    memcpy(&l->to, address, address_len);
+    l->to_len = address_len;
+    l->again_ms = fli_clock_ms() + BEGIN_AGAIN_MS;
+    l->fd = begin_socket(l);
+    return l->fd >= 0 ? 0 : FL_ENOCONN;
 }
 
 int fli_link_finish(struct fli_link *l)

@@ -48,7 +48,6 @@ struct fli_link {
     redisReplyObjectFunctions functions;
     void *(*make_array)(const redisReadTask *, fli_array_len); /* hiredis's own */
     size_t fed;                      /* bytes since the last whole reply */
-    bool tls_failed;                 /* the last call here did, because of TLS */
     char error[FLI_LINK_ERROR_SIZE]; /* why the last call here failed */
 };
 

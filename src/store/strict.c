@@ -134,10 +134,7 @@ static int start_engine(struct strict *s, char *errmsg, size_t errmsg_size)
     if (rc != 0) {
         return rc;
     }
-    rc = fli_engine_init(&s->engine, c->nodes, FLI_OF_CLUSTER, false);
-    if (rc == 0 && (rc = fli_engine_options(&s->engine, &options)) != 0) {
-        fli_engine_fini(&s->engine);
-    }
+    rc = fli_engine_init(&s->engine, c->nodes, FLI_OF_CLUSTER, false, &options);
     if (rc != 0) {
         (void)snprintf(errmsg, errmsg_size, "--strict %.200s: %s", c->nodes, fl_strerror(rc));
     }

@@ -49,7 +49,8 @@ static int set_up(void **state)
     n_conns = 0;
     snprintf(nodes, sizeof nodes, "%s,%s", addresses[0], addresses[1]);
     until_ms = fli_clock_ms() + LATE_MS;
-    return fli_engine_init(&engine, nodes, FLI_OF_CLUSTER, false);
+    static const struct fl_client_options defaults;
+    return fli_engine_init(&engine, nodes, FLI_OF_CLUSTER, false, &defaults);
 }
 
 static int tear_down(void **state)
