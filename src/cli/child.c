@@ -198,11 +198,12 @@ static int exit_code_of(const siginfo_t *ended)
 
 /* Job control: the terminal has stopped the command. This process stops too, or the shell would
  * wait for ever. Before the command goes on, what happened to the lease meanwhile is noticed. */
-static void follow_into_stop(struct cli_child *c)
+static void follow_into_stop(struct cli_child *c, fl_client *client)
 {
     lend_terminal(c, getpgrp());
     (void)raise(SIGSTOP);
-    if (!c->still_held(c->ctx) && c->on_lost != CLI_ON_LOST_WARN) {
+    fl_process(client);
+    if (c->lost) {
         return;
     }
     if (c->terminal && tcgetpgrp(STDIN_FILENO) == getpgrp()) {
@@ -265,7 +266,7 @@ static bool is_group_gone(const struct cli_child *c)
     return false;
 }
 
-static void reap_command(struct cli_child *c)
+static void reap_command(struct cli_child *c, fl_client *client)
 {
     siginfo_t info = {.si_pid = 0};
     int wanted = WEXITED | WNOHANG | WNOWAIT | (c->terminal ? WSTOPPED : 0);
@@ -274,7 +275,7 @@ static void reap_command(struct cli_child *c)
     }
     if (info.si_code == CLD_STOPPED) {
         (void)waitid(P_PID, (id_t)c->pid, &info, WSTOPPED | WNOHANG);
-        follow_into_stop(c);
+        follow_into_stop(c, client);
         return;
     }
     if (c->lost && c->on_lost == CLI_ON_LOST_KILL) {
@@ -319,7 +320,7 @@ void cli_child_turn(struct cli_child *c, fl_client *client, uint64_t next_ms)
     fl_process(client);
     kill_if_due(c);
     reap_orphans(c);
-    reap_command(c);
+    reap_command(c, client);
 }
 
 int cli_child_fini(struct cli_child *c)

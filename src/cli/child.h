@@ -22,10 +22,6 @@ enum cli_on_lost { CLI_ON_LOST_KILL, CLI_ON_LOST_TERM, CLI_ON_LOST_WARN };
 
 struct cli_child {
     const struct cli_args *args;
-    /* Called after this process was stopped together with the command: finds out what happened to
-     * the lock, and returns whether the command may go on. */
-    bool (*still_held)(void *ctx);
-    void *ctx;
     enum cli_on_lost on_lost;
     /* reserve_ms: the lock counts as lost so long before its deadline */
     uint64_t ttl_ms, reserve_ms;

@@ -367,7 +367,7 @@ static int change(struct cluster *k, uint64_t until_ms)
     if (rc != 0 && !(k->refused && is_under_way(k, id, until_ms))) {
         return report_failure(k, rc);
     }
-    uint64_t wait_ms = cli_has(a, CLI_OPT_WAIT) ? a->number[CLI_OPT_WAIT] : WAIT_DEFAULT_MS;
+    uint64_t wait_ms = cli_number(a, CLI_OPT_WAIT, WAIT_DEFAULT_MS);
     bool waits = !is_subcommand(k, "transfer") && wait_ms > 0;
     if (waits && wait_done(k, id, fli_clock_ms() + wait_ms) != 0) {
         return cli_fail_with(a, FL_ETIMEOUT,

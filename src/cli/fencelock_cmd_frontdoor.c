@@ -315,8 +315,7 @@ int cli_run_frontdoor_check(const struct cli_args *a)
     struct cli_access with;
     struct fli_node at;
     char errmsg[256];
-    uint64_t duration_ms =
-        cli_has(a, CLI_OPT_DURATION) ? a->number[CLI_OPT_DURATION] : DURATION_DEFAULT_MS;
+    uint64_t duration_ms = cli_number(a, CLI_OPT_DURATION, DURATION_DEFAULT_MS);
     int code = cli_redis_access(a, &with);
     if (code != 0) {
         return code;

@@ -142,13 +142,6 @@ static void start_command(struct runner *r)
     cli_child_start(&r->child, token, fl_lock_deadline_ms(r->lock));
 }
 
-static bool still_held(void *ctx)
-{
-    struct runner *r = ctx;
-    fl_process(r->client);
-    return fl_lock_state(r->lock) != FL_HOLD_LOST;
-}
-
 static void on_change(void *arg, fl_lock *lock, enum fl_hold_state state)
 {
     struct runner *r = arg;
@@ -357,10 +350,7 @@ static int open_client(struct runner *r)
 /* `run`, and that of `redlock`. */
 int cli_run_run(const struct cli_args *a)
 {
-    struct runner r = {.args = a,
-                       .child = {.still_held = still_held, .ctx = &r},
-                       .is_redlock = cli_is_of_redis(a),
-                       .check_ms = CLI_NEVER_MS};
+    struct runner r = {.args = a, .is_redlock = cli_is_of_redis(a), .check_ms = CLI_NEVER_MS};
     int code = CLI_EXIT_USAGE;
     if (!cli_take_of(a, &r.options)) {
         return code;

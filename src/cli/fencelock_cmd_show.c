@@ -230,8 +230,7 @@ static int pages_run(const struct cli_args *a, fl_client *c, const char *thing,
 {
     struct cli_out o = cli_result(a);
     char key[16];
-    struct pages p = {.args = a,
-                      .left = cli_has(a, CLI_OPT_LIMIT) ? a->number[CLI_OPT_LIMIT] : LIMIT_DEFAULT};
+    struct pages p = {.args = a, .left = cli_number(a, CLI_OPT_LIMIT, LIMIT_DEFAULT)};
     snprintf(key, sizeof key, "%ss", thing);
     cli_list_begin(&p.list, &o, key);
     int rc = 0;

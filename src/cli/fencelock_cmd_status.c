@@ -255,7 +255,7 @@ static void show_health(const struct cli_args *a, const struct seen_nodes *seen,
 int cli_run_health(const struct cli_args *a, fl_client *c)
 {
     static struct seen_nodes seen;
-    uint64_t until_ms = fl_now_ms() + (cli_has(a, CLI_OPT_WAIT) ? a->number[CLI_OPT_WAIT] : 0);
+    uint64_t until_ms = fl_now_ms() + cli_number(a, CLI_OPT_WAIT, 0);
     int code = probe_nodes(a, c, &seen);
     while (code != CLI_EXIT_DONE && fl_now_ms() < until_ms) {
         (void)poll(NULL, 0, HEALTH_EVERY_MS);

@@ -37,7 +37,7 @@ static void list_busy(struct cli_out *o, const struct fl_lock_list *list)
 
 static bool limit_of(const struct cli_args *a, uint64_t *ret)
 {
-    *ret = cli_has(a, CLI_OPT_LIMIT) ? a->number[CLI_OPT_LIMIT] : LOCKS_DEFAULT;
+    *ret = cli_number(a, CLI_OPT_LIMIT, LOCKS_DEFAULT);
     if (*ret >= 1 && *ret <= LOCKS_MAX) {
         return true;
     }
@@ -198,7 +198,7 @@ int cli_run_top(const struct cli_args *a, fl_client *c)
     bool go_on = true;
     struct cli_keyboard keyboard = {.is_open = false};
     if (redraw) { /* keys are taken one by one, and not shown */
-        (void)cli_keyboard_open(&keyboard, ICANON | ECHO);
+        (void)cli_keyboard_open(&keyboard, ICANON | ECHO, TCSANOW);
     }
     take_sample(c, limit, now);
     while (go_on && wait_second(&keyboard)) {

@@ -32,7 +32,7 @@ static int read_line(char word[WORD_SIZE])
 static int ask_quietly(const char *prompt, char word[WORD_SIZE])
 {
     struct cli_keyboard k;
-    if (!cli_keyboard_open(&k, ECHO)) {
+    if (!cli_keyboard_open(&k, ECHO, TCSAFLUSH)) {
         return no_password("the terminal cannot be told not to show it");
     }
     cli_signals_add(&k.signals, SIGTSTP);

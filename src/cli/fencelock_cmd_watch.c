@@ -121,7 +121,7 @@ int cli_run_watch(const struct cli_args *a, fl_client *c)
 {
     struct watcher w = {.args = a,
                         .give_up_ms = fl_now_ms() + cli_timeout_ms(a),
-                        .left = cli_has(a, CLI_OPT_LIMIT) ? a->number[CLI_OPT_LIMIT] : UINT64_MAX};
+                        .left = cli_number(a, CLI_OPT_LIMIT, UINT64_MAX)};
     int code = begin(&w, c);
     code = code == 0 ? watch(&w) : code;
     fl_watch_close(w.events);

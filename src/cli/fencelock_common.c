@@ -398,9 +398,8 @@ static bool check_times(const struct cli_args *a, const struct fl_take *o)
     bool redis = cli_is_of_redis(a);
     bool runs = a->command->args_max == CLI_ARGS_REST;
     uint64_t least_ms = runs ? CLI_RUN_TTL_MIN_MS : FL_TTL_MIN_MS;
-    uint64_t most_ms = !redis                        ? FL_TTL_MAX_MS
-                       : cli_has(a, CLI_OPT_MAX_TTL) ? a->number[CLI_OPT_MAX_TTL]
-                                                     : FL_REDLOCK_MAX_TTL_DEFAULT_MS;
+    uint64_t most_ms =
+        !redis ? FL_TTL_MAX_MS : cli_number(a, CLI_OPT_MAX_TTL, FL_REDLOCK_MAX_TTL_DEFAULT_MS);
     char most[CLI_DURATION_SIZE];
     cli_format_duration(most, most_ms);
     if (o->ttl_ms < least_ms || o->ttl_ms > most_ms) {
@@ -443,9 +442,9 @@ bool cli_take_of(const struct cli_args *a, struct fl_take *ret)
     uint64_t wait_ms = runs ? FL_WAIT_MAX_MS : 0;
     uint64_t hold_ms = runs && cli_is_of_redis(a) ? FL_REDLOCK_TIME_MAX_MS : 0;
     *ret = (struct fl_take){
-        .ttl_ms = cli_has(a, CLI_OPT_TTL) ? a->number[CLI_OPT_TTL] : FL_TTL_DEFAULT_MS,
-        .wait_ms = cli_has(a, CLI_OPT_WAIT) ? a->number[CLI_OPT_WAIT] : wait_ms,
-        .max_hold_ms = cli_has(a, CLI_OPT_MAX_HOLD) ? a->number[CLI_OPT_MAX_HOLD] : hold_ms,
+        .ttl_ms = cli_number(a, CLI_OPT_TTL, FL_TTL_DEFAULT_MS),
+        .wait_ms = cli_number(a, CLI_OPT_WAIT, wait_ms),
+        .max_hold_ms = cli_number(a, CLI_OPT_MAX_HOLD, hold_ms),
         .min_validity_ms = a->number[CLI_OPT_MIN_VALIDITY],
         .owner = fl_str(a->text[CLI_OPT_OWNER]),
         .value = fl_str(a->text[CLI_OPT_VALUE]),

@@ -191,10 +191,16 @@ static inline bool cli_has(const struct cli_args *a, enum cli_option option)
 /* The last word of the command's name. */
 const char *cli_verb(const struct cli_args *a);
 
+/* The number that was given, or the other one. */
+static inline uint64_t cli_number(const struct cli_args *a, enum cli_option option, uint64_t other)
+{
+    return cli_has(a, option) ? a->number[option] : other;
+}
+
 /* --timeout, or the default that its help names for all commands but `cluster`. */
 static inline uint64_t cli_timeout_ms(const struct cli_args *a)
 {
-    return cli_has(a, CLI_OPT_TIMEOUT) ? a->number[CLI_OPT_TIMEOUT] : FL_TIMEOUT_DEFAULT_MS;
+    return cli_number(a, CLI_OPT_TIMEOUT, FL_TIMEOUT_DEFAULT_MS);
 }
 
 /* Parses argv[1..argc) by a table that ends with a row without a name. getenv reads

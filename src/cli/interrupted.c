@@ -17,15 +17,11 @@ static const int watched[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2
 bool cli_signals_take(struct cli_signals *s)
 {
     sigemptyset(&s->ours);
-    for (size_t i = 0; i < sizeof watched / sizeof watched[0]; i++) {
-        struct sigaction inherited;
-        bool known = sigaction(watched[i], NULL, &inherited) == 0;
-        if (known && inherited.sa_handler != SIG_IGN) {
-            sigaddset(&s->ours, watched[i]);
-        }
-    }
     (void)sigprocmask(SIG_BLOCK, &s->ours, &s->before);
     s->fd = signalfd(-1, &s->ours, SFD_NONBLOCK | SFD_CLOEXEC);
+    for (size_t i = 0; s->fd >= 0 && i < sizeof watched / sizeof watched[0]; i++) {
+        cli_signals_add(s, watched[i]);
+    }
     return s->fd >= 0;
 }
 
@@ -66,9 +62,9 @@ int cli_signals_die(int signal)
 
 /* ---- the keyboard ---------------------------------------------------------------------------- */
 
-bool cli_keyboard_open(struct cli_keyboard *k, tcflag_t off)
+bool cli_keyboard_open(struct cli_keyboard *k, tcflag_t off, int when)
 {
-    *k = (struct cli_keyboard){.is_open = false};
+    *k = (struct cli_keyboard){.when = when};
     if (isatty(STDIN_FILENO) != 1 || tcgetattr(STDIN_FILENO, &k->before) != 0 ||
         !cli_signals_take(&k->signals)) {
         return false;
@@ -76,7 +72,7 @@ bool cli_keyboard_open(struct cli_keyboard *k, tcflag_t off)
     struct termios quiet = k->before;
     quiet.c_lflag &= ~off;
     k->is_open = true;
-    if (tcsetattr(STDIN_FILENO, TCSAFLUSH, &quiet) != 0) {
+    if (tcsetattr(STDIN_FILENO, when, &quiet) != 0) {
         (void)cli_keyboard_close(k);
     }
     return k->is_open;
@@ -96,7 +92,7 @@ int cli_keyboard_close(struct cli_keyboard *k)
 {
     int signal = k->is_open ? cli_signals_next(&k->signals) : 0;
     if (k->is_open) {
-        (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &k->before);
+        (void)tcsetattr(STDIN_FILENO, k->when, &k->before);
         cli_signals_give_back(&k->signals);
     }
     k->is_open = false;

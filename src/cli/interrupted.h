@@ -34,12 +34,13 @@ int cli_signals_die(int signal);
 /* The terminal at stdin, while it does not echo and a signal has its effect later. */
 struct cli_keyboard {
     bool is_open;
+    int when; /* its flags are changed: of tcsetattr() */
     struct termios before;
     struct cli_signals signals;
 };
 
 /* off: flags of the terminal that are taken away. False: it is none, or it cannot be told. */
-bool cli_keyboard_open(struct cli_keyboard *k, tcflag_t off);
+bool cli_keyboard_open(struct cli_keyboard *k, tcflag_t off, int when);
 /* Waits until then; UINT64_MAX: for ever. 1: something was typed; 0: not yet; -1: a signal came. */
 int cli_keyboard_wait(const struct cli_keyboard *k, uint64_t until_ms);
 /* The terminal is as it was. Returns the signal that has come; 0: none. */

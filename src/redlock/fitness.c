@@ -7,11 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static void add(struct fl_redlock_check_report *r, enum fl_redlock_finding_kind kind, bool refuses,
-                int server, const char *fmt, ...) FLI_PRINTF(5, 6);
-
-static void add(struct fl_redlock_check_report *r, enum fl_redlock_finding_kind kind, bool refuses,
-                int server, const char *fmt, ...)
+static void FLI_PRINTF(5, 6)
+    add(struct fl_redlock_check_report *r, enum fl_redlock_finding_kind kind, bool refuses,
+        int server, const char *fmt, ...)
 {
     FLI_ASSERT(r->len < FL_REDLOCK_FINDINGS_MAX);
     struct fl_redlock_finding *f = &r->finding[r->len++];
