@@ -335,6 +335,16 @@ bool commands_expire(struct commands *q, uint64_t now_ns)
     return now_ns >= hold_ns && end_some(q, &q->own, now_ns - hold_ns, COMMANDS_EXPIRED_MAX);
 }
 
+void commands_expire_bound(struct commands *q, uint64_t now_ns)
+{
+    struct fli_list *oldest = fli_list_first(&q->bound);
+    uint64_t hold_ns = q->hold_ms * 1000000;
+    if (oldest != NULL && now_ns >= hold_ns &&
+        FLI_CONTAINER_OF(oldest, struct command, age)->came_ns <= now_ns - hold_ns) {
+        commands_end_bound(q);
+    }
+}
+
 void commands_end_bound(struct commands *q)
 {
     (void)end_some(q, &q->bound, UINT64_MAX, UINT32_MAX);

@@ -29,7 +29,7 @@
  *
  * A command of this node's clients may wait for another leader, for hold_ms. One that another node
  * has relayed, or of the class CLUSTER, is bound to this leader: it ends with FL_ENOLEADER when
- * this node leads no more.
+ * this node leads no more, or has not begun its term within hold_ms.
  *
  * Everything is O(1), but that the source is looked up in a hash when a command comes. No clock.
  * One thread. */
@@ -138,6 +138,9 @@ void commands_fail(struct commands *q, struct command *c, int status); /* withou
 /* Nobody serves: those of `own` end that have waited for hold_ms, COMMANDS_EXPIRED_MAX at most.
  * True: there may be more. */
 bool commands_expire(struct commands *q, uint64_t now_ns);
+/* A leader has not begun its term, and so has taken none out: if one of `bound` has waited for
+ * hold_ms, all of them end with FL_ENOLEADER. A part of them might overtake the rest. */
+void commands_expire_bound(struct commands *q, uint64_t now_ns);
 /* Ends those that wait and are bound, or all that wait, with FL_ENOLEADER; none that a callback
  * adds meanwhile. */
 void commands_end_bound(struct commands *q);

@@ -65,8 +65,14 @@ static void relay(struct node *n)
 
 static void expire(struct node *n)
 {
-    bool waits = n->commands.count > 0 && !node_can_propose(n);
-    if (waits && commands_expire(&n->commands, fli_clock_ns())) {
+    if (n->commands.count == 0 || node_can_propose(n)) {
+        return;
+    }
+    uint64_t now_ns = fli_clock_ns();
+    if (!proposer_is_open(n->proposer)) {
+        commands_expire_bound(&n->commands, now_ns);
+    }
+    if (commands_expire(&n->commands, now_ns)) {
         node_wake(n);
     }
 }

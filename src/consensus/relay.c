@@ -177,6 +177,7 @@ static void give_up(struct relay_stream *o, const char *why)
 static void on_result(struct relay_stream *o, struct fli_slice body)
 {
     struct relay *r = o->relay;
+    const struct peer *leader = o->leader;
     struct relay_answer a;
     if (relay_result_decode(body, &a) != 0) {
         give_up(o, "an answer that is not understood");
@@ -194,7 +195,8 @@ static void on_result(struct relay_stream *o, struct fli_slice body)
         metrics_observe_ns(&r->times, fli_clock_ns() - m->sent_ns);
         commands_end(r->config.queue, m, a.status, a.status == 0 ? &a.result : NULL, a.payload);
     }
-    if (o->returned && o->count == 0) {
+    o = leader->relay; /* a callback may have ended the stream */
+    if (o != NULL && o->returned && o->count == 0) {
         give_up(o, "its node leads no more");
     }
 }

@@ -481,6 +481,26 @@ TEST_WITH(those_that_are_bound_end_at_once, set_up, tear_down)
     assert_int_equal(q.count, 1);
 }
 
+/* A leader that does not begin its term keeps them as long as a command of its own clients. Then
+ * all of them go back, in the order in which they came. */
+TEST_WITH(those_that_are_bound_end_at_a_leader_that_does_not_begin, set_up, tear_down)
+{
+    put(0, 0, 1, MACHINE_OP_ACQUIRE);
+    put(1, 2, 1, MACHINE_OP_ACQUIRE);
+    put(2, 3, 1, MACHINE_OP_ACQUIRE);
+    put(90, 2, 1, MACHINE_OP_RENEW);
+    commands_expire_bound(&q, HOLD_MS * MS); /* the first of them came later */
+    assert_int_equal(order, 0);
+    commands_expire_bound(&q, (HOLD_MS + 1) * MS);
+    assert_int_equal(calls[1].order, 1);
+    assert_int_equal(calls[2].order, 2);
+    assert_int_equal(calls[90].order, 3);
+    assert_int_equal(calls[90].status, FL_ENOLEADER);
+    assert_int_equal(calls[0].answers, 0);
+    commands_expire_bound(&q, (HOLD_MS + 1) * MS);
+    assert_int_equal(q.count, 1);
+}
+
 /* What a callback adds does not end with the rest, or it would never end. */
 TEST_WITH(ending_ends, set_up, tear_down)
 {

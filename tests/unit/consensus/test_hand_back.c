@@ -7,6 +7,7 @@
 #include "consensus/node_private.h"
 
 static const struct replica *full; /* the log of this one takes no entries */
+static bool no_term_begins;        /* nor the first of a term, of any */
 
 int __real_replica_submit(struct replica *r, uint64_t now_ms, const void *data, size_t len);
 int __wrap_replica_submit(struct replica *r, uint64_t now_ms, const void *data, size_t len);
@@ -14,6 +15,14 @@ int __wrap_replica_submit(struct replica *r, uint64_t now_ms, const void *data, 
 int __wrap_replica_submit(struct replica *r, uint64_t now_ms, const void *data, size_t len)
 {
     return r == full ? FL_EBUSY : __real_replica_submit(r, now_ms, data, len);
+}
+
+int __real_replica_barrier(struct replica *r, uint64_t now_ms);
+int __wrap_replica_barrier(struct replica *r, uint64_t now_ms);
+
+int __wrap_replica_barrier(struct replica *r, uint64_t now_ms)
+{
+    return no_term_begins ? FL_EBUSY : __real_replica_barrier(r, now_ms);
 }
 
 /* With a value, so that its bytes tell it from what nodes submit themselves. */
@@ -136,4 +145,51 @@ TEST_WITH(a_change_that_was_not_proposed, cluster_set_up, cluster_tear_down)
 TEST_WITH(a_change_in_a_long_line, cluster_set_up, cluster_tear_down)
 {
     change_behind(cluster_up(state, 3), 3 * COMMANDS_EXPIRED_MAX);
+}
+
+static bool has_bound(void *ctx)
+{
+    const struct node *n = ctx;
+    return !fli_list_empty(&n->commands.bound);
+}
+
+static unsigned former; /* leader */
+
+static bool another_leads(void *ctx)
+{
+    int leader = cluster_leader(ctx);
+    return leader >= 0 && (unsigned)leader != former;
+}
+
+/* A new leader does not begin, and nobody else can lead. What a follower has passed on to it ends
+ * when it has waited for as long as it may, and was surely not done. */
+TEST_WITH(a_leader_that_does_not_begin_gives_back, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = *state;
+    struct cluster_count transferred = {0, 1};
+    struct op ops[3];
+    cluster_init(c, 3);
+    c->hold_ms = 500;
+    cluster_form(c);
+    former = cluster_wait_leader(c);
+    struct node *n = c->nodes[former].node;
+    cluster_until(c, has_followers, n, "the others have streams to the leader");
+    cluster_wait_caught_up(c);
+    no_term_begins = true;
+    assert_int_equal(node_transfer(n, 0, cluster_count_cb, &transferred), 0);
+    cluster_until(c, another_leads, c, "another node leads");
+    n = c->nodes[cluster_leader(c)].node;
+    for (unsigned i = 0; i < 3; i++) {
+        char name[2] = {(char)('a' + i), '\0'};
+        submit(c, former, name, &ops[i]);
+    }
+    cluster_until(c, has_bound, n, "the new leader has what was passed on");
+    for (unsigned i = 0; i < 3; i++) {
+        op_wait(c, &ops[i]);
+        assert_int_equal(ops[i].status, FL_ENOLEADER);
+    }
+    assert_false(proposer_is_open(n->proposer));
+    no_term_begins = false;
+    cluster_acquire(c, former, "a", "owner-2");
+    cluster_until(c, cluster_counted, &transferred, "the transfer has ended");
 }
