@@ -20,7 +20,7 @@ static const struct configuration_server *server_of(const struct membership *m, 
 static bool change(struct membership *m, const struct configuration *c)
 {
     int rv = replica_change(m->replica, fli_clock_ms(), c);
-    if (rv != 0 && rv != FL_EBUSY) { /* busy: while a node catches up; the next tick tries again */
+    if (rv != 0 && rv != FL_EBUSY) { /* busy: the next tick tries again */
         host_log(&m->config.host, 2, "a change of the configuration was refused: %s",
                  fl_strerror(rv));
     }
@@ -69,25 +69,14 @@ static bool all_agree(struct membership *m, uint64_t id, const char *without)
     return other == 0;
 }
 
-/* The leader watches a learner until it is close enough, and then gives it a vote. */
+/* A learner gets a vote when it is close enough. */
 static void promote(struct membership *m, uint64_t id)
 {
     struct configuration c = *replica_configuration(m->replica);
-    switch (replica_catch_up_status(m->replica, id)) {
-    case CATCH_UP_FINISHED:
-        if (all_agree(m, id, "stays a learner") &&
-            configuration_set_role(&c, id, CONFIGURATION_VOTER) == 0 && change(m, &c)) {
-            host_log(&m->config.host, 3, "node %" PRIu64 " is a voter", id);
-        }
-        break;
-    case CATCH_UP_RUNNING:
-        break;
-    default:
-        if (replica_catch_up(m->replica, fli_clock_ms(), id) == 0) {
-            host_log(&m->config.host, 4,
-                     "node %" PRIu64 " is brought up to date, to become a voter", id);
-        }
-        break;
+    if (replica_has_caught_up(m->replica, fli_clock_ms(), id) &&
+        all_agree(m, id, "stays a learner") &&
+        configuration_set_role(&c, id, CONFIGURATION_VOTER) == 0 && change(m, &c)) {
+        host_log(&m->config.host, 3, "node %" PRIu64 " is a voter", id);
     }
 }
 
@@ -98,8 +87,7 @@ static bool is_up(const struct membership *m, uint64_t id)
 
 /* Takes the next step for a node that is to be added. True: there was one to take. A node that is
  * not connected waits, and the others do not wait for it. The leader calls a new one, which may
- * know no other (membership_peers.c). If a learner was being brought up to date, the core gives
- * that up after a while, and until then refuses other changes. */
+ * know no other (membership_peers.c). */
 static bool bring_in(struct membership *m, const struct machine_node *e)
 {
     const struct peer *p = peers_find(m->config.peers, e->id);

@@ -263,9 +263,7 @@ void replica_step(struct replica *r, struct raft_event *event)
 
 static bool has_all(const struct replica *r, uint64_t id)
 {
-    raft_index match = 0;
-    return raft_match_index(&r->raft, replica_server_of(r, id), &match) == 0 &&
-           match == replica_last_index(r);
+    return replica_match_index(r, id) == replica_last_index(r);
 }
 
 /* The core tells a follower to take over once, as soon as it has confirmed any entry. A follower
@@ -528,16 +526,6 @@ static bool has_begun_its_term(const struct replica *r)
     return term == raft_current_term(&r->raft);
 }
 
-static bool one_catches_up(const struct replica *r)
-{
-    const struct configuration *c = replica_configuration(r);
-    unsigned i = 0;
-    while (i < c->n && replica_catch_up_status(r, c->servers[i].id) != CATCH_UP_RUNNING) {
-        i++;
-    }
-    return i < c->n;
-}
-
 int replica_change(struct replica *r, uint64_t now_ms, const struct configuration *c)
 {
     uint8_t bytes[CONFIGURATION_SIZE_MAX];
@@ -545,8 +533,7 @@ int replica_change(struct replica *r, uint64_t now_ms, const struct configuratio
     if (replica_role(r) != REPLICA_LEADER) {
         return FL_ENOLEADER;
     }
-    /* The core ends the process when it is given a change while a server catches up. */
-    if (!replica_configuration_committed(r) || !has_begun_its_term(r) || one_catches_up(r)) {
+    if (!replica_configuration_committed(r) || !has_begun_its_term(r)) {
         return FL_EBUSY;
     }
     struct raft_buffer for_core = configuration_to_raft_bytes(c);
@@ -585,40 +572,16 @@ int replica_begin(struct replica *r, uint64_t now_ms, const struct configuration
     return rv;
 }
 
-int replica_catch_up(struct replica *r, uint64_t now_ms, uint64_t id)
+bool replica_has_caught_up(struct replica *r, uint64_t now_ms, uint64_t id)
 {
     set_now(r, now_ms);
-    if (r->failed || replica_role(r) != REPLICA_LEADER) {
-        return FL_ENOLEADER;
+    if (r->learner != id || r->now_ms - r->learner_ms >= r->edge.election_ms) {
+        r->learner = id;
+        r->learner_ms = r->now_ms;
+        r->learner_index = replica_last_index(r);
     }
-    if (configuration_find(replica_configuration(r), id) == NULL || id == r->config.id) {
-        return FL_ENOTFOUND;
-    }
-    if (one_catches_up(r)) {
-        return FL_EBUSY; /* the core would forget that one, which then never ends */
-    }
-    if (has_all(r, id)) {
-        return 0; /* the core would wait for progress that cannot come */
-    }
-    struct raft_event event = {.type = RAFT_CATCH_UP};
-    event.catch_up.server_id = replica_server_of(r, id);
-    replica_step(r, &event);
-    return 0;
-}
-
-enum replica_catch_up replica_catch_up_status(const struct replica *r, uint64_t id)
-{
-    int status = RAFT_CATCH_UP_NONE;
-    if (raft_catch_up(&r->raft, replica_server_of(r, id), &status) != 0) {
-        return CATCH_UP_NONE;
-    }
-    if (status == RAFT_CATCH_UP_RUNNING) {
-        return CATCH_UP_RUNNING;
-    }
-    if (status == RAFT_CATCH_UP_FINISHED || has_all(r, id)) {
-        return CATCH_UP_FINISHED;
-    }
-    return status == RAFT_CATCH_UP_ABORTED ? CATCH_UP_ABORTED : CATCH_UP_NONE;
+    uint64_t match = replica_match_index(r, id);
+    return match >= r->learner_index && match >= replica_configuration_index(r);
 }
 
 int replica_transfer(struct replica *r, uint64_t now_ms, uint64_t id)

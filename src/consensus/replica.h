@@ -110,19 +110,18 @@ int replica_barrier(struct replica *r, uint64_t now_ms) FLI_MUST_USE;
 uint64_t replica_barrier_term(const struct replica *r);
 
 /* Appends a configuration, which is in force at once. It may differ from the present one by one
- * server only. 0; FL_ENOLEADER; FL_EBUSY: a change is in progress, a server catches up, nothing of
- * this leader's term is committed yet (replica_barrier()), or the disk is behind. */
+ * server only. 0; FL_ENOLEADER; FL_EBUSY: a change is in progress, nothing of this leader's term is
+ * committed yet (replica_barrier()), or the disk is behind. */
 int replica_change(struct replica *r, uint64_t now_ms, const struct configuration *c) FLI_MUST_USE;
 
 /* Appends the first configuration of a group to a log that has none. Each founder does so by
  * itself, and all append the same bytes. 0; FL_EBUSY: the disk is behind. */
 int replica_begin(struct replica *r, uint64_t now_ms, const struct configuration *c) FLI_MUST_USE;
 
-/* Watches a learner catch up, until it is close enough to vote; one at a time. 0; FL_ENOLEADER;
- * FL_ENOTFOUND: not a member, or this server; FL_EBUSY: one catches up already. */
-enum replica_catch_up { CATCH_UP_NONE, CATCH_UP_RUNNING, CATCH_UP_ABORTED, CATCH_UP_FINISHED };
-int replica_catch_up(struct replica *r, uint64_t now_ms, uint64_t id) FLI_MUST_USE;
-enum replica_catch_up replica_catch_up_status(const struct replica *r, uint64_t id);
+/* Whether a learner of this leader is close enough to vote: within an election time it has
+ * confirmed all that the leader had when this was asked first. Else that begins anew (dissertation,
+ * section 4.2.1). It is asked for one learner at a time. */
+bool replica_has_caught_up(struct replica *r, uint64_t now_ms, uint64_t id);
 
 /* Hands leadership to a voter: it gets an election time for the entries that it lacks, and as much
  * to be elected. Meanwhile nothing is submitted. 0, FL_ENOLEADER, FL_ENOTFOUND (not a voter, or

@@ -54,6 +54,8 @@ struct replica {
     } hashes[REPLICA_HASHES];
     uint64_t transferee; /* gets leadership once it has all entries; 0: nobody */
     uint64_t transferee_until_ms;
+    uint64_t learner, learner_ms; /* that was asked for last, and since when */
+    uint64_t learner_index;       /* the last entry then */
     struct changes changes;
     unsigned rest_next; /* whose turn it is */
     size_t rest_bytes;  /* sent in this turn */

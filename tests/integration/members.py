@@ -158,7 +158,7 @@ class Members(MembersCase):
         self.wait_states(self.voters())
 
     def test_a_removal_that_waited_until_another_was_lost(self):
-        """While a learner catches up no other change can be made. A member that is lost in that time leaves too few voters for the
+        """While a learner is brought in no other change is made. A member that is lost in that time leaves too few voters for the
         removal that was granted before: it waits until there are enough."""
         self.begin(3)
         self.cluster.steady()
@@ -167,7 +167,7 @@ class Members(MembersCase):
         learner = self.paused_learner(leader)
         self.ask('CLUSTER', 'REMOVE', leaves.id)
         leaves.process.asked_to_end = True
-        self.cluster.unsteady() # a learner that says nothing is given up after a few election times
+        self.cluster.unsteady() # nobody waits for a learner that says nothing for some seconds
         lost.kill()
         wait_until(lambda: any('node %d stays for now' % leaves.id in n.process.output() for n in self.first), 'the removal to wait')
         self.assertGreater(ask_again(leader, 'TOKEN', 'x'), 0)

@@ -211,10 +211,10 @@ static bool leader_doubts(void *ctx)
 static bool learner_is_near(void *ctx)
 {
     const struct doubt *d = ctx;
-    const struct replica *r = d->c->nodes[d->leader].node->replica;
+    struct replica *r = d->c->nodes[d->leader].node->replica;
     const struct configuration_server *s = learner_of(d);
     return s != NULL && (s->role == CONFIGURATION_VOTER ||
-                         replica_catch_up_status(r, d->learner + 1) == CATCH_UP_FINISHED);
+                         replica_has_caught_up(r, fli_clock_ms(), d->learner + 1));
 }
 
 static bool learner_votes(void *ctx)

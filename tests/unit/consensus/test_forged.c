@@ -148,7 +148,7 @@ static void something_else(struct group *g)
         (void)!replica_transfer(r, g->now_ms, 2 + below(2));
         break;
     case 4:
-        (void)!replica_catch_up(r, g->now_ms, 2 + below(2));
+        (void)replica_has_caught_up(r, g->now_ms, 2 + below(2));
         break;
     case 5:
         g->servers[0].sends_snapshot[2] = below(2) == 0;

@@ -707,29 +707,3 @@ TEST(a_leader_that_is_heard_stays)
     assert_int_equal(raft_current_term(&c.raft), 2);
     core_end(&c);
 }
-
-/* ---- what replica.c does about the rest ---- */
-
-/* A learner that lacks nothing when its catch-up begins: as long as nothing is written, the core
- * does not notice that it is through (replica_catch_up() does not ask it then). */
-TEST(the_core_does_not_end_a_catch_up_of_nothing)
-{
-    struct core c;
-    int status = 0;
-    core_begin(&c, CORE_ALONE);
-    core_lead(&c);
-    assert_int_equal(core_submit(&c), 0);
-    core_persist(&c);
-    assert_int_equal(core_result(&c, 2, 0, c.last), 0);
-    assert_int_equal(core_result(&c, 3, 0, c.last), 0);
-    c.raft.configuration.servers[2].role = RAFT_STANDBY;
-    struct raft_event event = {.type = RAFT_CATCH_UP};
-    event.catch_up.server_id = 3;
-    core_step(&c, &event);
-    for (unsigned i = 0; i < 3; i++) {
-        assert_int_equal(core_result(&c, 3, 0, c.last), 0);
-        assert_int_equal(raft_catch_up(&c.raft, 3, &status), 0);
-        assert_int_equal(status, RAFT_CATCH_UP_RUNNING);
-    }
-    core_end(&c);
-}

@@ -581,7 +581,7 @@ TEST_WITH(a_server_leaves_and_comes_back, NULL, group_stop)
     assert_int_equal(replica_change(group_replica(g, leader), g->now_ms, &c), FL_EBUSY);
     assert_int_equal(replica_configuration(group_replica(g, leader))->n, 2); /* in force at once */
     GROUP_UNTIL(g, replica_configuration_committed(group_replica(g, leader)));
-    assert_int_equal(replica_catch_up(group_replica(g, leader), g->now_ms, away + 1), FL_ENOTFOUND);
+    assert_false(replica_has_caught_up(group_replica(g, leader), g->now_ms, away + 1));
     for (unsigned i = 0; i < 20; i++) {
         assert_int_equal(group_submit(g, leader), 0);
     }
@@ -589,15 +589,10 @@ TEST_WITH(a_server_leaves_and_comes_back, NULL, group_stop)
     snprintf(address, sizeof address, "s%u:1", away + 1);
     assert_int_equal(configuration_add(&c, away + 1, away + 1, address, CONFIGURATION_LEARNER), 0);
     change_to(g, leader, &c);
-    /* Nothing can be changed while one catches up; one that is silent is given up. */
-    assert_int_equal(replica_catch_up(group_replica(g, leader), g->now_ms, away + 1), 0);
-    assert_int_equal(replica_catch_up(group_replica(g, leader), g->now_ms, away + 1), FL_EBUSY);
-    assert_int_equal(replica_catch_up_status(group_replica(g, leader), away + 1), CATCH_UP_RUNNING);
-    assert_int_equal(replica_change(group_replica(g, leader), g->now_ms, &c), FL_EBUSY);
-    GROUP_UNTIL(g, replica_catch_up_status(group_replica(g, leader), away + 1) == CATCH_UP_ABORTED);
+    /* Nobody has heard from it yet. */
+    assert_false(replica_has_caught_up(group_replica(g, leader), g->now_ms, away + 1));
     group_isolate(g, away, false);
-    GROUP_UNTIL(g,
-                replica_catch_up_status(group_replica(g, leader), away + 1) == CATCH_UP_FINISHED);
+    GROUP_UNTIL(g, replica_has_caught_up(group_replica(g, leader), g->now_ms, away + 1));
     assert_int_equal(group_leader(g), leader);
     assert_int_equal(configuration_set_role(&c, away + 1, CONFIGURATION_VOTER), 0);
     change_to(g, leader, &c);
@@ -605,21 +600,37 @@ TEST_WITH(a_server_leaves_and_comes_back, NULL, group_stop)
     assert_int_equal(configuration_voters(replica_configuration(group_replica(g, away))), 3);
 }
 
-/* It lacks nothing when it is asked for, and nothing is written meanwhile. */
-TEST_WITH(a_learner_that_is_level_has_caught_up, NULL, group_stop)
+/* It is close when it has confirmed, within an election time, what was there at first. */
+TEST_WITH(a_learner_that_is_close_has_caught_up, NULL, group_stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
     unsigned learner = (leader + 1) % 3;
+    struct replica *r = group_replica(g, leader);
     struct configuration c = g->conf;
     assert_int_equal(configuration_set_role(&c, learner + 1, CONFIGURATION_LEARNER), 0);
     group_begin_term(g, leader);
     change_to(g, leader, &c);
     group_expect_same(g);
     group_run(g, 100);
-    assert_int_equal(replica_catch_up(group_replica(g, leader), g->now_ms, learner + 1), 0);
-    GROUP_UNTIL(g, replica_catch_up_status(group_replica(g, leader), learner + 1) ==
-                       CATCH_UP_FINISHED);
+    group_isolate(g, learner, true);
+    assert_true(replica_has_caught_up(r, g->now_ms, learner + 1)); /* it lacks nothing */
+    group_run(g, GROUP_ELECTION_MS);
+    assert_int_equal(group_submit(g, leader), 0);
+    assert_false(replica_has_caught_up(r, g->now_ms, learner + 1));
+    group_isolate(g, learner, false);
+    GROUP_UNTIL(g, replica_match_index(r, learner + 1) == replica_last_index(r));
+    assert_int_equal(group_submit(g, leader), 0); /* one more does not matter */
+    assert_true(replica_has_caught_up(r, g->now_ms, learner + 1));
+    group_run(g, GROUP_ELECTION_MS - 1);
+    group_isolate(g, learner, true);
+    group_run(g, 1);
+    assert_int_equal(group_submit(g, leader), 0);
+    assert_false(replica_has_caught_up(r, g->now_ms, learner + 1)); /* it begins anew */
+    group_isolate(g, learner, false);
+    GROUP_UNTIL(g, replica_has_caught_up(r, g->now_ms, learner + 1));
+    /* It leads nobody. */
+    assert_false(replica_has_caught_up(group_replica(g, learner), g->now_ms, leader + 1));
     assert_int_equal(configuration_set_role(&c, learner + 1, CONFIGURATION_VOTER), 0);
     change_to(g, leader, &c);
 }
