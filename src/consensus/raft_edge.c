@@ -3,22 +3,6 @@
 
 #include <string.h>
 
-raft_time raft_edge_time(const struct raft_edge *e)
-{
-    return e->now_ms + e->skew_ms;
-}
-
-static void set_now(struct raft_edge *e, uint64_t now_ms)
-{
-    e->now_ms = now_ms > e->now_ms ? now_ms : e->now_ms;
-}
-
-static void step(struct raft_edge *e, struct raft_event *event)
-{
-    event->time = raft_edge_time(e);
-    e->step(e->ctx, event);
-}
-
 static bool leads(const struct raft_edge *e)
 {
     return raft_state(e->raft) == RAFT_LEADER;
@@ -74,25 +58,23 @@ void raft_edge_set_gone(struct raft_edge *e, uint64_t id)
 static void begin_with_pre_votes(struct raft_edge *e)
 {
     struct raft *r = e->raft;
-    bool again = raft_state(r) == RAFT_CANDIDATE && raft_edge_time(e) >= raft_timeout(r);
+    bool again = raft_state(r) == RAFT_CANDIDATE && e->now_ms >= raft_timeout(r);
     if (again && r->pre_vote && !r->candidate_state.in_pre_vote) {
         r->candidate_state.in_pre_vote = true;
         r->candidate_state.disrupt_leader = false;
     }
 }
 
-void raft_edge_timeout(struct raft_edge *e, uint64_t now_ms)
+void raft_edge_timeout(struct raft_edge *e)
 {
     struct raft_event event = {.type = RAFT_TIMEOUT};
-    set_now(e, now_ms);
     begin_with_pre_votes(e);
-    step(e, &event);
+    e->step(e->ctx, &event);
 }
 
 uint64_t raft_edge_timeout_ms(const struct raft_edge *e)
 {
-    raft_time at = raft_timeout(e->raft);
-    uint64_t at_ms = at <= e->skew_ms ? 0 : at - e->skew_ms;
+    uint64_t at_ms = raft_timeout(e->raft);
     uint64_t all_ms = e->sent_ms + e->heartbeat_ms; /* all heartbeats are due then */
     if (!leads(e) || all_ms <= at_ms) {
         return at_ms;
@@ -100,19 +82,20 @@ uint64_t raft_edge_timeout_ms(const struct raft_edge *e)
     return all_ms < at_ms + e->heartbeat_ms ? all_ms : at_ms + e->heartbeat_ms;
 }
 
-/* The timer then runs for one or two more milliseconds, and is over by the library's clock. That
- * clock stays ahead from then on, since it must never go back. */
-bool raft_edge_campaign(struct raft_edge *e, uint64_t now_ms)
+bool raft_edge_campaign(struct raft_edge *e)
 {
+    struct raft *r = e->raft;
     if (leads(e)) {
         return false;
     }
     e->campaigns++;
-    e->skew_ms += 2;
-    raft_set_election_timeout(e->raft, 1);
-    raft_edge_timeout(e, now_ms);
-    raft_set_election_timeout(e->raft, e->election_ms);
-    return raft_state(e->raft) == RAFT_CANDIDATE;
+    if (raft_state(r) == RAFT_CANDIDATE) {
+        r->candidate_state.randomized_election_timeout = 0;
+    } else {
+        r->follower_state.randomized_election_timeout = 0;
+    }
+    raft_edge_timeout(e);
+    return raft_state(r) == RAFT_CANDIDATE;
 }
 
 static bool is_silent(const struct raft_edge *e)
@@ -125,37 +108,14 @@ static bool is_silent(const struct raft_edge *e)
     return !e->paused && silence_ms != 0 && silence_ms >= enough_ms;
 }
 
-/* Whether to give up a leader that another node wants to replace. */
-static bool may_yield(const struct raft_edge *e, const struct raft_message *m)
-{
-    return m->type == RAFT_REQUEST_VOTE && m->request_vote.pre_vote &&
-           m->server_id != e->heard_id && is_silent(e);
-}
-
 static void receive(struct raft_edge *e, struct raft_message *m)
 {
     struct raft_event event = {.type = RAFT_RECEIVE};
     event.receive.message = m;
-    step(e, &event);
+    e->step(e->ctx, &event);
 }
 
-/* The follower becomes a candidate, since only that makes the library forget its leader. But it
- * sends no vote requests: if two nodes ask at once, each gets the other's pre-vote, and then
- * neither gets the vote. It asks for votes itself only when it must refuse the other node because
- * its own log has more. */
-static void yield(struct raft_edge *e, struct raft_message *m)
-{
-    e->muted = true;
-    (void)raft_edge_campaign(e, e->now_ms);
-    e->muted = false;
-    e->refused = false;
-    receive(e, m);
-    if (e->refused && raft_state(e->raft) == RAFT_CANDIDATE) {
-        (void)raft_edge_campaign(e, e->now_ms);
-    }
-}
-
-/* ---- votes of learners ---- */
+/* ---- vote requests ---- */
 
 /* This server in the newest configuration of its log, if it is a learner there. */
 static struct raft_server *learner(const struct raft_edge *e)
@@ -169,18 +129,35 @@ static struct raft_server *learner(const struct raft_edge *e)
     return NULL;
 }
 
-/* The core gives a vote only as a voter, so this server is made one for this message. As a learner,
- * the core never forgets its leader. The flag of a candidate to which a leader hands over makes it
- * ignore a leader that is silent. */
-static void vote_as_learner(struct raft_edge *e, struct raft_server *self, struct raft_message *m)
+/* The core gives a vote only as a voter, so a learner is made one for this message. */
+static void receive_as_voter(struct raft_edge *e, struct raft_message *m)
 {
+    struct raft_server *self = learner(e);
     const struct raft_server *servers = e->raft->configuration.servers;
-    int role = self->role;
-    m->request_vote.disrupt_leader = m->request_vote.disrupt_leader || is_silent(e);
-    self->role = RAFT_VOTER;
+    int role = self == NULL ? 0 : self->role;
+    if (self != NULL) {
+        self->role = RAFT_VOTER;
+    }
     receive(e, m);
-    if (e->raft->configuration.servers == servers) {
+    if (self != NULL && e->raft->configuration.servers == servers) {
         self->role = role;
+    }
+}
+
+/* A leader that is silent is given up when another node wants to replace it: the follower forgets
+ * it, and so the core is loyal to nobody. If it must refuse the other node, since its own log has
+ * more, it asks for votes itself. It asks at no other time: if two nodes ask at once, each gets the
+ * other's pre-vote, and then neither gets the vote. */
+static void receive_vote_request(struct raft_edge *e, struct raft_message *m)
+{
+    bool yields = m->server_id != e->heard_id && is_silent(e);
+    if (yields) {
+        raft_edge_forget_leader(e);
+    }
+    e->refused = false;
+    receive_as_voter(e, m);
+    if (yields && e->refused && m->request_vote.pre_vote) {
+        (void)raft_edge_campaign(e);
     }
 }
 
@@ -458,48 +435,39 @@ static void receive_entries(struct raft_edge *e, const struct raft_message *whol
 
 static void receive_any(struct raft_edge *e, struct raft_message *message)
 {
-    struct raft_server *self = message->type == RAFT_REQUEST_VOTE ? learner(e) : NULL;
-    if (self != NULL) {
-        vote_as_learner(e, self, message);
-        return;
-    }
-    if (may_yield(e, message)) {
-        yield(e, message);
-        return;
-    }
     switch (message->type) {
     case RAFT_APPEND_ENTRIES:
         receive_entries(e, message);
-        note_leader(e, message->server_id);
         break;
     case RAFT_APPEND_ENTRIES_RESULT:
         if (correct_result(e, message->server_id, &message->append_entries_result)) {
             receive(e, message);
         }
         break;
+    case RAFT_REQUEST_VOTE:
+        receive_vote_request(e, message);
+        break;
     case RAFT_REQUEST_VOTE_RESULT:
         if (raft_state(e->raft) == RAFT_CANDIDATE) {
             receive(e, message);
-        } else {
         }
         break;
     default:
         receive(e, message);
-        if (message->type == RAFT_INSTALL_SNAPSHOT) {
-            note_leader(e, message->server_id);
-        }
         break;
     }
 }
 
-int raft_edge_receive(struct raft_edge *e, uint64_t now_ms, struct raft_message *message)
+int raft_edge_receive(struct raft_edge *e, struct raft_message *message)
 {
-    set_now(e, now_ms);
     if (impossible(e, message)) {
         return FL_EPROTO;
     }
     e->outdated = is_of_a_leader(message) && term_of_message(message) < raft_current_term(e->raft);
     receive_any(e, message);
+    if (is_of_a_leader(message)) {
+        note_leader(e, message->server_id);
+    }
     e->outdated = false;
     return 0;
 }
@@ -520,11 +488,9 @@ static void empty_answer(struct raft_append_entries_result *m)
     m->last_log_index = 0;
 }
 
-bool raft_edge_send(struct raft_edge *e, struct raft_message *message)
+void raft_edge_send(struct raft_edge *e, struct raft_message *message)
 {
     switch (message->type) {
-    case RAFT_REQUEST_VOTE:
-        return !e->muted;
     case RAFT_APPEND_ENTRIES:
         e->sent_ms = e->now_ms;
         if (message->append_entries.n_entries > 0) {
@@ -545,5 +511,4 @@ bool raft_edge_send(struct raft_edge *e, struct raft_message *message)
     default:
         break;
     }
-    return true;
 }

@@ -7,11 +7,11 @@
  * src/consensus/RAFT.md says of each what the core does, what is done here, and which test shows
  * it with the smallest sequence of messages, and fails without the code here.
  *
- * Elections. The core has no function to begin one, but its timer can be made to run out, since its
- * time is told to it from here. It then asks for pre-votes, which every node that hears a leader
- * refuses. So nothing here can depose a leader that a majority hears.
+ * Elections. The core has no function to begin one, but its timer can be made to run out. It then
+ * asks for pre-votes, which every node that hears a leader refuses. So nothing here can depose a
+ * leader that a majority hears.
  *
- * Pure: time comes in as an argument. The caller owns the memory. One thread. */
+ * Pure. The caller owns the memory. One thread. */
 #ifndef CONSENSUS_RAFT_EDGE_H
 #define CONSENSUS_RAFT_EDGE_H
 
@@ -42,8 +42,7 @@ struct raft_edge_peer {
 struct raft_edge {
     struct raft *raft;
     void *ctx;
-    /* Gives one event to raft_step() and carries out its result. It sets only the time
-     * beforehand. */
+    /* Gives one event of the present time to raft_step(), and carries out its result. */
     void (*step)(void *ctx, struct raft_event *event);
     uint64_t (*term_of)(void *ctx, uint64_t index);      /* of the entry there; 0: unknown */
     bool (*sends_snapshot)(void *ctx, uint64_t peer_id); /* a snapshot is being sent to this
@@ -53,33 +52,27 @@ struct raft_edge {
     uint64_t (*changes_committed)(void *ctx, uint64_t before);
     uint64_t id;
     unsigned election_ms, heartbeat_ms;
+    uint64_t now_ms; /* never goes back; the owner sets it before each call */
     /* Private from here on. */
-    uint64_t now_ms;
-    uint64_t skew_ms;      /* the core's clock is ahead of real time by this much */
     uint64_t change_index; /* entries up to this one are committed, since a change follows them */
     uint64_t heard_id;     /* the leader that was heard last, and when */
     uint64_t heard_ms;
     uint64_t gone_id; /* a peer that has surely ended; 0: none */
     uint64_t sent_ms; /* the last APPEND to any peer */
     bool paused;      /* the process was stopped a moment ago */
-    bool muted;       /* vote requests are not sent */
     bool refused;     /* the last answer to a vote request */
     bool outdated;    /* the message at hand is of an old leader */
     struct raft_edge_peer peers[MEMBERS_MAX];
     uint64_t campaigns; /* election timers that were made to run out; for tests */
 };
 
-/* The present time for the core's events. */
-raft_time raft_edge_time(const struct raft_edge *e);
-
 /* Gives a message to the core, as far as the core may see it. Entries may be changed: the `batch`
  * of each is set to memory that the core frees, or that is found in its update. 0; FL_EPROTO: no
  * correct peer sends this, and its connection should be closed. */
-int raft_edge_receive(struct raft_edge *e, uint64_t now_ms,
-                      struct raft_message *message) FLI_MUST_USE;
+int raft_edge_receive(struct raft_edge *e, struct raft_message *message) FLI_MUST_USE;
 
-/* Checks a message on its way out, and may change it. False: it is not sent. */
-bool raft_edge_send(struct raft_edge *e, struct raft_message *message);
+/* Checks a message on its way out, and may change it. */
+void raft_edge_send(struct raft_edge *e, struct raft_message *message);
 
 /* The place of a member; while this server leads it stays the same. */
 struct raft_edge_peer *raft_edge_peer(struct raft_edge *e, uint64_t id);
@@ -88,7 +81,7 @@ struct raft_edge_peer *raft_edge_peer(struct raft_edge *e, uint64_t id);
 void raft_edge_unsent(struct raft_edge_peer *p);
 
 /* Runs the core's timer; to be called at the time that raft_edge_timeout_ms() returns. */
-void raft_edge_timeout(struct raft_edge *e, uint64_t now_ms);
+void raft_edge_timeout(struct raft_edge *e);
 uint64_t raft_edge_timeout_ms(const struct raft_edge *e);
 
 /* A follower knows of no leader any more, and may vote. */
@@ -108,6 +101,6 @@ uint64_t raft_edge_silence_ms(const struct raft_edge *e, uint64_t now_ms);
 /* Makes the election timer run out now, unless this node leads: a follower becomes a candidate, and
  * a candidate begins again. Returns whether the node is a candidate then. A node that has no vote,
  * or has entries that are not on disk yet, stays what it is. Not from within a step. */
-bool raft_edge_campaign(struct raft_edge *e, uint64_t now_ms);
+bool raft_edge_campaign(struct raft_edge *e);
 
 #endif

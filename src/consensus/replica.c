@@ -232,7 +232,7 @@ static void begin_install(struct replica *r, const struct raft_update *u)
 void replica_step(struct replica *r, struct raft_event *event)
 {
     struct raft_update u = {0};
-    event->time = raft_edge_time(&r->edge);
+    event->time = r->edge.now_ms;
     if (r->failed) {
         return;
     }
@@ -271,14 +271,14 @@ static bool has_all(const struct replica *r, uint64_t id)
  * all entries. */
 static void hand_over(struct replica *r)
 {
-    bool leads = !r->failed && replica_role(r) == REPLICA_LEADER;
     if (r->transferee == 0) {
         return;
     }
+    bool leads = replica_leads(r);
     struct raft_event event = {.type = RAFT_TRANSFER};
     event.transfer.server_id = replica_server_of(r, r->transferee);
     bool ready = leads && has_all(r, r->transferee);
-    if (ready || !leads || r->now_ms >= r->transferee_until_ms) {
+    if (ready || !leads || r->edge.now_ms >= r->transferee_until_ms) {
         r->transferee = 0;
     }
     if (ready) {
@@ -297,10 +297,9 @@ static void after_event(struct replica *r)
 
 /* ---- events ---- */
 
-static void set_now(struct replica *r, uint64_t now_ms)
+void replica_set_now(struct replica *r, uint64_t now_ms)
 {
-    r->now_ms = now_ms > r->now_ms ? now_ms : r->now_ms;
-    r->edge.now_ms = r->now_ms;
+    r->edge.now_ms = now_ms > r->edge.now_ms ? now_ms : r->edge.now_ms;
 }
 
 /* Below the first entry of a log there are no members, so it says who they are. */
@@ -354,7 +353,7 @@ int replica_receive(struct replica *r, uint64_t now_ms, uint64_t from, uint8_t t
 {
     struct raft_message m;
     if (type == MESSAGE_ROUND || type == MESSAGE_ROUND_RESULT) {
-        set_now(r, now_ms);
+        replica_set_now(r, now_ms);
         return replica_round_receive(r, from, type, body);
     }
     int rv = message_decode(type, body, r->entries, &m);
@@ -364,7 +363,7 @@ int replica_receive(struct replica *r, uint64_t now_ms, uint64_t from, uint8_t t
     if (r->failed) {
         return 0;
     }
-    set_now(r, now_ms);
+    replica_set_now(r, now_ms);
     m.server_id = from;
     if (m.type == RAFT_TIMEOUT_NOW && r->unfit) {
         return 0; /* who leads stays, and hears from its timeout that this node did not take over */
@@ -385,7 +384,7 @@ int replica_receive(struct replica *r, uint64_t now_ms, uint64_t from, uint8_t t
             return rv;
         }
     }
-    rv = raft_edge_receive(&r->edge, r->now_ms, &m);
+    rv = raft_edge_receive(&r->edge, &m);
     drop_entries(r, n);
     after_event(r);
     return rv;
@@ -418,7 +417,7 @@ static void finish_install(struct replica *r)
 
 void replica_durable(struct replica *r, uint64_t now_ms)
 {
-    set_now(r, now_ms);
+    replica_set_now(r, now_ms);
     if (r->failed) {
         return;
     }
@@ -430,7 +429,7 @@ void replica_durable(struct replica *r, uint64_t now_ms)
 
 void replica_arrived(struct replica *r, uint64_t now_ms)
 {
-    set_now(r, now_ms);
+    replica_set_now(r, now_ms);
     r->apply_waits = false;
     replica_rests_arrived(r);
     replica_send_rests(r);
@@ -451,14 +450,14 @@ static bool has_timer(const struct replica *r)
 
 void replica_turn(struct replica *r, uint64_t now_ms, bool paused)
 {
-    set_now(r, now_ms);
+    replica_set_now(r, now_ms);
     r->applied_steps = 0;
     r->rest_bytes = 0;
     replica_send_rests(r);
     replica_round_turn(r);
     raft_edge_set_paused(&r->edge, paused);
-    if (!r->failed && !paused && has_timer(r) && r->now_ms >= raft_edge_timeout_ms(&r->edge)) {
-        raft_edge_timeout(&r->edge, r->now_ms);
+    if (!r->failed && !paused && has_timer(r) && r->edge.now_ms >= raft_edge_timeout_ms(&r->edge)) {
+        raft_edge_timeout(&r->edge);
     }
     if (!r->failed) {
         report_persisted(r);
@@ -471,11 +470,13 @@ uint64_t replica_next_ms(const struct replica *r, uint64_t now_ms)
     if (r->failed) {
         return UINT64_MAX;
     }
-    uint64_t at_ms = has_timer(r) ? raft_edge_timeout_ms(&r->edge) : UINT64_MAX;
-    uint64_t round_ms = replica_round_next_ms(r, now_ms);
-    bool now = has_to_apply(r) || replica_has_rest(r) || at_ms <= now_ms;
-    uint64_t timer_ms = now ? 0 : at_ms == UINT64_MAX ? UINT64_MAX : at_ms - now_ms;
-    return round_ms < timer_ms ? round_ms : timer_ms;
+    if (has_to_apply(r) || replica_has_rest(r)) {
+        return 0;
+    }
+    uint64_t timer_ms = has_timer(r) ? raft_edge_timeout_ms(&r->edge) : UINT64_MAX;
+    uint64_t round_ms = replica_round_due_ms(r);
+    uint64_t at_ms = timer_ms < round_ms ? timer_ms : round_ms;
+    return at_ms == UINT64_MAX ? UINT64_MAX : at_ms <= now_ms ? 0 : at_ms - now_ms;
 }
 
 /* ---- functions of a leader ---- */
@@ -483,8 +484,8 @@ uint64_t replica_next_ms(const struct replica *r, uint64_t now_ms)
 static int submit(struct replica *r, uint64_t now_ms, enum raft_entry_type type,
                   struct fli_slice data, struct raft_buffer for_core)
 {
-    set_now(r, now_ms);
-    if (r->failed || replica_role(r) != REPLICA_LEADER || replica_transferee(r) != 0) {
+    replica_set_now(r, now_ms);
+    if (!replica_leads(r) || replica_transferee(r) != 0) {
         return FL_ENOLEADER;
     }
     void *batch = data.len + 64 > log_room(r->log) ? NULL : raft_malloc(1);
@@ -553,7 +554,7 @@ int replica_begin(struct replica *r, uint64_t now_ms, const struct configuration
     uint64_t current = raft_current_term(&r->raft);
     FLI_ASSERT(c->n > 0 && replica_configuration(r)->n == 0);
     FLI_ASSERT(replica_last_index(r) == r->snapshot_index);
-    set_now(r, now_ms);
+    replica_set_now(r, now_ms);
     r->entries[0] = (struct raft_entry){.term = term, .type = RAFT_CHANGE};
     r->entries[0].buf = (struct raft_buffer){bytes, configuration_encode(c, bytes)};
     a->term = current > term ? current : term;
@@ -564,7 +565,7 @@ int replica_begin(struct replica *r, uint64_t now_ms, const struct configuration
     a->n_entries = 1;
     int rv = take_entries(r, a);
     if (rv == 0) {
-        rv = raft_edge_receive(&r->edge, r->now_ms, &m);
+        rv = raft_edge_receive(&r->edge, &m);
         raft_edge_forget_leader(&r->edge);
         drop_entries(r, 1);
         after_event(r);
@@ -574,10 +575,10 @@ int replica_begin(struct replica *r, uint64_t now_ms, const struct configuration
 
 bool replica_has_caught_up(struct replica *r, uint64_t now_ms, uint64_t id)
 {
-    set_now(r, now_ms);
-    if (r->learner != id || r->now_ms - r->learner_ms >= r->edge.election_ms) {
+    replica_set_now(r, now_ms);
+    if (r->learner != id || r->edge.now_ms - r->learner_ms >= r->edge.election_ms) {
         r->learner = id;
-        r->learner_ms = r->now_ms;
+        r->learner_ms = r->edge.now_ms;
         r->learner_index = replica_last_index(r);
     }
     uint64_t match = replica_match_index(r, id);
@@ -586,8 +587,8 @@ bool replica_has_caught_up(struct replica *r, uint64_t now_ms, uint64_t id)
 
 int replica_transfer(struct replica *r, uint64_t now_ms, uint64_t id)
 {
-    set_now(r, now_ms);
-    if (r->failed || replica_role(r) != REPLICA_LEADER) {
+    replica_set_now(r, now_ms);
+    if (!replica_leads(r)) {
         return FL_ENOLEADER;
     }
     const struct configuration_server *server = configuration_find(replica_configuration(r), id);
@@ -598,7 +599,7 @@ int replica_transfer(struct replica *r, uint64_t now_ms, uint64_t id)
         return FL_EBUSY;
     }
     r->transferee = id;
-    r->transferee_until_ms = r->now_ms + r->edge.election_ms;
+    r->transferee_until_ms = r->edge.now_ms + r->edge.election_ms;
     hand_over(r);
     return 0;
 }
@@ -613,8 +614,8 @@ uint64_t replica_transferee(const struct replica *r)
 
 bool replica_campaign(struct replica *r, uint64_t now_ms)
 {
-    set_now(r, now_ms);
-    return !r->failed && raft_edge_campaign(&r->edge, r->now_ms);
+    replica_set_now(r, now_ms);
+    return !r->failed && raft_edge_campaign(&r->edge);
 }
 
 /* It is the leader that was followed, who may be in no configuration that is known here. */
@@ -632,10 +633,16 @@ uint64_t replica_silence_ms(const struct replica *r, uint64_t now_ms)
 
 /* ---- snapshots ---- */
 
+int replica_conf_of(const struct snapshot_meta *meta, struct configuration *ret)
+{
+    bool sound = meta->term != 0 && meta->conf_index != 0 && meta->conf_index <= meta->index;
+    return sound ? configuration_decode(meta->conf, meta->conf_len, ret) : FL_ECORRUPT;
+}
+
 void replica_label(const struct snapshot_meta *meta, struct raft_snapshot_metadata *ret)
 {
     struct configuration conf;
-    int rv = configuration_decode(meta->conf, meta->conf_len, &conf);
+    int rv = replica_conf_of(meta, &conf);
     FLI_ASSERT(rv == 0);
     ret->index = meta->index;
     ret->term = meta->term;
@@ -664,7 +671,7 @@ int replica_snapshot_meta(const struct replica *r, bool again, struct snapshot_m
 void replica_snapshot_taken(struct replica *r, uint64_t now_ms, const struct snapshot_meta *meta,
                             uint64_t keep_index)
 {
-    set_now(r, now_ms);
+    replica_set_now(r, now_ms);
     if (r->failed || meta->index <= r->snapshot_index) {
         return; /* a leader's snapshot came in between */
     }
@@ -682,8 +689,7 @@ void replica_snapshot_taken(struct replica *r, uint64_t now_ms, const struct sna
 bool replica_snapshot_is_sound(const struct snapshot_meta *meta)
 {
     struct configuration conf;
-    return meta->term != 0 && meta->conf_index != 0 && meta->conf_index <= meta->index &&
-           configuration_decode(meta->conf, meta->conf_len, &conf) == 0;
+    return replica_conf_of(meta, &conf) == 0;
 }
 
 /* The present leader has all committed entries, so the snapshot is as good as one that it sent. */
@@ -700,7 +706,7 @@ static void offer_snapshot(struct replica *r, const struct snapshot_meta *meta,
     m.install_snapshot.conf_index = meta->conf_index;
     configuration_to_raft(conf, &m.install_snapshot.conf);
     r->installing = *meta;
-    int rv = raft_edge_receive(&r->edge, r->now_ms, &m);
+    int rv = raft_edge_receive(&r->edge, &m);
     FLI_ASSERT(rv == 0); /* it is from our leader, of our term */
     if (r->install_at != 0) {
         raft_configuration_close(&m.install_snapshot.conf); /* else the core has freed it */
@@ -711,9 +717,8 @@ int replica_install(struct replica *r, uint64_t now_ms, const struct snapshot_me
                     struct machine *fresh, struct machine **ret_old)
 {
     struct configuration conf;
-    set_now(r, now_ms);
-    if (r->failed || meta->index <= r->applied || !replica_snapshot_is_sound(meta) ||
-        configuration_decode(meta->conf, meta->conf_len, &conf) != 0) {
+    replica_set_now(r, now_ms);
+    if (r->failed || meta->index <= r->applied || replica_conf_of(meta, &conf) != 0) {
         return FL_EINVAL;
     }
     if (r->install_at != 0 || replica_role(r) != REPLICA_FOLLOWER || replica_leader(r) == 0 ||

@@ -144,9 +144,7 @@ static int use_given_snapshot(struct replica *r, char *errmsg, size_t errmsg_siz
     if (meta == NULL) {
         return 0;
     }
-    int rv = replica_snapshot_is_sound(meta)
-                 ? configuration_decode(meta->conf, meta->conf_len, &conf)
-                 : FL_ECORRUPT;
+    int rv = replica_conf_of(meta, &conf);
     if (rv != 0) {
         snprintf(errmsg, errmsg_size, "the snapshot's configuration cannot be read: %s",
                  fl_strerror(rv));
@@ -167,70 +165,49 @@ static int use_given_snapshot(struct replica *r, char *errmsg, size_t errmsg_siz
     return 0;
 }
 
-static void init_edge(struct replica *r)
+void replica_set_times(struct replica *r, unsigned election_ms, unsigned heartbeat_ms)
 {
+    r->edge.election_ms = election_ms;
+    r->edge.heartbeat_ms = heartbeat_ms;
+    raft_set_election_timeout(&r->raft, election_ms);
+    raft_set_heartbeat_timeout(&r->raft, heartbeat_ms);
+}
+
+static void init_core(struct replica *r, uint64_t now_ms)
+{
+    const struct replica_config *c = &r->config;
+    r->raft.tracer = NULL; /* its texts cost a tenth of the time of an entry, and nobody reads
+                              them */
+    raft_seed(&r->raft, c->seed);
+    raft_set_install_snapshot_timeout(&r->raft, INSTALL_NEVER_MS);
+    raft_set_pre_vote(&r->raft, true);
+    raft_set_max_inflight_entries(&r->raft,
+                                  c->in_flight != 0 ? c->in_flight : REPLICA_IN_FLIGHT_DEFAULT);
     r->edge = (struct raft_edge){.raft = &r->raft,
                                  .ctx = r,
                                  .step = edge_step,
                                  .term_of = edge_term_of,
                                  .sends_snapshot = edge_sends_snapshot,
                                  .changes_committed = replica_changes_committed,
-                                 .id = r->config.incarnation,
-                                 .election_ms = r->config.election_ms,
-                                 .heartbeat_ms = r->config.heartbeat_ms,
-                                 .now_ms = r->now_ms};
-}
-
-void replica_set_times(struct replica *r, unsigned election_ms, unsigned heartbeat_ms)
-{
-    r->config.election_ms = r->edge.election_ms = election_ms;
-    r->config.heartbeat_ms = r->edge.heartbeat_ms = heartbeat_ms;
-    raft_set_election_timeout(&r->raft, election_ms);
-    raft_set_heartbeat_timeout(&r->raft, heartbeat_ms);
-}
-
-static int init_core(struct replica *r)
-{
-    if (raft_init(&r->raft, NULL, NULL, r->config.incarnation, r->config.address) != 0) {
-        return FL_ENOMEM;
-    }
-    r->raft.tracer = NULL; /* its texts cost a tenth of the time of an entry, and nobody reads
-                              them */
-    raft_seed(&r->raft, r->config.seed);
-    raft_set_election_timeout(&r->raft, r->config.election_ms);
-    raft_set_heartbeat_timeout(&r->raft, r->config.heartbeat_ms);
-    raft_set_install_snapshot_timeout(&r->raft, INSTALL_NEVER_MS);
-    raft_set_pre_vote(&r->raft, true);
-    raft_set_max_inflight_entries(&r->raft, r->config.in_flight != 0 ? r->config.in_flight
-                                                                     : REPLICA_IN_FLIGHT_DEFAULT);
-    return 0;
+                                 .id = c->incarnation,
+                                 .now_ms = now_ms};
+    replica_set_times(r, c->election_ms, c->heartbeat_ms);
 }
 
 int replica_create(const struct replica_config *config, uint64_t now_ms, struct replica **ret,
                    char *errmsg, size_t errmsg_size)
 {
     struct replica *r = calloc(1, sizeof *r);
-    if (r == NULL) {
+    if (r == NULL || raft_init(&r->raft, NULL, NULL, config->incarnation, config->address) != 0) {
+        free(r);
         snprintf(errmsg, errmsg_size, "out of memory");
         return FL_ENOMEM;
     }
     r->config = *config;
     r->log = config->log;
-    r->now_ms = now_ms;
+    init_core(r, now_ms);
     int rv = use_given_snapshot(r, errmsg, errmsg_size);
-    if (rv == 0) {
-        rv = init_core(r);
-        if (rv != 0) {
-            snprintf(errmsg, errmsg_size, "out of memory");
-        }
-    }
-    if (rv != 0) {
-        changes_fini(&r->changes);
-        free(r);
-        return rv;
-    }
-    init_edge(r);
-    rv = load(r, errmsg, errmsg_size);
+    rv = rv != 0 ? rv : load(r, errmsg, errmsg_size);
     if (rv != 0) {
         replica_destroy(r);
         return rv;

@@ -24,7 +24,6 @@ _Static_assert(RAFT_COMMAND == 1 && RAFT_BARRIER == 2 && RAFT_CHANGE == 3, "kind
 struct replica_round {
     uint64_t number, term; /* of the last that began */
     uint64_t confirmed;    /* the last that a majority has answered */
-    bool under_way;        /* it is on its way */
     bool wanted;           /* the next is to begin as soon as it is confirmed */
     uint64_t sent_ms;
 };
@@ -35,7 +34,6 @@ struct replica {
     struct raft_edge edge;
     struct log *log;
     bool failed;
-    uint64_t now_ms;
     uint64_t applied;
     uint64_t barrier_term;       /* of the last barrier that was applied */
     uint64_t stored;             /* entries up to this were reported to the core as persisted */
@@ -90,10 +88,19 @@ void replica_rests_arrived(struct replica *r);  /* none waits for the disk any m
 int replica_round_receive(struct replica *r, uint64_t from, uint8_t type,
                           struct fli_slice body) FLI_MUST_USE;
 void replica_round_turn(struct replica *r);
-uint64_t replica_round_next_ms(const struct replica *r, uint64_t now_ms);
+uint64_t replica_round_due_ms(const struct replica *r); /* when it asks again */
 
+/* The configuration of a snapshot. 0; FL_ECORRUPT; FL_EVERSION. */
+int replica_conf_of(const struct snapshot_meta *meta, struct configuration *ret) FLI_MUST_USE;
 /* The label of a snapshot, whose configuration was decoded before, for the core. */
 void replica_label(const struct snapshot_meta *meta, struct raft_snapshot_metadata *ret);
+
+void replica_set_now(struct replica *r, uint64_t now_ms);
+
+static inline bool replica_leads(const struct replica *r)
+{
+    return !r->failed && replica_role(r) == REPLICA_LEADER;
+}
 
 /* Gives the event to the core and carries out its result. */
 void replica_step(struct replica *r, struct raft_event *event);

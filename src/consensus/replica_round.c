@@ -12,14 +12,10 @@
  * asked for again after a heartbeat. */
 #include "consensus/replica_private.h"
 
-static bool leads(const struct replica *r)
-{
-    return replica_role(r) == REPLICA_LEADER && !r->failed;
-}
-
 static bool is_under_way(const struct replica *r)
 {
-    return r->round.under_way && leads(r) && r->round.term == replica_term(r);
+    return r->round.number > r->round.confirmed && replica_leads(r) &&
+           r->round.term == replica_term(r);
 }
 
 /* Its own answer counts without a question. */
@@ -45,7 +41,7 @@ static void ask(struct replica *r)
 {
     const struct configuration *c = replica_configuration(r);
     const struct message_round m = {r->round.term, r->round.number};
-    r->round.sent_ms = r->now_ms;
+    r->round.sent_ms = r->edge.now_ms;
     for (unsigned i = 0; i < c->n; i++) {
         const struct configuration_server *s = &c->servers[i];
         if (s->role == CONFIGURATION_VOTER && !has_answered(r, s->incarnation)) {
@@ -61,18 +57,17 @@ static void begin(struct replica *r)
     round->number++;
     round->term = replica_term(r);
     round->wanted = false;
-    round->under_way = !has_majority(r); /* the only voter has it by itself */
-    if (round->under_way) {
-        ask(r);
-    } else {
+    if (has_majority(r)) { /* the only voter has it by itself */
         round->confirmed = round->number;
+    } else {
+        ask(r);
     }
 }
 
 uint64_t replica_round(struct replica *r, uint64_t now_ms)
 {
-    r->now_ms = now_ms > r->now_ms ? now_ms : r->now_ms;
-    if (!leads(r)) {
+    replica_set_now(r, now_ms);
+    if (!replica_leads(r)) {
         return UINT64_MAX;
     }
     if (is_under_way(r)) {
@@ -100,7 +95,6 @@ static void take_answer(struct replica *r, uint64_t from, const struct message_r
         return;
     }
     round->confirmed = round->number;
-    round->under_way = false;
     if (round->wanted) {
         begin(r);
     }
@@ -129,18 +123,14 @@ int replica_round_receive(struct replica *r, uint64_t from, uint8_t type, struct
     return 0;
 }
 
-void replica_round_turn(struct replica *r)
+uint64_t replica_round_due_ms(const struct replica *r)
 {
-    if (is_under_way(r) && r->now_ms - r->round.sent_ms >= r->config.heartbeat_ms) {
-        ask(r);
-    }
+    return is_under_way(r) ? r->round.sent_ms + r->edge.heartbeat_ms : UINT64_MAX;
 }
 
-uint64_t replica_round_next_ms(const struct replica *r, uint64_t now_ms)
+void replica_round_turn(struct replica *r)
 {
-    uint64_t at_ms = r->round.sent_ms + r->config.heartbeat_ms;
-    if (!is_under_way(r)) {
-        return UINT64_MAX;
+    if (r->edge.now_ms >= replica_round_due_ms(r)) {
+        ask(r);
     }
-    return at_ms > now_ms ? at_ms - now_ms : 0;
 }

@@ -16,11 +16,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-static bool leads(const struct replica *r)
-{
-    return raft_state((struct raft *)(uintptr_t)&r->raft) == RAFT_LEADER;
-}
-
 /* ---- one message ---- */
 
 static void encode_append(struct replica *r, const struct raft_edge_peer *p)
@@ -45,7 +40,7 @@ void replica_send_body(struct replica *r, uint64_t to)
 static void send_nothing(struct replica *r, struct raft_edge_peer *p)
 {
     encode_append(r, p);
-    p->rest.sent_ms = r->now_ms;
+    p->rest.sent_ms = r->edge.now_ms;
     replica_send_body(r, p->id);
 }
 
@@ -90,7 +85,7 @@ static bool send_part(struct replica *r, struct raft_edge_peer *p)
     }
     encode_append(r, p);
     unsigned sent = add_entries(r, entries, n);
-    p->rest.sent_ms = r->now_ms;
+    p->rest.sent_ms = r->edge.now_ms;
     p->rest.prev_index += sent;
     p->rest.prev_term = entries[sent - 1].term;
     p->rest.left -= sent;
@@ -103,7 +98,7 @@ static bool send_part(struct replica *r, struct raft_edge_peer *p)
 
 static bool may_leave(const struct replica *r, const struct raft_edge_peer *p)
 {
-    return p->rest.left > 0 && leads(r) && p->rest.term == raft_current_term(&r->raft);
+    return p->rest.left > 0 && replica_leads(r) && p->rest.term == raft_current_term(&r->raft);
 }
 
 /* Entries that were appended just now leave at once, whoever else catches up: a follower that has
@@ -164,7 +159,7 @@ static void send_append(struct replica *r, const struct raft_message *m)
     }
     /* A heartbeat goes out in any case. Without entries, one in a millisecond is enough. */
     bool sent = p->rest.prev_index != prev_index;
-    if (!r->failed && !sent && (a->n_entries == 0 || p->rest.sent_ms != r->now_ms)) {
+    if (!r->failed && !sent && (a->n_entries == 0 || p->rest.sent_ms != r->edge.now_ms)) {
         send_nothing(r, p);
     }
 }
@@ -221,9 +216,7 @@ static void send_now(struct replica *r, const struct raft_message *m)
  * lost messages. */
 void replica_send(struct replica *r, struct raft_message *m)
 {
-    if (!raft_edge_send(&r->edge, m)) {
-        return;
-    }
+    raft_edge_send(&r->edge, m);
     if (log_durable(r->log) >= r->hard_state_at) {
         send_now(r, m);
         return;
@@ -250,7 +243,7 @@ void replica_send_held(struct replica *r)
     for (unsigned i = 0; i < n && !r->failed; i++) {
         bool of_leader =
             r->held[i].type == RAFT_APPEND_ENTRIES || r->held[i].type == RAFT_INSTALL_SNAPSHOT;
-        if (!of_leader || leads(r)) {
+        if (!of_leader || replica_leads(r)) {
             send_now(r, &r->held[i]);
         }
     }

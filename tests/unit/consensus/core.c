@@ -49,7 +49,7 @@ static void tell_changes(struct core *c, uint64_t last)
 void core_step(struct core *c, struct raft_event *event)
 {
     struct raft_update u = {0};
-    event->time = c->mode == WITH_EDGE ? raft_edge_time(&c->edge) : c->now_ms;
+    event->time = c->edge.now_ms = c->now_ms;
     c->error = raft_step(&c->raft, event, &u);
     if (c->error != 0) {
         return;
@@ -58,10 +58,11 @@ void core_step(struct core *c, struct raft_event *event)
         take_entries(c, &u);
     }
     for (unsigned i = 0; (u.flags & (RAFT_UPDATE_MESSAGES)) != 0 && i < u.messages.n; i++) {
-        if (c->mode == CORE_ALONE || raft_edge_send(&c->edge, &u.messages.batch[i])) {
-            assert_true(c->sent_n < SENT_MAX);
-            c->sent[c->sent_n++] = u.messages.batch[i];
+        if (c->mode == WITH_EDGE) {
+            raft_edge_send(&c->edge, &u.messages.batch[i]);
         }
+        assert_true(c->sent_n < SENT_MAX);
+        c->sent[c->sent_n++] = u.messages.batch[i];
     }
     if ((u.flags & (RAFT_UPDATE_COMMIT_INDEX)) != 0) {
         tell_changes(c, raft_commit_index(&c->raft));
@@ -153,7 +154,8 @@ int core_receive(struct core *c, uint64_t from, struct raft_message *m)
     m->server_address = ADDRESS[from % 4];
     c->sent_n = 0;
     if (c->mode == WITH_EDGE) {
-        int rv = raft_edge_receive(&c->edge, c->now_ms, m);
+        c->edge.now_ms = c->now_ms;
+        int rv = raft_edge_receive(&c->edge, m);
         return rv != 0 ? rv : c->error;
     }
     struct raft_event event = {.type = RAFT_RECEIVE};
@@ -218,7 +220,8 @@ void core_timeout(struct core *c, uint64_t ms)
     c->now_ms += ms;
     c->sent_n = 0;
     if (c->mode == WITH_EDGE) {
-        raft_edge_timeout(&c->edge, c->now_ms);
+        c->edge.now_ms = c->now_ms;
+        raft_edge_timeout(&c->edge);
     } else {
         core_step(c, &event);
     }
