@@ -49,7 +49,7 @@ int batch_expire(struct batch *b, const struct machine_command *c)
     return rv;
 }
 
-size_t batch_seal(const struct batch *b, uint16_t flags, uint8_t *entry)
+size_t batch_seal(const struct batch *b, const struct machine_batch_header *header, uint8_t *entry)
 {
     uint8_t *at = entry + MACHINE_BATCH_HEADER_SIZE;
     FLI_LIST_FOREACH(pos, &b->commands)
@@ -64,31 +64,19 @@ size_t batch_seal(const struct batch *b, uint16_t flags, uint8_t *entry)
     if (b->expiries > 0) {
         memcpy(at, b->expired.data, b->expired.len);
     }
-    struct machine_batch_header h = {
-        .format = b->format,
-        .flags = flags,
-        .count = b->count + b->expiries,
-        .timestamp_ms = b->timestamp_ms,
-        .term = b->term,
-        .sequence = b->sequence,
-        .length = (uint32_t)(b->len + b->expired.len),
-    };
+    struct machine_batch_header h = *header;
+    h.count = b->count + b->expiries;
+    h.length = (uint32_t)(b->len + b->expired.len);
     return machine_batch_seal(entry, &h);
 }
 
 struct command *batch_take(struct batch *b, uint32_t position, bool reads)
 {
     struct fli_list *first = fli_list_first(&b->commands);
-    if (first == NULL) {
-        return NULL;
-    }
-    struct command *c = FLI_CONTAINER_OF(first, struct command, at_batch);
-    FLI_ASSERT(c->position >= position);
-    if (c->position != position || c->reads != reads) {
-        return NULL;
-    }
-    fli_list_remove(first);
-    return c;
+    const struct command *c =
+        first == NULL ? NULL : FLI_CONTAINER_OF(first, struct command, at_batch);
+    FLI_ASSERT(c == NULL || c->position >= position);
+    return c != NULL && c->position == position && c->reads == reads ? batch_pop(b) : NULL;
 }
 
 struct command *batch_pop(struct batch *b)

@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "consensus/commands.h"
+#include "machine/batch.h"
 
 struct batch {
     struct fli_list link;
@@ -21,10 +22,9 @@ struct batch {
     uint32_t expiries;      /* the leader's own EXPIRE, behind the commands of the entry */
     struct fli_buf expired; /* their bytes */
     struct fli_list commands;
-    uint64_t term, sequence, timestamp_ms; /* set when it is sealed */
-    uint16_t format;                       /* set when it is sealed */
-    uint64_t round;                        /* that confirms it, if it is no entry */
-    uint64_t began_ns, proposed_ns;        /* for metrics only; the proposer sets them */
+    uint64_t sequence;              /* in the term, once it is proposed; 0: it is no entry */
+    uint64_t round;                 /* that confirms it, if it is no entry */
+    uint64_t began_ns, proposed_ns; /* for metrics only; the proposer sets them */
 };
 
 void batch_init(struct batch *b, size_t max);
@@ -38,9 +38,9 @@ void batch_add(struct batch *b, struct command *c);
 /* Appends an EXPIRE. 0 or FL_ENOMEM. */
 int batch_expire(struct batch *b, const struct machine_command *c) FLI_MUST_USE;
 
-/* Writes the entry, which has room for `max` bytes, and returns its padded size. May be
- * repeated. */
-size_t batch_seal(const struct batch *b, uint16_t flags, uint8_t *entry);
+/* Writes the entry, which has room for `max` bytes, and returns its padded size. Of the header,
+ * count and length are filled in. May be repeated. */
+size_t batch_seal(const struct batch *b, const struct machine_batch_header *header, uint8_t *entry);
 
 /* Takes off the next command, if it has this position, and needs an entry or not; else NULL. */
 struct command *batch_take(struct batch *b, uint32_t position, bool reads);

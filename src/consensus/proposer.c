@@ -30,7 +30,8 @@ static bool leads(const struct proposer *p)
     return replica_role(p->replica) == REPLICA_LEADER;
 }
 
-struct batch *proposer_first_batch(const struct proposer *p)
+/* The oldest batch that was proposed; NULL: none. */
+static struct batch *first_batch(const struct proposer *p)
 {
     struct fli_list *first = fli_list_first(&p->proposed);
     return first == NULL ? NULL : FLI_CONTAINER_OF(first, struct batch, link);
@@ -46,61 +47,40 @@ static struct batch *batch_create(struct proposer *p)
     return b;
 }
 
-void proposer_free_batch(struct batch *b)
+static void detach(struct proposer *p, struct batch *b)
 {
-    FLI_ASSERT(!fli_list_linked(&b->link));
+    p->open = b == p->open ? NULL : p->open;
+    p->reads = b == p->reads ? NULL : p->reads;
+    fli_list_remove(&b->link);
+}
+
+static void free_batch(struct batch *b)
+{
     batch_fini(b);
     free(b);
 }
 
-/* Giving batches up. */
-
-static void put_back_batch(struct proposer *p, struct batch *b)
+/* What is in the log is answered UNCERTAIN, and the rest is put back. */
+static void give_up(struct proposer *p, struct batch *b)
 {
     struct command *c;
+    bool proposed = b != p->open;
+    detach(p, b);
     while ((c = batch_pop(b)) != NULL) {
-        commands_put_back(p->config.queue, c);
-    }
-    proposer_free_batch(b);
-}
-
-/* The batch is in the log: what only reads is put back, the rest is answered UNCERTAIN. */
-static void give_up_batch(struct proposer *p, struct batch *b)
-{
-    struct command *c;
-    while ((c = batch_pop(b)) != NULL) {
-        if (c->reads) {
+        if (c->reads || !proposed) {
             commands_put_back(p->config.queue, c);
         } else {
             commands_fail(p->config.queue, c, FL_EUNCERTAIN);
         }
     }
-    proposer_free_batch(b);
-}
-
-void proposer_end_in_flight(struct proposer *p, struct batch *b)
-{
-    fli_list_remove(&b->link);
-    if (b == p->reads) {
-        p->reads = NULL;
-        return;
-    }
-    FLI_ASSERT(p->in_flight > 0);
-    p->in_flight--;
-    p->in_flight_commands -= b->count;
-    p->in_flight_cost -= b->cost;
+    free_batch(b);
 }
 
 static void give_up_all(struct proposer *p)
 {
-    struct batch *b = p->open;
-    p->open = NULL;
-    if (b != NULL) {
-        put_back_batch(p, b);
-    }
-    while ((b = proposer_first_batch(p)) != NULL) {
-        proposer_end_in_flight(p, b);
-        give_up_batch(p, b);
+    struct batch *b;
+    while ((b = p->open != NULL ? p->open : first_batch(p)) != NULL) {
+        give_up(p, b);
     }
 }
 
@@ -121,14 +101,6 @@ static void lose(struct proposer *p)
 static bool barrier_applied(const struct proposer *p)
 {
     return replica_barrier_term(p->replica) == p->term;
-}
-
-static void send_barrier(struct proposer *p, uint64_t now_ms)
-{
-    p->barrier_sent = replica_barrier(p->replica, now_ms) == 0;
-    if (!p->barrier_sent) {
-        p->retry_at_ms = now_ms + PROPOSER_RETRY_MS;
-    }
 }
 
 static void open_term(struct proposer *p, uint64_t now_ms)
@@ -153,7 +125,8 @@ static void follow_leadership(struct proposer *p, uint64_t now_ms)
         p->retry_at_ms = 0;
     }
     if (p->state == STATE_BARRIER && !p->barrier_sent && now_ms >= p->retry_at_ms) {
-        send_barrier(p, now_ms);
+        p->barrier_sent = replica_barrier(p->replica, now_ms) == 0;
+        p->retry_at_ms = p->barrier_sent ? 0 : now_ms + PROPOSER_RETRY_MS;
     }
     if (p->state == STATE_BARRIER && barrier_applied(p)) {
         open_term(p, now_ms);
@@ -161,6 +134,26 @@ static void follow_leadership(struct proposer *p, uint64_t now_ms)
 }
 
 /* Proposing. */
+
+/* The entries on their way. */
+struct in_flight {
+    uint64_t entries, commands, cost; /* as the machine says */
+};
+
+static struct in_flight in_flight(const struct proposer *p)
+{
+    struct in_flight f = {0};
+    FLI_LIST_FOREACH(pos, &p->proposed)
+    {
+        const struct batch *b = FLI_CONTAINER_OF(pos, struct batch, link);
+        if (b != p->reads) {
+            f.entries++;
+            f.commands += b->count;
+            f.cost += b->cost;
+        }
+    }
+    return f;
+}
 
 /* The open batch leaves, and takes its place behind the others. */
 static void note_proposed(struct proposer *p)
@@ -178,12 +171,12 @@ static bool watches_leases(const struct proposer *p)
 }
 
 /* The leases that nobody has renewed end with this batch, as far as there is room. */
-static void give_up_leases(struct proposer *p, struct batch *b)
+static void give_up_leases(struct proposer *p, struct batch *b, uint64_t timestamp_ms)
 {
     struct machine_command c;
     while (b->expiries < MACHINE_EXPIRIES_MAX && watches_leases(p) &&
            batch_has_room(b, EXPIRE_SIZE, false) &&
-           machine_lease_give_up(fsm_machine(p->config.fsm), b->timestamp_ms, &c)) {
+           machine_lease_give_up(fsm_machine(p->config.fsm), timestamp_ms, &c)) {
         if (batch_expire(b, &c) != 0) {
             fli_fatal("out of memory for the end of a lease");
         }
@@ -194,28 +187,29 @@ static void give_up_leases(struct proposer *p, struct batch *b)
 static bool propose(struct proposer *p, uint64_t now_ms)
 {
     struct batch *b = p->open;
-    b->term = p->term;
-    b->sequence = p->sequence + 1;
-    b->timestamp_ms = cluster_clock_timestamp(&p->clock, machine_clock(fsm_machine(p->config.fsm)));
-    b->format = (uint16_t)(MACHINE_BATCH_FORMAT + machine_version(fsm_machine(p->config.fsm)) - 1);
-    give_up_leases(p, b);
-    size_t size = batch_seal(b, p->mark_due ? MACHINE_BATCH_TERM_MARK : 0, p->entry);
+    const struct machine *m = fsm_machine(p->config.fsm);
+    const struct machine_batch_header h = {
+        .format = (uint16_t)(MACHINE_BATCH_FORMAT + machine_version(m) - 1),
+        .flags = p->mark_due ? MACHINE_BATCH_TERM_MARK : 0,
+        .timestamp_ms = cluster_clock_timestamp(&p->clock, machine_clock(m)),
+        .term = p->term,
+        .sequence = p->sequence + 1,
+    };
+    give_up_leases(p, b, h.timestamp_ms);
+    size_t size = batch_seal(b, &h, p->entry);
     if (replica_submit(p->replica, now_ms, p->entry, size) != 0) {
         p->retry_at_ms = now_ms + PROPOSER_RETRY_MS;
         return false;
     }
     note_proposed(p);
     b->proposed_ns = fli_clock_ns();
+    b->sequence = ++p->sequence;
     p->stats.batches++;
     p->stats.commands += b->count;
     p->stats.bytes += size;
-    p->in_flight++;
-    p->in_flight_commands += b->count;
-    p->in_flight_cost += b->cost;
-    p->sequence++;
     p->mark_due = false;
     p->retry_at_ms = 0;
-    cluster_clock_proposed(&p->clock, b->timestamp_ms);
+    cluster_clock_proposed(&p->clock, h.timestamp_ms);
     return true;
 }
 
@@ -302,15 +296,11 @@ static uint64_t timer_deadline(const struct proposer *p)
     if (deadline_ms == UINT64_MAX) {
         return UINT64_MAX;
     }
-    if (p->in_flight > 0 && p->clock.proposed_ms >= deadline_ms) {
-        return UINT64_MAX; /* a batch in flight will apply it */
+    bool works = machine_has_work(m);
+    if (in_flight(p).entries > 0 && (works || p->clock.proposed_ms >= deadline_ms)) {
+        return UINT64_MAX; /* a batch in flight will do it, or some of the work */
     }
-    uint64_t clock_ms = machine_clock(m);
-    if (machine_has_work(m)) {
-        return p->in_flight > 0 ? UINT64_MAX : clock_ms; /* a batch in flight will do some of the
-                                                            work */
-    }
-    return deadline_ms;
+    return works ? machine_clock(m) : deadline_ms;
 }
 
 static uint64_t pulse_deadline(const struct proposer *p)
@@ -324,7 +314,8 @@ static uint64_t pulse_deadline(const struct proposer *p)
 
 static bool may_propose(const struct proposer *p)
 {
-    return p->in_flight < p->config.in_flight_max && p->in_flight_cost <= IN_FLIGHT_COST_MAX;
+    const struct in_flight f = in_flight(p);
+    return f.entries < p->config.in_flight_max && f.cost <= IN_FLIGHT_COST_MAX;
 }
 
 static bool is_pulse_due(const struct proposer *p)
@@ -353,7 +344,6 @@ static bool begin_round(struct proposer *p, uint64_t now_ms)
         return false;
     }
     p->reads = p->open;
-    p->reads->sequence = 0; /* of no entry, also when it was refused as one before */
     p->reads->round = replica_round(p->replica, now_ms);
     note_proposed(p);
     return true;
@@ -365,7 +355,8 @@ static bool begin_round(struct proposer *p, uint64_t now_ms)
 static bool is_worth_an_entry(const struct proposer *p)
 {
     uint64_t waiting = commands_waiting(p->config.queue) + (p->open != NULL ? p->open->count : 0);
-    return p->in_flight == 0 || waiting >= p->in_flight_commands;
+    const struct in_flight f = in_flight(p);
+    return f.entries == 0 || waiting >= f.commands;
 }
 
 static void propose_all(struct proposer *p, uint64_t now_ms)
@@ -374,12 +365,8 @@ static void propose_all(struct proposer *p, uint64_t now_ms)
         return;
     }
     while (may_propose(p)) {
-        if (p->open == NULL && !has_waiting(p)) {
-            bool pulse = is_pulse_due(p);
-            if (!pulse && !p->mark_due) {
-                return;
-            }
-            p->stats.pulses += pulse;
+        if (p->open == NULL && !has_waiting(p) && !is_pulse_due(p) && !p->mark_due) {
+            return;
         }
         if (!fill(p)) {
             p->retry_at_ms = now_ms + PROPOSER_RETRY_MS;
@@ -394,6 +381,138 @@ static void propose_all(struct proposer *p, uint64_t now_ms)
         }
     }
 }
+
+/* Answers, from within the apply, and of what needs no entry. */
+
+/* When the lease has changed meanwhile, or is on its way out, the renewal goes behind that, with an
+ * entry. */
+static void answer_renewal(struct proposer *p, struct command *c,
+                           const struct machine_command *renewal)
+{
+    struct machine_result result;
+    if (machine_renew(fsm_machine(p->config.fsm), renewal, p->clock.value_ms, &result)) {
+        fsm_report(p->config.fsm, renewal, &result);
+        commands_end(p->config.queue, c, 0, &result, (struct fli_slice){NULL, 0});
+    } else {
+        c->needs_entry = true;
+        commands_put_back(p->config.queue, c);
+    }
+}
+
+static void answer_query(struct proposer *p, struct command *c)
+{
+    struct machine_command query;
+    struct machine_result result;
+    (void)machine_command_redecode(c->data, c->len, &query);
+    if (MACHINE_IS_RENEWAL(&query)) {
+        answer_renewal(p, c, &query);
+        return;
+    }
+    enum fli_turn_part part = fli_turn_enter(p->config.turn, FLI_TURN_QUERIES);
+    fli_buf_clear(&p->payload);
+    int rv =
+        machine_query(fsm_machine(p->config.fsm), &query, p->clock.value_ms, &result, &p->payload);
+    p->stats.queries++;
+    if (rv != 0) {
+        commands_fail(p->config.queue, c, FL_EBUSY);
+    } else {
+        commands_end(p->config.queue, c, 0, &result,
+                     (struct fli_slice){p->payload.data, p->payload.len});
+    }
+    fli_turn_leave(p->config.turn, part);
+}
+
+static void answer_queries(struct proposer *p, uint32_t position)
+{
+    struct command *c;
+    while (p->applying != NULL && (c = batch_take(p->applying, position, true)) != NULL) {
+        answer_query(p, c);
+    }
+}
+
+static void batch_end(void *ctx)
+{
+    struct proposer *p = ctx;
+    struct batch *b = p->applying;
+    if (b == NULL) {
+        return;
+    }
+    p->applying = NULL;
+    p->marked = p->marked || b->sequence == 1;
+    detach(p, b);
+    free_batch(b);
+}
+
+static void answer_reads(struct proposer *p)
+{
+    FLI_ASSERT(p->applying == NULL && p->reads != NULL);
+    p->applying = p->reads;
+    answer_queries(p, 0);
+    batch_end(p);
+}
+
+/* Answers the batch that only reads, if nothing is in front of it and its round is confirmed. */
+static void answer_confirmed(struct proposer *p)
+{
+    const struct batch *b = p->reads;
+    if (b != NULL && b == first_batch(p) && replica_round_confirmed(p->replica) >= b->round) {
+        answer_reads(p);
+    }
+}
+
+/* The batch with this header, if it is one of this node's; and whether the one that only reads
+ * stands in front of it. */
+static struct batch *find_proposed(const struct proposer *p, const struct machine_batch_header *h,
+                                   bool *ret_behind_reads)
+{
+    *ret_behind_reads = false;
+    FLI_LIST_FOREACH(pos, &p->proposed)
+    {
+        struct batch *b = FLI_CONTAINER_OF(pos, struct batch, link);
+        if (h->term == p->term && b->sequence == h->sequence) {
+            FLI_ASSERT(b->count + b->expiries == h->count);
+            return b;
+        }
+        *ret_behind_reads = *ret_behind_reads || b == p->reads;
+    }
+    return NULL;
+}
+
+static bool batch_begin(void *ctx, const struct machine_batch_header *h)
+{
+    struct proposer *p = ctx;
+    bool behind_reads;
+    FLI_ASSERT(p->applying == NULL);
+    struct batch *b = find_proposed(p, h, &behind_reads);
+    if (b == NULL) {
+        return false;
+    }
+    if (behind_reads) {
+        answer_reads(p);
+    }
+    if (p->state == STATE_ENDED) {
+        return false; /* closed by a callback */
+    }
+    p->applying = b;
+    metrics_observe_ns(&p->commit_times, fli_clock_ns() - b->proposed_ns);
+    answer_queries(p, 0);
+    return true;
+}
+
+static void command_done(void *ctx, uint32_t index, const struct machine_result *result)
+{
+    struct proposer *p = ctx;
+    if (p->applying == NULL) {
+        return; /* closed by a callback */
+    }
+    struct command *c = batch_take(p->applying, index, false);
+    if (c != NULL) {
+        commands_end(p->config.queue, c, 0, result, (struct fli_slice){NULL, 0});
+    }
+    answer_queries(p, index + 1);
+}
+
+/* Turns. */
 
 static uint64_t time_until(uint64_t at_ms, uint64_t now_ms)
 {
@@ -445,11 +564,11 @@ void proposer_turn(struct proposer *p, unsigned classes, uint64_t now_ms)
     follow_leadership(p, now_ms);
     if (p->state == STATE_OPEN) {
         cluster_clock_tick(&p->clock, now_ms);
-        proposer_answer_confirmed(p);
+        answer_confirmed(p);
     }
     if (p->state == STATE_OPEN) {
         propose_all(p, now_ms);
-        proposer_answer_confirmed(p); /* the only voter has confirmed it itself */
+        answer_confirmed(p); /* the only voter has confirmed it itself */
     }
 }
 
@@ -481,7 +600,7 @@ int proposer_create(const struct proposer_config *config, struct proposer **ret)
     fli_list_init(&p->proposed);
     fli_buf_init(&p->payload, QUERY_PAYLOAD_MAX);
     fli_buf_init(&p->filled, MACHINE_COMMAND_LARGEST);
-    struct fsm_observer observer = proposer_observer(p);
+    const struct fsm_observer observer = {p, batch_begin, command_done, batch_end};
     fsm_set_observer(c->fsm, &observer);
     *ret = p;
     return 0;
@@ -534,7 +653,7 @@ void proposer_close(struct proposer *p)
 void proposer_get_stats(const struct proposer *p, struct proposer_stats *ret)
 {
     *ret = p->stats;
-    ret->in_flight = p->in_flight;
+    ret->in_flight = in_flight(p).entries;
 }
 
 const struct metrics_histogram *proposer_commit_times(const struct proposer *p)

@@ -66,8 +66,6 @@ uint64_t proposer_clock_ms(const struct proposer *p);
 
 struct proposer_stats {
     uint64_t batches, commands, queries, bytes; /* proposed since start; queries: answered */
-    uint64_t renewals;                          /* answered without an entry */
-    uint64_t pulses;                            /* empty batches, sent only for expiry */
     uint64_t in_flight;                         /* now */
 };
 void proposer_get_stats(const struct proposer *p, struct proposer_stats *ret);

@@ -1,5 +1,4 @@
-/* proposer_private.h: struct proposer, and what proposer.c and proposer_answer.c share; nobody else
- * includes it. */
+/* proposer_private.h: struct proposer; nobody else includes it, but tests. */
 #ifndef CONSENSUS_PROPOSER_PRIVATE_H
 #define CONSENSUS_PROPOSER_PRIVATE_H
 
@@ -26,22 +25,9 @@ struct proposer {
     struct batch *applying; /* a batch of `proposed`; NULL unless one is being applied */
     struct metrics_histogram commit_times;
     struct batch *reads; /* one of `proposed` that is no entry; NULL: none */
-    unsigned in_flight;  /* entries of `proposed` */
-    uint64_t in_flight_commands;
-    uint32_t in_flight_cost; /* of these, as the machine says */
-    uint8_t *entry;          /* the bytes of the batch that is proposed; the log copies them */
+    uint8_t *entry;      /* the bytes of the batch that is proposed; the log copies them */
     struct fli_buf payload, filled;
     struct proposer_stats stats;
 };
-
-/* The oldest batch that was proposed; NULL: none. */
-struct batch *proposer_first_batch(const struct proposer *p);
-void proposer_end_in_flight(struct proposer *p, struct batch *b);
-void proposer_free_batch(struct batch *b);
-
-/* proposer_answer.c */
-struct fsm_observer proposer_observer(struct proposer *p);
-/* Answers the batch that only reads, if nothing is in front of it and its round is confirmed. */
-void proposer_answer_confirmed(struct proposer *p);
 
 #endif

@@ -100,11 +100,11 @@ MUTANTS = [
      '    if (op->result != 0) {\n        return op->result != FL_ESTALE && has_token(op) ? raise_mark(s, op, e.mark) : 0;', 'store/test_store', NO_SHELL),
     ('the storage keeps what a transaction had read that was rolled back', 'src/store/store.c', '    memset(s->recent, 0, STORE_RECENT * sizeof(*s->recent));\n', '',
      'store/test_store', NO_SHELL),
-    ('CHECK is answered before its entry is committed', 'src/consensus/proposer.c', '    p->in_flight++;\n    p->in_flight_commands',
-     '    p->in_flight++;\n    FLI_LIST_FOREACH_SAFE(pos, next, &b->commands)\n    {\n        struct command *c = FLI_CONTAINER_OF(pos, struct command, at_batch);\n'
+    ('CHECK is answered before its entry is committed', 'src/consensus/proposer.c', '    p->stats.batches++;\n',
+     '    p->stats.batches++;\n    FLI_LIST_FOREACH_SAFE(pos, next, &b->commands)\n    {\n        struct command *c = FLI_CONTAINER_OF(pos, struct command, at_batch);\n'
      '        struct machine_command q;\n        struct machine_result r;\n        if (!c->reads) {\n            continue;\n        }\n        fli_list_remove(pos);\n        fli_buf_clear(&p->payload);\n'
      '        (void)machine_command_redecode(c->data, c->len, &q);\n        int rc = machine_query(fsm_machine(p->config.fsm), &q, 0, &r, &p->payload);\n'
-     '        commands_end(p->config.queue, c, rc == 0 ? 0 : FL_EBUSY, &r, (struct fli_slice){p->payload.data, p->payload.len});\n    }\n    p->in_flight_commands',
+     '        commands_end(p->config.queue, c, rc == 0 ? 0 : FL_EBUSY, &r, (struct fli_slice){p->payload.data, p->payload.len});\n    }\n',
      'consensus/test_consensus_proposer', 'a leader that is replaced steps down as the other is elected: of 370 questions in 1000 seeds none was of a token that had ended by then'),
     ('bytes that nobody acknowledges are waited for as long as TCP likes', 'src/peer/stream.c', 'TCP_USER_TIMEOUT, &s->t->unacked_ms,',
      'TCP_USER_TIMEOUT, &(unsigned){0},', 'peer/test_peer_transport', 'the streams of the simulation are not TCP'),
@@ -181,8 +181,8 @@ MUTANTS = [
     ('a learner confirms', ROUND, 'answers += s->role == CONFIGURATION_VOTER && has_answered(r, s->incarnation);', 'answers += has_answered(r, s->incarnation);', 'consensus/test_consensus_round', REPLACED),
     ('a question that is lost is not asked again', ROUND, 'r->edge.now_ms >= replica_round_due_ms(r)', 'r->round.sent_ms == UINT64_MAX',
      'consensus/test_consensus_round', 'the next change of leader ends it'),
-    ('a query alone is answered without a round', 'src/consensus/proposer_answer.c', ' &&\n        replica_round_confirmed(p->replica) >= b->round', '', 'consensus/test_consensus_proposer_reads', REPLACED),
-    ('a query is answered by what came behind it', 'src/consensus/proposer_answer.c', '    if (behind_reads) {\n        answer_reads(p);\n    }\n', '', 'consensus/test_consensus_proposer_reads',
+    ('a query alone is answered without a round', 'src/consensus/proposer.c', ' && replica_round_confirmed(p->replica) >= b->round', '', 'consensus/test_consensus_proposer_reads', REPLACED),
+    ('a query is answered by what came behind it', 'src/consensus/proposer.c', '    if (behind_reads) {\n        answer_reads(p);\n    }\n', '', 'consensus/test_consensus_proposer_reads',
      'clients of the simulation have one request on its way for each lock'),
     ('a renewal is answered while the end of its lease is on its way', TIMERS, 's->lease.place != LEASE_WATCHED || until_ms', 'until_ms',
      'machine/test_machine_leases', REPLACED),

@@ -163,8 +163,8 @@ TEST(a_batch_has_a_ceiling)
     assert_false(batch_has_room(&b, 1, false));
     assert_true(batch_has_room(&b, max, true));
     assert_false(batch_has_room(&b, max + 1, true));
-    assert_int_equal(batch_seal(&b, 0, entry), max);
-    struct machine_batch_header h;
+    struct machine_batch_header h = {.format = MACHINE_BATCH_FORMAT};
+    assert_int_equal(batch_seal(&b, &h, entry), max);
     assert_int_equal(machine_batch_open(entry, max, &h), 0);
     assert_int_equal(h.count, ALL);
     for (unsigned i = 0; i < ALL; i++) {
