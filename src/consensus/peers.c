@@ -28,8 +28,8 @@ struct peer *peers_place(struct peers *p, uint64_t id)
 static void leave(struct peer *p)
 {
     struct peer rest = {.id = p->send != NULL ? p->id : 0, .send = p->send};
-    FLI_ASSERT(!p->outbound.dialing && p->relay == NULL && p->relay_dials == NULL &&
-               p->follower == NULL);
+    FLI_ASSERT(!p->outbound.dialing && p->relay_dials == NULL);
+    FLI_ASSERT(p->relay[RELAY_TO_LEADER] == NULL && p->relay[RELAY_OF_FOLLOWER] == NULL);
     outbound_close(&p->outbound);
     *p = rest;
 }

@@ -14,6 +14,9 @@
 #include "peer/members.h"
 #include "peer/outbound.h"
 
+/* Which end of a stream of commands this node has: to the other as a leader, or of a follower. */
+enum relay_end { RELAY_TO_LEADER, RELAY_OF_FOLLOWER };
+
 enum peer_seen { PEER_UNKNOWN, PEER_HERE, PEER_AWAY };
 
 struct peer {
@@ -42,10 +45,9 @@ struct peer {
     struct node_report report;
 
     /* relay.c */
-    struct relay_stream *relay; /* to it, as a leader; NULL: none */
-    struct relay *relay_dials;  /* NULL: no dial is under way */
+    struct relay_stream *relay[2]; /* by enum relay_end; NULL: none */
+    struct relay *relay_dials;     /* NULL: no dial is under way */
     uint64_t redial_ms;
-    struct relay_follower *follower; /* from it; NULL: none */
 
     struct snapshot_send *send; /* node_snapshot.c: a transfer to it; NULL: there was none */
 };

@@ -23,29 +23,23 @@
 #define UNHEARD_MS 3000u
 #define SILENCE_MS 10000u
 
-/* A stream to a node that leads or led. It stays open until everything on it is answered. */
+/* Of one end of a stream between a node and its leader, or a former one: a stream stays open until
+ * everything on it is answered. */
 struct relay_stream {
     struct relay *relay;
-    struct peer *leader; /* the present one, or a former one */
+    struct peer *peer;
+    enum relay_end end;
     struct stream *stream;
+    uint64_t number; /* of the stream: a follower's commands in the queue name it */
+    uint32_t count;  /* of commands without an answer */
+    bool returned;   /* one went back: all behind it do, and the stream takes no more */
+    /* Of the follower's end. */
     uint64_t first; /* sequence of the oldest command that may be unanswered */
     uint64_t next;  /* sequence of the next command */
-    uint32_t count; /* number of unanswered commands */
     uint32_t queries;
     size_t bytes;
     uint64_t pinged_ms;
-    bool returned; /* a command came back: the stream takes no more */
     struct command *slots[RELAY_WINDOW];
-};
-
-/* A follower's stream. */
-struct relay_follower {
-    struct relay *relay;
-    struct peer *peer;
-    struct stream *stream;
-    uint64_t number; /* of the stream: its commands in the queue name it */
-    uint32_t count;  /* its commands that have no answer */
-    bool returns;    /* one went back, so all that come behind go back */
 };
 
 struct relay {
@@ -53,8 +47,8 @@ struct relay {
     const struct members *members;
     uint64_t leader_id; /* the leader that this node follows; 0: none */
     uint64_t sent;
-    uint64_t streams; /* of followers, ever */
-    unsigned open;    /* streams to leaders, and of followers */
+    uint64_t streams; /* ever */
+    unsigned open;    /* streams */
     struct metrics_histogram times;
     bool closed;
 };
@@ -64,17 +58,22 @@ static struct fli_slice slice(const void *data, size_t len)
     return (struct fli_slice){data, len};
 }
 
-/* The stream to that node; NULL: none. */
-static struct relay_stream *stream_to(const struct relay *r, uint64_t id)
+/* The stream to that node as a leader, or from it as a follower; NULL: none. */
+static struct relay_stream *stream_of(const struct relay *r, uint64_t id, enum relay_end end)
 {
     const struct peer *p = peers_find(r->config.peers, id);
-    return p == NULL ? NULL : p->relay;
+    return p == NULL ? NULL : p->relay[end];
 }
 
-static struct relay_follower *follower(const struct relay *r, uint64_t id)
+/* The next stream; *at: where to look, 0 at first. NULL: there is none. */
+static struct relay_stream *next_stream(const struct relay *r, unsigned *at)
 {
-    const struct peer *p = peers_find(r->config.peers, id);
-    return p == NULL ? NULL : p->follower;
+    struct relay_stream *o = NULL;
+    while (*at < 2 * KNOWN_MEMBERS_MAX && o == NULL) {
+        o = r->config.peers->list[*at / 2].relay[*at % 2];
+        ++*at;
+    }
+    return o;
 }
 
 /* ---- commands that were sent ---- */
@@ -118,7 +117,7 @@ static bool has_room(const struct relay_stream *o, const struct command *m)
 
 bool relay_send(struct relay *r, struct command *m)
 {
-    struct relay_stream *o = stream_to(r, r->leader_id);
+    struct relay_stream *o = stream_of(r, r->leader_id, RELAY_TO_LEADER);
     uint8_t head[RELAY_COMMAND_HEAD_SIZE];
     if (o == NULL || !has_room(o, m)) {
         return false;
@@ -142,22 +141,20 @@ bool relay_send(struct relay *r, struct command *m)
     return true;
 }
 
-/* Ends the stream. Of the commands that are unanswered, those that can have had no effect are put
- * back, and the others are answered UNCERTAIN. */
+/* Ends the stream. Of the commands that were sent on it and are unanswered, those that can have had
+ * no effect are put back, and the others are answered UNCERTAIN. */
 static void give_up(struct relay_stream *o, const char *why)
 {
-    struct peer *leader = o->leader;
     struct relay *r = o->relay;
+    struct peer *peer = o->peer;
+    bool sends = o->end == RELAY_TO_LEADER;
     uint64_t handed = stream_handed(o->stream);
-    if (o->count > 0) {
-        host_log(&r->config.host, 2,
-                 "the stream to node %" PRIu64
-                 " is given up while %u of its commands had no answer: %s",
-                 leader->id, o->count, why);
-    }
-    leader->relay = NULL;
+    host_log(&r->config.host, o->count > 0 ? 2 : 4,
+             "the stream %s node %" PRIu64 " ends while %u of its commands have no answer: %s",
+             sends ? "to" : "from", peer->id, o->count, why);
+    peer->relay[o->end] = NULL;
+    peer->redial_ms = sends ? fli_clock_ms() + REDIAL_MS : peer->redial_ms;
     r->open--;
-    leader->redial_ms = fli_clock_ms() + REDIAL_MS;
     stream_close(o->stream);
     for (uint64_t s = o->first; s < o->next; s++) {
         struct command *m = take(o, s);
@@ -167,7 +164,7 @@ static void give_up(struct relay_stream *o, const char *why)
             commands_fail(r->config.queue, m, FL_EUNCERTAIN);
         }
     }
-    FLI_ASSERT(o->count == 0 && o->bytes == 0 && o->queries == 0);
+    FLI_ASSERT(!sends || (o->count == 0 && o->bytes == 0 && o->queries == 0));
     free(o);
     r->config.host.wake(r->config.host.ctx);
 }
@@ -177,7 +174,7 @@ static void give_up(struct relay_stream *o, const char *why)
 static void on_result(struct relay_stream *o, struct fli_slice body)
 {
     struct relay *r = o->relay;
-    const struct peer *leader = o->leader;
+    const struct peer *leader = o->peer;
     struct relay_answer a;
     if (relay_result_decode(body, &a) != 0) {
         give_up(o, "an answer that is not understood");
@@ -195,7 +192,7 @@ static void on_result(struct relay_stream *o, struct fli_slice body)
         metrics_observe_ns(&r->times, fli_clock_ns() - m->sent_ns);
         commands_end(r->config.queue, m, a.status, a.status == 0 ? &a.result : NULL, a.payload);
     }
-    o = leader->relay; /* a callback may have ended the stream */
+    o = leader->relay[RELAY_TO_LEADER]; /* a callback may have ended the stream */
     if (o != NULL && o->returned && o->count == 0) {
         give_up(o, "its node leads no more");
     }
@@ -212,157 +209,17 @@ static void on_push(struct relay_stream *o, struct fli_slice body)
     }
 }
 
-static void on_answer(struct relay_stream *o, uint8_t type, struct fli_slice body)
-{
-    switch (type) {
-    case RELAY_RESULT:
-        on_result(o, body);
-        break;
-    case RELAY_PUSH:
-        on_push(o, body);
-        break;
-    case RELAY_PONG:
-        break;
-    default:
-        give_up(o, "a frame of unknown type");
-        break;
-    }
-}
+/* ---- the follower's commands ---- */
 
-static void answer_cb(void *ctx, uint8_t type, struct fli_slice body)
-{
-    struct relay_stream *o = ctx;
-    struct fli_turn *turn = o->relay->config.host.turn;
-    enum fli_turn_part part = fli_turn_enter(turn, FLI_TURN_ANSWERS);
-    on_answer(o, type, body);
-    fli_turn_leave(turn, part);
-}
-
-static void leader_lost_cb(void *ctx, const char *why)
-{
-    give_up(ctx, why);
-}
-
-/* ---- streams to leaders ---- */
-
-/* The number of a stream's first command: random, so that answers that were recorded on another
- * stream have numbers that are unknown here, and never reach this stream's clients. */
-static uint64_t first_sequence(void)
-{
-    uint64_t number;
-    fli_random(&number, sizeof number);
-    return number >> 8; /* far from the end of the numbers */
-}
-
-static void open_stream(struct relay *r, struct peer *leader, struct stream *stream)
-{
-    struct relay_stream *o = calloc(1, sizeof *o);
-    if (o == NULL) {
-        stream_close(stream);
-        return;
-    }
-    struct stream_callbacks cbs = {.ctx = o, .frame = answer_cb, .lost = leader_lost_cb};
-    o->relay = r;
-    o->leader = leader;
-    o->stream = stream;
-    o->first = first_sequence();
-    o->next = o->first;
-    o->pinged_ms = fli_clock_ms();
-    leader->relay = o;
-    r->open++;
-    if (stream_start(stream, &cbs)) {
-        r->config.host.wake(r->config.host.ctx);
-    }
-}
-
-static void dialed_cb(void *ctx, int status, const struct peer_identity *peer,
-                      struct stream *stream)
-{
-    struct peer *leader = ctx;
-    struct relay *r = leader->relay_dials;
-    leader->relay_dials = NULL;
-    leader->redial_ms = fli_clock_ms() + REDIAL_MS;
-    if (status == 0 && r->closed) {
-        stream_close(stream);
-    } else if (status == 0) {
-        FLI_ASSERT(peer->node_id == leader->id);
-        open_stream(r, leader, stream);
-    }
-}
-
-/* A leader without a place waits until dials to former members have ended; the next tick looks
- * again. */
-static void connect_leader(struct relay *r)
-{
-    struct peer *leader = peers_find(r->config.peers, r->leader_id);
-    if (leader == NULL || leader->relay != NULL || leader->relay_dials != NULL || r->closed ||
-        fli_clock_ms() < leader->redial_ms) {
-        return;
-    }
-    int rv = transport_dial(r->config.transport, leader->id, STREAM_RELAY, dialed_cb, leader);
-    leader->relay_dials = rv == 0 ? r : NULL;
-}
-
-static void tick_stream(struct relay_stream *o)
-{
-    struct relay *r = o->relay;
-    bool leads = r->leader_id == o->leader->id;
-    uint64_t silent_ms = fli_clock_since_ms(stream_heard_ms(o->stream));
-    if (!leads && o->count == 0) {
-        give_up(o, "not needed any more");
-        return;
-    }
-    /* A leader answers a ping at once, so a leader that is silent for this long is not running. A
-     * replaced leader gets less time: its silence is why it was replaced. */
-    uint64_t silence_max_ms =
-        leads ? PING_MS + 2 * (uint64_t)r->config.election_ms : r->config.election_ms;
-    if (silent_ms > silence_max_ms) {
-        give_up(o, "silence");
-        return;
-    }
-    if (fli_clock_since_ms(o->pinged_ms) >= (o->count > 0 ? PING_WAITING_MS : PING_MS)) {
-        o->pinged_ms = fli_clock_ms();
-        if (stream_send(o->stream, RELAY_PING, NULL, 0) != 0) {
-            give_up(o, "too much is waiting to be sent");
-        }
-    }
-}
-
-void relay_follow(struct relay *r, uint64_t leader_id)
-{
-    if (r->leader_id != leader_id) {
-        r->leader_id = leader_id;
-        for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-            struct relay_stream *o = r->config.peers->list[i].relay;
-            if (o != NULL && o->count > 0) {
-                tick_stream(o);
-            }
-        }
-    }
-    connect_leader(r);
-}
-
-/* ---- streams of followers ---- */
-
-static void close_follower(struct relay_follower *f, const char *why)
-{
-    host_log(&f->relay->config.host, f->count > 0 ? 2 : 4,
-             "the stream from node %" PRIu64 " is closed: %s", f->peer->id, why);
-    stream_close(f->stream);
-    f->peer->follower = NULL;
-    f->relay->open--;
-    free(f);
-}
-
-static void send_result(struct relay_follower *f, uint64_t sequence, int status,
+static void send_result(struct relay_stream *o, uint64_t sequence, int status,
                         const struct machine_result *result, struct fli_slice payload)
 {
     uint8_t head[RELAY_RESULT_SIZE];
-    f->returns = f->returns || status == FL_ENOLEADER;
+    o->returned = o->returned || status == FL_ENOLEADER;
     relay_result_encode(sequence, status, result, head);
     struct fli_slice parts[2] = {slice(head, sizeof head), payload};
-    if (stream_send(f->stream, RELAY_RESULT, parts, status == 0 ? 2 : 1) != 0) {
-        close_follower(f, "too much is waiting to be sent");
+    if (stream_send(o->stream, RELAY_RESULT, parts, status == 0 ? 2 : 1) != 0) {
+        give_up(o, "too much is waiting to be sent");
     }
 }
 
@@ -371,10 +228,10 @@ static void send_result(struct relay_follower *f, uint64_t sequence, int status,
 static void answered(void *ctx, const struct command_way *way, int status,
                      const struct machine_result *result, struct fli_slice payload)
 {
-    struct relay_follower *f = follower(ctx, way->via);
-    if (f != NULL && f->number == way->stream) {
-        f->count--;
-        send_result(f, way->number, status, result, payload);
+    struct relay_stream *o = stream_of(ctx, way->via, RELAY_OF_FOLLOWER);
+    if (o != NULL && o->number == way->stream) {
+        o->count--;
+        send_result(o, way->number, status, result, payload);
     }
 }
 
@@ -405,74 +262,185 @@ static bool may_be_relayed(uint8_t op)
     }
 }
 
-static void on_command(struct relay_follower *f, struct fli_slice body)
+static void on_command(struct relay_stream *o, struct fli_slice body)
 {
-    struct relay *r = f->relay;
+    struct relay *r = o->relay;
     uint64_t sequence, source;
     struct fli_slice command;
     if (relay_command_decode(body, &sequence, &source, &command) != 0 || command.len == 0 ||
         command.len > MACHINE_COMMAND_LARGEST || !may_be_relayed(command.data[0]) ||
-        f->count >= RELAY_WINDOW) {
-        close_follower(f, "a command that no follower relays");
+        o->count >= RELAY_WINDOW) {
+        give_up(o, "a command that no follower relays");
         return;
     }
     /* The follower puts those that go back in order, so they go back with all that came behind. */
-    const struct command_way way = {f->peer->id, source, f->number, sequence};
-    bool leads = !f->returns && proposer_leads(r->config.proposer);
+    const struct command_way way = {o->peer->id, source, o->number, sequence};
+    bool leads = !o->returned && proposer_leads(r->config.proposer);
     int rv =
         leads ? commands_add_relayed(r->config.queue, &way, command, fli_clock_ns()) : FL_ENOLEADER;
     if (rv == 0) {
-        f->count++;
+        o->count++;
     } else {
-        send_result(f, sequence, rv, NULL, slice(NULL, 0));
+        send_result(o, sequence, rv, NULL, slice(NULL, 0));
     }
 }
 
-static void command_cb(void *ctx, uint8_t type, struct fli_slice body)
+/* ---- streams ---- */
+
+static void on_frame(struct relay_stream *o, uint8_t type, struct fli_slice body)
 {
-    struct relay_follower *f = ctx;
-    struct fli_turn *turn = f->relay->config.host.turn;
-    enum fli_turn_part part = fli_turn_enter(turn, FLI_TURN_PEERS);
-    if (type == RELAY_COMMAND) {
-        on_command(f, body);
-    } else if (type != RELAY_PING) {
-        close_follower(f, "a frame of unknown type");
-    } else if (stream_send(f->stream, RELAY_PONG, NULL, 0) != 0) {
-        close_follower(f, "too much is waiting to be sent");
+    bool leads = o->end == RELAY_OF_FOLLOWER;
+    if (type == RELAY_COMMAND && leads) {
+        on_command(o, body);
+    } else if (type == RELAY_RESULT && !leads) {
+        on_result(o, body);
+    } else if (type == RELAY_PUSH && !leads) {
+        on_push(o, body);
+    } else if (type != (leads ? RELAY_PING : RELAY_PONG)) {
+        give_up(o, "a frame of unknown type");
+    } else if (leads && stream_send(o->stream, RELAY_PONG, NULL, 0) != 0) {
+        give_up(o, "too much is waiting to be sent");
     }
+}
+
+static void frame_cb(void *ctx, uint8_t type, struct fli_slice body)
+{
+    struct relay_stream *o = ctx;
+    struct fli_turn *turn = o->relay->config.host.turn;
+    enum fli_turn_part part =
+        fli_turn_enter(turn, o->end == RELAY_TO_LEADER ? FLI_TURN_ANSWERS : FLI_TURN_PEERS);
+    on_frame(o, type, body);
     fli_turn_leave(turn, part);
 }
 
-static void follower_lost_cb(void *ctx, const char *why)
+static void lost_cb(void *ctx, const char *why)
 {
-    close_follower(ctx, why);
+    give_up(ctx, why);
 }
 
-/* Each follower has one stream to the leader. A second one means that the follower has given up the
- * first. */
-void relay_accept(struct relay *r, const struct peer_identity *peer, struct stream *stream)
+/* The number of a stream's first command: random, so that answers that were recorded on another
+ * stream have numbers that are unknown here, and never reach this stream's clients. */
+static uint64_t first_sequence(void)
 {
-    struct peer *p = peers_find(r->config.peers, peer->node_id);
-    bool known = p != NULL && r->members != NULL && members_find(r->members, p->id) != NULL;
-    struct relay_follower *f = known ? calloc(1, sizeof *f) : NULL;
-    if (f == NULL) {
+    uint64_t number;
+    fli_random(&number, sizeof number);
+    return number >> 8; /* far from the end of the numbers */
+}
+
+/* A node has one stream to its leader. A second one means that it has given up the first. */
+static void open_stream(struct relay *r, struct peer *peer, enum relay_end end,
+                        struct stream *stream)
+{
+    struct relay_stream *o = calloc(1, sizeof *o);
+    if (o == NULL) {
         stream_close(stream);
         return;
     }
-    if (p->follower != NULL) {
-        close_follower(p->follower, "the node called again");
+    if (peer->relay[end] != NULL) {
+        give_up(peer->relay[end], "the node called again");
     }
-    struct stream_callbacks cbs = {.ctx = f, .frame = command_cb, .lost = follower_lost_cb};
-    *f = (struct relay_follower){.relay = r, .peer = p, .stream = stream, .number = ++r->streams};
-    p->follower = f;
+    struct stream_callbacks cbs = {.ctx = o, .frame = frame_cb, .lost = lost_cb};
+    o->relay = r;
+    o->peer = peer;
+    o->end = end;
+    o->stream = stream;
+    o->number = ++r->streams;
+    o->first = first_sequence();
+    o->next = o->first;
+    o->pinged_ms = fli_clock_ms();
+    peer->relay[end] = o;
     r->open++;
-    (void)stream_start(stream, &cbs);
+    if (stream_start(stream, &cbs)) {
+        r->config.host.wake(r->config.host.ctx);
+    }
+}
+
+static void dialed_cb(void *ctx, int status, const struct peer_identity *peer,
+                      struct stream *stream)
+{
+    struct peer *leader = ctx;
+    struct relay *r = leader->relay_dials;
+    leader->relay_dials = NULL;
+    leader->redial_ms = fli_clock_ms() + REDIAL_MS;
+    if (status == 0 && r->closed) {
+        stream_close(stream);
+    } else if (status == 0) {
+        FLI_ASSERT(peer->node_id == leader->id);
+        open_stream(r, leader, RELAY_TO_LEADER, stream);
+    }
+}
+
+/* A leader without a place waits until dials to former members have ended; the next tick looks
+ * again. */
+static void connect_leader(struct relay *r)
+{
+    struct peer *leader = peers_find(r->config.peers, r->leader_id);
+    if (leader == NULL || leader->relay[RELAY_TO_LEADER] != NULL || leader->relay_dials != NULL ||
+        r->closed || fli_clock_ms() < leader->redial_ms) {
+        return;
+    }
+    int rv = transport_dial(r->config.transport, leader->id, STREAM_RELAY, dialed_cb, leader);
+    leader->relay_dials = rv == 0 ? r : NULL;
+}
+
+static void tick_to_leader(struct relay_stream *o)
+{
+    struct relay *r = o->relay;
+    bool leads = r->leader_id == o->peer->id;
+    uint64_t silent_ms = fli_clock_since_ms(stream_heard_ms(o->stream));
+    if (!leads && o->count == 0) {
+        give_up(o, "not needed any more");
+        return;
+    }
+    /* A leader answers a ping at once, so a leader that is silent for this long is not running. A
+     * replaced leader gets less time: its silence is why it was replaced. */
+    uint64_t silence_max_ms =
+        leads ? PING_MS + 2 * (uint64_t)r->config.election_ms : r->config.election_ms;
+    if (silent_ms > silence_max_ms) {
+        give_up(o, "silence");
+        return;
+    }
+    if (fli_clock_since_ms(o->pinged_ms) >= (o->count > 0 ? PING_WAITING_MS : PING_MS)) {
+        o->pinged_ms = fli_clock_ms();
+        if (stream_send(o->stream, RELAY_PING, NULL, 0) != 0) {
+            give_up(o, "too much is waiting to be sent");
+        }
+    }
+}
+
+void relay_follow(struct relay *r, uint64_t leader_id)
+{
+    if (r->leader_id != leader_id) {
+        r->leader_id = leader_id;
+        for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+            struct relay_stream *o = r->config.peers->list[i].relay[RELAY_TO_LEADER];
+            if (o != NULL && o->count > 0) {
+                tick_to_leader(o);
+            }
+        }
+    }
+    connect_leader(r);
+}
+
+void relay_accept(struct relay *r, const struct peer_identity *peer, struct stream *stream)
+{
+    struct peer *p = peers_find(r->config.peers, peer->node_id);
+    if (p != NULL && r->members != NULL && members_find(r->members, p->id) != NULL) {
+        open_stream(r, p, RELAY_OF_FOLLOWER, stream);
+    } else {
+        stream_close(stream);
+    }
 }
 
 bool relay_has_follower(const struct relay *r, uint64_t id)
 {
-    const struct relay_follower *f = follower(r, id);
-    return f != NULL && fli_clock_since_ms(stream_heard_ms(f->stream)) <= UNHEARD_MS;
+    const struct relay_stream *o = stream_of(r, id, RELAY_OF_FOLLOWER);
+    return o != NULL && fli_clock_since_ms(stream_heard_ms(o->stream)) <= UNHEARD_MS;
+}
+
+bool relay_has_leader(const struct relay *r, uint64_t id)
+{
+    return stream_of(r, id, RELAY_TO_LEADER) != NULL;
 }
 
 /* Which follower has relayed a wait, only its leader of that time knew. So its end is pushed to all
@@ -485,36 +453,26 @@ void relay_event(struct relay *r, const struct machine_event *e)
     }
     uint8_t body[RELAY_EVENT_SIZE];
     const struct fli_slice part = slice(body, relay_event_encode(e, body));
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        const struct relay_follower *f = r->config.peers->list[i].follower;
-        int rv = f == NULL ? 0 : stream_send(f->stream, RELAY_PUSH, &part, 1);
+    const struct relay_stream *o;
+    for (unsigned at = 0; (o = next_stream(r, &at)) != NULL;) {
+        int rv = o->end == RELAY_OF_FOLLOWER ? stream_send(o->stream, RELAY_PUSH, &part, 1) : 0;
         (void)rv; /* whoever reads too slowly hears of it from its own log, later */
     }
 }
-
-/* ---- all streams ---- */
 
 void relay_set_election_ms(struct relay *r, unsigned election_ms)
 {
     r->config.election_ms = election_ms;
 }
 
-static void tick_follower(struct relay_follower *f)
-{
-    if (fli_clock_since_ms(stream_heard_ms(f->stream)) > SILENCE_MS) {
-        close_follower(f, "silence");
-    }
-}
-
 void relay_tick(struct relay *r)
 {
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        const struct peer *p = &r->config.peers->list[i];
-        if (p->relay != NULL) {
-            tick_stream(p->relay);
-        }
-        if (p->follower != NULL) {
-            tick_follower(p->follower);
+    struct relay_stream *o;
+    for (unsigned at = 0; (o = next_stream(r, &at)) != NULL;) {
+        if (o->end == RELAY_TO_LEADER) {
+            tick_to_leader(o);
+        } else if (fli_clock_since_ms(stream_heard_ms(o->stream)) > SILENCE_MS) {
+            give_up(o, "silence");
         }
     }
     connect_leader(r);
@@ -522,27 +480,19 @@ void relay_tick(struct relay *r)
 
 void relay_flush(struct relay *r)
 {
+    const struct relay_stream *o;
+    unsigned at = 0;
     unsigned left = r->open; /* this is done twice in each turn of the loop */
-    for (unsigned i = 0; left > 0 && i < KNOWN_MEMBERS_MAX; i++) {
-        const struct peer *p = &r->config.peers->list[i];
-        if (p->relay != NULL) {
-            left--;
-            stream_flush(p->relay->stream);
-        }
-        if (p->follower != NULL) {
-            left--;
-            stream_flush(p->follower->stream);
-        }
+    while (left-- > 0 && (o = next_stream(r, &at)) != NULL) {
+        stream_flush(o->stream);
     }
 }
 
 bool relay_quiet(const struct relay *r)
 {
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        const struct relay_stream *o = r->config.peers->list[i].relay;
-        const struct relay_follower *f = r->config.peers->list[i].follower;
-        if ((o != NULL && o->count > 0) ||
-            (f != NULL && (f->count > 0 || !stream_idle(f->stream)))) {
+    const struct relay_stream *o;
+    for (unsigned at = 0; (o = next_stream(r, &at)) != NULL;) {
+        if (o->count > 0 || (o->end == RELAY_OF_FOLLOWER && !stream_idle(o->stream))) {
             return false;
         }
     }
@@ -552,14 +502,10 @@ bool relay_quiet(const struct relay *r)
 /* Ends the streams to and from nodes that are not among these members; NULL: all. */
 static void end_streams(struct relay *r, const struct members *members, const char *why)
 {
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        const struct peer *p = &r->config.peers->list[i];
-        bool stays = members != NULL && members_find(members, p->id) != NULL;
-        if (p->relay != NULL && !stays) {
-            give_up(p->relay, why);
-        }
-        if (p->follower != NULL && !stays) {
-            close_follower(p->follower, why);
+    struct relay_stream *o;
+    for (unsigned at = 0; (o = next_stream(r, &at)) != NULL;) {
+        if (members == NULL || members_find(members, o->peer->id) == NULL) {
+            give_up(o, why);
         }
     }
 }
@@ -575,11 +521,6 @@ void relay_close(struct relay *r, const char *why)
     r->closed = true;
     relay_flush(r);
     end_streams(r, NULL, why);
-}
-
-bool relay_has_leader(const struct relay *r, uint64_t id)
-{
-    return stream_to(r, id) != NULL;
 }
 
 const struct metrics_histogram *relay_times(const struct relay *r)
@@ -610,7 +551,7 @@ void relay_destroy(struct relay *r)
 {
     for (unsigned i = 0; r != NULL && i < KNOWN_MEMBERS_MAX; i++) {
         const struct peer *p = &r->config.peers->list[i];
-        FLI_ASSERT(p->relay == NULL && p->relay_dials == NULL && p->follower == NULL);
+        FLI_ASSERT(p->relay[0] == NULL && p->relay[1] == NULL && p->relay_dials == NULL);
     }
     free(r);
 }

@@ -145,7 +145,7 @@ MUTANTS = [
      'nobody can know of it'),
     (16, 'who has closed its side is granted', CLEANUP, '    if (c->made_owner && granted && (c->request == NULL || c->hung_up)) {', '    if (c->made_owner && granted && c->request == NULL) {',
      'is granted what it could never ask for again'),
-    (6, 'the leader does not give back what it could not do', 'src/consensus/relay.c', '        send_result(f, way->number, status,', '        if (status != FL_ENOLEADER) send_result(f, way->number, status,',
+    (6, 'the leader does not give back what it could not do', 'src/consensus/relay.c', '        send_result(o, way->number, status,', '        if (status != FL_ENOLEADER) send_result(o, way->number, status,',
      'not everybody is answered|must be answered'),
     (6, 'a leader that is replaced keeps what it was sent', 'src/consensus/proposer.c', '    commands_end_bound(p->config.queue);\n', '',
      'not everybody is answered'),
