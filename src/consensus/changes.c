@@ -52,8 +52,3 @@ void changes_compact(struct changes *c, uint64_t index)
     c->n -= gone;
     memmove(c->list, c->list + gone, c->n * sizeof *c->list);
 }
-
-void changes_clear(struct changes *c)
-{
-    c->n = 0;
-}

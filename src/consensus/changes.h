@@ -20,7 +20,6 @@ void changes_add(struct changes *c, uint64_t index, const struct configuration *
 void changes_truncate(struct changes *c, uint64_t index); /* drops those at or above index */
 void changes_compact(struct changes *c, uint64_t index);  /* drops those before the one in force
                                                              at index */
-void changes_clear(struct changes *c);
 
 const struct change *changes_last(const struct changes *c); /* there is always one */
 const struct change *changes_at(const struct changes *c,

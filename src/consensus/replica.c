@@ -737,7 +737,7 @@ int replica_install(struct replica *r, uint64_t now_ms, const struct snapshot_me
     r->reported_committed = meta->index;
     r->snapshot_index = meta->index;
     r->snapshot_term = meta->term;
-    changes_clear(&r->changes);
+    changes_truncate(&r->changes, 0);
     changes_add(&r->changes, meta->conf_index, &conf);
     return 0;
 }

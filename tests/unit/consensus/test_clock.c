@@ -91,12 +91,3 @@ TEST(stands_still_at_its_end)
     assert_true(cluster_clock_timestamp(&c, MACHINE_CLOCK_MAX_MS) == MACHINE_CLOCK_MAX_MS);
     assert_int_equal(cluster_clock_wait(&c, MACHINE_CLOCK_MAX_MS + 1, 1003), 1);
 }
-
-TEST(the_monotonic_clock_may_end)
-{
-    struct cluster_clock c;
-    cluster_clock_start(&c, 100, UINT64_MAX - 20);
-    cluster_clock_tick(&c, UINT64_MAX - 10);
-    assert_int_equal(c.value_ms, 110);
-    assert_true(cluster_clock_wait(&c, UINT64_MAX, UINT64_MAX - 10) == 10);
-}
