@@ -233,6 +233,28 @@ static void pass(unsigned ms)
     }
 }
 
+/* What leader `by` does about server `id`. */
+static bool obey_leader(const char *word, unsigned by, unsigned id)
+{
+    struct replica *r = group_replica(&group, by - 1);
+    struct configuration c = *replica_configuration(r);
+    char address[16];
+    (void)snprintf(address, sizeof address, "s%u:1", id);
+    if (strcmp(word, "transfer") == 0) {
+        assert_int_equal(replica_transfer(r, group.now_ms, id), 0);
+        return true;
+    }
+    int rv = FL_ENOTFOUND;
+    if (strcmp(word, "add") == 0) {
+        rv = configuration_add(&c, id, id, address, CONFIGURATION_LEARNER);
+    } else if (strcmp(word, "promote") == 0 && replica_has_caught_up(r, group.now_ms, id)) {
+        rv = configuration_set_role(&c, id, CONFIGURATION_VOTER);
+    } else if (strcmp(word, "remove") == 0) {
+        rv = configuration_remove(&c, id);
+    }
+    return rv == 0 && replica_change(r, group.now_ms, &c) == 0;
+}
+
 static bool obey_message(const char *line)
 {
     unsigned from = 0;
@@ -251,9 +273,21 @@ static bool obey_message(const char *line)
         group_deliver(&group, packet(from, to, nth));
         group.cut[from][to] = false;
     } else {
-        return false;
+        return from >= 1 && from <= group.n && obey_leader(word, from, to);
     }
     return true;
+}
+
+/* Servers with empty logs. The first of them are to found a group. */
+static void found(unsigned founders, unsigned n)
+{
+    story.begun = true;
+    group_init(&group, n);
+    for (unsigned i = founders; i < n; i++) {
+        assert_int_equal(configuration_remove(&group.conf, i + 1), 0);
+    }
+    group.founds = true;
+    group_up_all(&group);
 }
 
 static bool obey_server(const char *word, unsigned n)
@@ -266,6 +300,9 @@ static bool obey_server(const char *word, unsigned n)
         pass(n);
     } else if (n == 0 || n > group.n) {
         return false;
+    } else if (strcmp(word, "begin") == 0) {
+        struct replica *r = group_replica(&group, n - 1);
+        assert_int_equal(replica_begin(r, group.now_ms, &group.conf), 0);
     } else if (strcmp(word, "campaign") == 0) {
         (void)replica_campaign(group_replica(&group, n - 1), group.now_ms);
     } else if (strcmp(word, "submit") == 0) {
@@ -290,8 +327,11 @@ static bool obey(const char *line)
 {
     char word[16] = "";
     unsigned n = 0;
-    int read = sscanf(line, "%15s %u", word, &n);
-    if (strcmp(line, "deliver all") == 0) {
+    unsigned of = 0;
+    int read = sscanf(line, "%15s %u of %u", word, &n, &of);
+    if (read == 3 && strcmp(word, "founders") == 0 && !story.begun) {
+        found(n, of);
+    } else if (strcmp(line, "deliver all") == 0) {
         deliver_all();
     } else if (strcmp(line, "settle") == 0) {
         settle();
