@@ -43,16 +43,6 @@ void raft_edge_forget_leader(struct raft_edge *e)
     }
 }
 
-void raft_edge_set_paused(struct raft_edge *e, bool paused)
-{
-    e->paused = paused;
-}
-
-void raft_edge_set_gone(struct raft_edge *e, uint64_t id)
-{
-    e->gone_id = id;
-}
-
 /* A candidate that was not elected in time asks for pre-votes again, and says no more that its
  * leader hands over to it. The core would begin an election of the next term at once. */
 static void begin_with_pre_votes(struct raft_edge *e)
@@ -134,12 +124,14 @@ static void receive_as_voter(struct raft_edge *e, struct raft_message *m)
 {
     struct raft_server *self = learner(e);
     const struct raft_server *servers = e->raft->configuration.servers;
-    int role = self == NULL ? 0 : self->role;
-    if (self != NULL) {
-        self->role = RAFT_VOTER;
+    if (self == NULL) {
+        receive(e, m);
+        return;
     }
+    int role = self->role;
+    self->role = RAFT_VOTER;
     receive(e, m);
-    if (self != NULL && e->raft->configuration.servers == servers) {
+    if (e->raft->configuration.servers == servers) {
         self->role = role;
     }
 }

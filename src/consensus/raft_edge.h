@@ -52,14 +52,16 @@ struct raft_edge {
     uint64_t (*changes_committed)(void *ctx, uint64_t before);
     uint64_t id;
     unsigned election_ms, heartbeat_ms;
-    uint64_t now_ms; /* never goes back; the owner sets it before each call */
+    uint64_t now_ms;  /* never goes back; the owner sets it before each call */
+    uint64_t gone_id; /* a peer whose process has surely ended; 0: none. Its followers need not wait
+                         for their timers. */
+    bool paused;      /* the process was stopped a moment ago, so that messages may still wait in
+                         its sockets. Meanwhile no leader is given up. */
     /* Private from here on. */
     uint64_t change_index; /* entries up to this one are committed, since a change follows them */
     uint64_t heard_id;     /* the leader that was heard last, and when */
     uint64_t heard_ms;
-    uint64_t gone_id; /* a peer that has surely ended; 0: none */
     uint64_t sent_ms; /* the last APPEND to any peer */
-    bool paused;      /* the process was stopped a moment ago */
     bool refused;     /* the last answer to a vote request */
     bool outdated;    /* the message at hand is of an old leader */
     struct raft_edge_peer peers[MEMBERS_MAX];
@@ -86,14 +88,6 @@ uint64_t raft_edge_timeout_ms(const struct raft_edge *e);
 
 /* A follower knows of no leader any more, and may vote. */
 void raft_edge_forget_leader(struct raft_edge *e);
-
-/* Tells whether the process was stopped a moment ago, so that messages may still wait in its
- * sockets. Meanwhile no leader is given up. */
-void raft_edge_set_paused(struct raft_edge *e, bool paused);
-
-/* Names a peer whose process has surely ended; 0: none. Its followers need not wait for their
- * timers. */
-void raft_edge_set_gone(struct raft_edge *e, uint64_t id);
 
 /* The time since this follower last heard its leader; 0 when it has none or has never heard it. */
 uint64_t raft_edge_silence_ms(const struct raft_edge *e, uint64_t now_ms);

@@ -455,7 +455,7 @@ void replica_turn(struct replica *r, uint64_t now_ms, bool paused)
     r->rest_bytes = 0;
     replica_send_rests(r);
     replica_round_turn(r);
-    raft_edge_set_paused(&r->edge, paused);
+    r->edge.paused = paused;
     if (!r->failed && !paused && has_timer(r) && r->edge.now_ms >= raft_edge_timeout_ms(&r->edge)) {
         raft_edge_timeout(&r->edge);
     }
@@ -523,8 +523,7 @@ int replica_barrier(struct replica *r, uint64_t now_ms)
 static bool has_begun_its_term(const struct replica *r)
 {
     uint64_t commit = raft_commit_index(&r->raft);
-    uint64_t term = commit == r->snapshot_index ? r->snapshot_term : log_term_of(r->log, commit);
-    return term == raft_current_term(&r->raft);
+    return replica_term_of(r, commit) == raft_current_term(&r->raft);
 }
 
 int replica_change(struct replica *r, uint64_t now_ms, const struct configuration *c)
@@ -623,7 +622,7 @@ void replica_set_gone(struct replica *r, uint64_t id)
 {
     uint64_t heard = r->edge.heard_id;
     bool is_heard = id != 0 && heard != 0 && replica_number_of(r, heard) == id;
-    raft_edge_set_gone(&r->edge, is_heard ? heard : replica_server_of(r, id));
+    r->edge.gone_id = is_heard ? heard : replica_server_of(r, id);
 }
 
 uint64_t replica_silence_ms(const struct replica *r, uint64_t now_ms)
@@ -661,7 +660,7 @@ int replica_snapshot_meta(const struct replica *r, bool again, struct snapshot_m
     _Static_assert(CONFIGURATION_SIZE_MAX <= SNAPSHOT_CONF_MAX, "a configuration fits a snapshot");
     memset(ret, 0, sizeof *ret);
     ret->index = r->applied;
-    ret->term = has_snapshot ? r->snapshot_term : log_term_of(r->log, r->applied);
+    ret->term = replica_term_of(r, r->applied);
     ret->conf_index = c->index;
     ret->conf_len = (uint32_t)configuration_encode(&c->conf, ret->conf);
     FLI_ASSERT(ret->term != 0);

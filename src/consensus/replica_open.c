@@ -16,8 +16,7 @@ static void edge_step(void *ctx, struct raft_event *event)
 
 static uint64_t edge_term_of(void *ctx, uint64_t index)
 {
-    struct replica *r = ctx;
-    return index == r->snapshot_index ? r->snapshot_term : log_term_of(r->log, index);
+    return replica_term_of(ctx, index);
 }
 
 static bool edge_sends_snapshot(void *ctx, uint64_t peer_id)

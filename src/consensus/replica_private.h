@@ -96,6 +96,8 @@ int replica_conf_of(const struct snapshot_meta *meta, struct configuration *ret)
 void replica_label(const struct snapshot_meta *meta, struct raft_snapshot_metadata *ret);
 
 void replica_set_now(struct replica *r, uint64_t now_ms);
+/* The term of an entry of the log, or of the last one in the snapshot; 0: it is not there. */
+uint64_t replica_term_of(const struct replica *r, uint64_t index);
 
 static inline bool replica_leads(const struct replica *r)
 {

@@ -23,6 +23,11 @@ uint64_t replica_term(const struct replica *r)
     return raft_current_term(&r->raft);
 }
 
+uint64_t replica_term_of(const struct replica *r, uint64_t index)
+{
+    return index == r->snapshot_index ? r->snapshot_term : log_term_of(r->log, index);
+}
+
 uint64_t replica_leader(const struct replica *r)
 {
     raft_id id = 0;

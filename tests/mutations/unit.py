@@ -123,7 +123,7 @@ MUTANTS = [
      'if (false) {', 'consensus/test_consensus_snapshot_transfer', 'a stream of the simulation that is not acknowledged ends, and a paused node goes on'),
     ('a silent sender is waited for as long as it likes', 'src/snapshot/install.c', '    } else if (is_silent(s)) {',
      '    } else if (false && is_silent(s)) {', 'consensus/test_consensus_snapshot_sender', 'a stream of the simulation that is not acknowledged ends'),
-    ('a learner gives no vote', 'src/consensus/raft_edge.c', '        self->role = RAFT_VOTER;\n', '        (void)self;\n',
+    ('a learner gives no vote', 'src/consensus/raft_edge.c', '    self->role = RAFT_VOTER;\n', '    (void)role;\n',
      'consensus/test_consensus_raft_edge_learner', 'the simulation meets it in one of many long seeds: a member that is promoted, has not heard of it, and is needed at once'),
     ('the audit log loses what waits when a node stops', 'src/server/audit.c', '    if (a->filling.len > 0) {\n        swap(a);', '    if (false) {\n        swap(a);',
      'server/test_server_audit', NO_SHELL),

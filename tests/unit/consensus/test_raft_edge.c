@@ -487,8 +487,8 @@ static bool is_granted_after(enum mode mode, uint64_t ms, uint64_t gone_id, bool
     assert_true(raft_timeout(&c.raft) > c.now_ms + ELECTION_MS);
     c.now_ms += ms;
     if (mode == WITH_EDGE) {
-        raft_edge_set_gone(&c.edge, gone_id);
-        raft_edge_set_paused(&c.edge, paused);
+        c.edge.gone_id = gone_id;
+        c.edge.paused = paused;
         assert_int_equal(raft_edge_silence_ms(&c.edge, c.now_ms), ms);
     }
     assert_int_equal(core_vote(&c, 3, 3, 2, true), 0);
