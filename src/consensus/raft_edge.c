@@ -178,8 +178,7 @@ static uint64_t term_of_message(const struct raft_message *m)
 /* Whether the message gives an entry that is committed here another term. */
 static bool contradicts(const struct raft_edge *e, uint64_t index, uint64_t term)
 {
-    bool committed = index <= raft_commit_index(e->raft) || index <= e->change_index;
-    uint64_t ours = committed ? e->term_of(e->ctx, index) : 0;
+    uint64_t ours = index <= e->committed(e->ctx) ? e->term_of(e->ctx, index) : 0;
     return ours != 0 && ours != term;
 }
 
@@ -371,14 +370,6 @@ static bool was_taken(const struct raft_edge *e, const struct raft_append_entrie
            raft_last_index(e->raft) >= last && (last == 0 || e->term_of(e->ctx, last) == term);
 }
 
-/* A leader changes the configuration only once the change before is committed. So the change before
- * this index is committed, even if a new leader that sends both does not know it yet. */
-static void note_change_follows(struct raft_edge *e, uint64_t index)
-{
-    uint64_t before = e->changes_committed(e->ctx, index);
-    e->change_index = before > e->change_index ? before : e->change_index;
-}
-
 /* The number of its first entries that are committed here. They are in the log of every leader to
  * come, so they need not be compared, and may be compacted. */
 static raft_index committed_entries(struct raft_edge *e, const struct raft_append_entries *m)
@@ -417,7 +408,7 @@ static void receive_entries(struct raft_edge *e, const struct raft_message *whol
     deliver(e, whole, from, at - from);
     while (at < m->n_entries && was_taken(e, m, at)) {
         unsigned end = next_change(m, at + 1);
-        note_change_follows(e, m->prev_log_index + at + 1);
+        e->changes_committed(e->ctx, m->prev_log_index + at + 1);
         deliver(e, whole, at, end - at);
         at = end;
     }

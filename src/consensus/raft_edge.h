@@ -47,9 +47,10 @@ struct raft_edge {
     uint64_t (*term_of)(void *ctx, uint64_t index);      /* of the entry there; 0: unknown */
     bool (*sends_snapshot)(void *ctx, uint64_t peer_id); /* a snapshot is being sent to this
                                                             follower */
-    /* Tells the core that the changes in front of this index are committed, unless it was told
-     * before. Returns the index of the last change that it was told of; 0: none. */
-    uint64_t (*changes_committed)(void *ctx, uint64_t before);
+    uint64_t (*committed)(void *ctx); /* entries up to this one are surely committed */
+    /* A change stands at `before`. A leader makes one only once the change before it is committed,
+     * even if a new leader that sends both does not know it yet. So the core is told that. */
+    void (*changes_committed)(void *ctx, uint64_t before);
     uint64_t id;
     unsigned election_ms, heartbeat_ms;
     uint64_t now_ms;  /* never goes back; the owner sets it before each call */
@@ -58,8 +59,7 @@ struct raft_edge {
     bool paused;      /* the process was stopped a moment ago, so that messages may still wait in
                          its sockets. Meanwhile no leader is given up. */
     /* Private from here on. */
-    uint64_t change_index; /* entries up to this one are committed, since a change follows them */
-    uint64_t heard_id;     /* the leader that was heard last, and when */
+    uint64_t heard_id; /* the leader that was heard last, and when */
     uint64_t heard_ms;
     uint64_t sent_ms; /* the last APPEND to any peer */
     bool refused;     /* the last answer to a vote request */

@@ -57,7 +57,7 @@ uint64_t replica_server_of(const struct replica *r, uint64_t id)
 }
 
 /* Tells the core that each change is committed, before it gets the next one. */
-static void report_changes(struct replica *r, uint64_t last)
+void replica_report_changes(struct replica *r, uint64_t last)
 {
     for (unsigned i = 0; i < r->changes.n && !r->failed; i++) {
         const struct change *c = &r->changes.list[i];
@@ -70,13 +70,6 @@ static void report_changes(struct replica *r, uint64_t last)
         configuration_to_raft(&c->conf, &event.configuration.conf);
         replica_step(r, &event);
     }
-}
-
-uint64_t replica_changes_committed(void *ctx, uint64_t before)
-{
-    struct replica *r = ctx;
-    report_changes(r, before - 1);
-    return r->reported_committed;
 }
 
 /* ---- applying ---- */
@@ -214,7 +207,6 @@ static void keep_entries(struct replica *r, const struct raft_update *u)
         FLI_ASSERT(index > r->applied);
         must_have(log_truncate(r->log, index));
         changes_truncate(&r->changes, index);
-        r->stored = r->stored < index ? r->stored : index - 1;
     }
     for (unsigned i = 0; i < u->entries.n; i++) {
         append_entry(r, index + i, &u->entries.batch[i]);
@@ -257,7 +249,7 @@ void replica_step(struct replica *r, struct raft_event *event)
         }
     }
     if ((u.flags & (RAFT_UPDATE_COMMIT_INDEX)) != 0) {
-        report_changes(r, raft_commit_index(&r->raft));
+        replica_report_changes(r, raft_commit_index(&r->raft));
     }
 }
 
@@ -393,11 +385,11 @@ int replica_receive(struct replica *r, uint64_t now_ms, uint64_t from, uint8_t t
 static void report_persisted(struct replica *r)
 {
     uint64_t index = log_durable_index(r->log);
-    if (r->install_at != 0 || index <= r->stored || raft_state(&r->raft) == RAFT_CANDIDATE) {
+    if (r->install_at != 0 || index <= r->raft.last_stored ||
+        raft_state(&r->raft) == RAFT_CANDIDATE) {
         return;
     }
     struct raft_event event = {.type = RAFT_PERSISTED_ENTRIES};
-    r->stored = index;
     event.persisted_entries.index = index;
     replica_step(r, &event);
 }
@@ -409,7 +401,6 @@ static void finish_install(struct replica *r)
     }
     struct raft_event event = {.type = RAFT_PERSISTED_SNAPSHOT};
     r->install_at = 0;
-    r->stored = r->installing.index;
     replica_label(&r->installing, &event.persisted_snapshot.metadata);
     event.persisted_snapshot.last = true;
     replica_step(r, &event);
@@ -732,7 +723,6 @@ int replica_install(struct replica *r, uint64_t now_ms, const struct snapshot_me
     r->applied = meta->index;
     memset(r->hashes, 0, sizeof r->hashes); /* of a state that is gone, right or wrong */
     r->apply_waits = false; /* for an entry that is in the snapshot; its read may last for ever */
-    r->stored = meta->index;
     r->reported_committed = meta->index;
     r->snapshot_index = meta->index;
     r->snapshot_term = meta->term;

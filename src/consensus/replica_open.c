@@ -19,6 +19,16 @@ static uint64_t edge_term_of(void *ctx, uint64_t index)
     return replica_term_of(ctx, index);
 }
 
+static uint64_t edge_committed(void *ctx)
+{
+    return replica_surely_committed(ctx);
+}
+
+static void edge_changes_committed(void *ctx, uint64_t before)
+{
+    replica_report_changes(ctx, before - 1);
+}
+
 static bool edge_sends_snapshot(void *ctx, uint64_t peer_id)
 {
     struct replica *r = ctx;
@@ -91,7 +101,6 @@ static int start_core(struct replica *r, struct raft_entry *all, size_t n)
         replica_label(snapshot, &meta);
         event.start.metadata = &meta;
     }
-    r->stored = log_last_index(r->log);
     replica_step(r, &event);
     return r->failed ? FL_ESYSTEM : 0;
 }
@@ -187,7 +196,8 @@ static void init_core(struct replica *r, uint64_t now_ms)
                                  .step = edge_step,
                                  .term_of = edge_term_of,
                                  .sends_snapshot = edge_sends_snapshot,
-                                 .changes_committed = replica_changes_committed,
+                                 .committed = edge_committed,
+                                 .changes_committed = edge_changes_committed,
                                  .id = c->incarnation,
                                  .now_ms = now_ms};
     replica_set_times(r, c->election_ms, c->heartbeat_ms);

@@ -36,7 +36,6 @@ struct replica {
     bool failed;
     uint64_t applied;
     uint64_t barrier_term;       /* of the last barrier that was applied */
-    uint64_t stored;             /* entries up to this were reported to the core as persisted */
     uint64_t reported_committed; /* configurations up to this were reported to the core as
                                 committed */
     uint64_t snapshot_index, snapshot_term;
@@ -107,8 +106,10 @@ static inline bool replica_leads(const struct replica *r)
 /* Gives the event to the core and carries out its result. */
 void replica_step(struct replica *r, struct raft_event *event);
 
-/* For raft_edge.changes_committed. ctx: the replica. */
-uint64_t replica_changes_committed(void *ctx, uint64_t before);
+/* Tells the core that the changes up to this index are committed. */
+void replica_report_changes(struct replica *r, uint64_t last);
+/* Entries up to this one are surely committed: a change is as well when another one follows it. */
+uint64_t replica_surely_committed(const struct replica *r);
 
 /* Writes term and vote to the log. Messages that depend on them leave once they are on disk. */
 void replica_set_hard_state(struct replica *r, const struct log_hard_state *hs);

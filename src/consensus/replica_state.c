@@ -92,12 +92,16 @@ bool replica_configuration_committed(const struct replica *r)
     return changes_last(&r->changes)->index <= raft_commit_index(&r->raft);
 }
 
-/* A change is committed as well when another one follows it. */
+uint64_t replica_surely_committed(const struct replica *r)
+{
+    uint64_t index = raft_commit_index(&r->raft);
+    return r->reported_committed > index ? r->reported_committed : index;
+}
+
 const struct configuration *replica_committed_configuration(const struct replica *r,
                                                             uint64_t *ret_index)
 {
-    uint64_t committed = raft_commit_index(&r->raft);
-    committed = r->reported_committed > committed ? r->reported_committed : committed;
+    uint64_t committed = replica_surely_committed(r);
     unsigned i = r->changes.n;
     while (i > 0 && r->changes.list[i - 1].index > committed) {
         i--;

@@ -80,15 +80,19 @@ static uint64_t edge_term_of(void *ctx, uint64_t index)
     return index >= 1 && index <= c->last ? c->terms[index] : 0;
 }
 
-static uint64_t edge_changes_committed(void *ctx, uint64_t before)
+static void edge_changes_committed(void *ctx, uint64_t before)
 {
-    struct core *c = ctx;
-    uint64_t index = before - 1;
-    tell_changes(c, index);
-    while (index > 0 && c->confs[index].n == 0) {
+    tell_changes(ctx, before - 1);
+}
+
+static uint64_t edge_committed(void *ctx)
+{
+    const struct core *c = ctx;
+    uint64_t index = c->told;
+    while (index > raft_commit_index(&c->raft) && c->confs[index].n == 0) {
         index--;
     }
-    return index;
+    return index > raft_commit_index(&c->raft) ? index : raft_commit_index(&c->raft);
 }
 
 static bool edge_sends_snapshot(void *ctx, uint64_t peer_id)
@@ -121,6 +125,7 @@ void core_begin_in(struct core *c, enum mode mode, const struct configuration *c
                                  .step = edge_step,
                                  .term_of = edge_term_of,
                                  .sends_snapshot = edge_sends_snapshot,
+                                 .committed = edge_committed,
                                  .changes_committed = edge_changes_committed,
                                  .id = 1,
                                  .election_ms = ELECTION_MS,
