@@ -7,7 +7,7 @@
  * Synchronous calls are for recovery and for snapshots. They use no thread and no ring. So they
  * work in a child after fork(), and from any thread as long as each file is used by one thread at a
  * time. Operations (struct log_io) are for a running log. At most one of each lane is under way.
- * `done` is called from poll(), never from start(). */
+ * `done` is called from poll() or perform(), never from start(). */
 #ifndef LOG_DEVICE_H
 #define LOG_DEVICE_H
 
@@ -90,6 +90,9 @@ struct log_device_ops {
     int (*remove)(struct log_device *d, const char *name);
     int (*sync_dir)(struct log_device *d);
     void (*start)(struct log_device *d, enum log_lane lane, struct log_io *io);
+    /* A write of lane WRITE, when none is under way: the calling thread does it, without a delay,
+     * and calls `done`. */
+    void (*perform)(struct log_device *d, struct log_io *io);
     void (*cancel)(struct log_device *d); /* the operation of lane BACKGROUND ends soon, and a write
                                              begins without its delay; until the next start */
     /* A descriptor that is readable when poll has something to do; -1: there is none. */

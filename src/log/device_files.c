@@ -463,6 +463,14 @@ static void files_start(struct log_device *d, enum log_lane lane, struct log_io 
     }
 }
 
+static void files_perform(struct log_device *d, struct log_io *io)
+{
+    uint64_t since_ns = fli_clock_ns();
+    FLI_ASSERT(io->type == LOG_IO_WRITE);
+    int result = execute(files_of(d), io);
+    io->done(io, result, fli_clock_ns() - since_ns);
+}
+
 static void files_cancel(struct log_device *d)
 {
     struct files *f = files_of(d);
@@ -547,6 +555,7 @@ static const struct log_device_ops files_ops = {
     .remove = files_remove,
     .sync_dir = files_sync_dir,
     .start = files_start,
+    .perform = files_perform,
     .cancel = files_cancel,
     .fd = files_fd,
     .poll = files_poll,

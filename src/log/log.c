@@ -13,6 +13,8 @@
 #include <string.h>
 
 #define WAIT_MS 10
+#define SLOW_NS UINT64_C(1000000)        /* of a write */
+#define SLOW_FOR_NS UINT64_C(1000000000) /* so long nobody waits for the disk after a slow write */
 
 void log_message(const struct log *l, enum log_level level, const char *fmt, ...)
 {
@@ -351,6 +353,9 @@ static void note_written(struct log *l, const struct log_batch *b, uint64_t took
     l->durable = b->last_position;
     l->durable_in = l->current;
     note_durable(l, l->current, l->offset);
+    uint64_t now_ns = l->device->ops->now_ns(l->device);
+    l->slow_ns = now_ns - l->since_ns > SLOW_NS ? now_ns : l->slow_ns;
+    l->since_ns = 0;
 }
 
 static void on_written(struct log_io *io, int result, uint64_t took_ns)
@@ -361,8 +366,8 @@ static void on_written(struct log_io *io, int result, uint64_t took_ns)
         return;
     }
     l->writing = false;
-    l->since_ns = 0;
     if (result != 0 && !l->closing) {
+        l->since_ns = 0;
         fail(l, result);
         return;
     }
@@ -409,7 +414,13 @@ static void begin(struct log *l, struct log_batch *b)
     l->offset = w->offset + padded;
     l->waiting_bytes -= w->len - LOG_WRITE_HEADER;
     l->writing = true;
-    l->device->ops->start(l->device, LOG_LANE_WRITE, &l->write);
+    if (l->here) {
+        l->here = false; /* what came meanwhile is begun as usual */
+        l->stats.writes_here++;
+        l->device->ops->perform(l->device, &l->write);
+    } else {
+        l->device->ops->start(l->device, LOG_LANE_WRITE, &l->write);
+    }
 }
 
 void log_begin_write(struct log *l)
@@ -433,6 +444,15 @@ void log_flush(struct log *l)
 {
     l->flush_upto = l->position;
     log_begin_write(l);
+}
+
+bool log_flush_here(struct log *l)
+{
+    uint64_t durable = l->durable;
+    l->here = l->slow_ns == 0 || l->device->ops->now_ns(l->device) - l->slow_ns > SLOW_FOR_NS;
+    log_flush(l);
+    l->here = false;
+    return l->durable > durable;
 }
 
 uint64_t log_writes(const struct log *l)

@@ -14,8 +14,8 @@
  * Memory: cache_bytes, and what is not durable, and one chunk for each who waits for a read, and 24
  * to 48 bytes for each entry in the segments.
  *
- * One thread, the one of log_device_poll(). Callbacks come from log_device_poll() only, except
- * `say`, which any call may cause. */
+ * One thread, the one of log_device_poll(). Callbacks come from log_device_poll() and
+ * log_flush_here() only, except `say`, which any call may cause. */
 #ifndef LOG_LOG_H
 #define LOG_LOG_H
 
@@ -133,6 +133,11 @@ size_t log_room(const struct log *l);
  * done. Call it once a turn of the loop, after all appends. */
 void log_flush(struct log *l);
 
+/* The same for a caller that has nothing else to do: it waits for the write, unless one took more
+ * than 1 ms in the last second, or is under way. True: something became durable, and `durable` was
+ * called. */
+bool log_flush_here(struct log *l);
+
 /* The number of the last write that is on disk. It counts on over restarts, truncations and
  * installed snapshots, and never goes back: a log with a smaller one has lost its newest part. */
 uint64_t log_writes(const struct log *l);
@@ -173,7 +178,8 @@ void log_compact(struct log *l, uint64_t index);
 
 struct log_stats {
     const char *engine;
-    uint64_t writes; /* writes that were done */
+    uint64_t writes;      /* writes that were done */
+    uint64_t writes_here; /* of these, by log_flush_here() */
     uint64_t write_ns_sum;
     uint64_t write_ns_max;
     uint64_t age_ns;          /* of the write under way or waiting for a segment; 0: none */

@@ -86,6 +86,8 @@ struct log {
     uint64_t log_id;
     uint64_t next_number; /* of the next write */
     uint64_t since_ns;    /* when the present write began, or began to wait for a segment */
+    bool here;            /* the next write is the calling thread's: log_flush_here() */
+    uint64_t slow_ns;     /* when a write was slow; 0: none was */
 
     /* Oldest first and without a gap: old segments, the current one, ready ones. */
     struct log_segment *segments;

@@ -225,6 +225,7 @@ static int log_section(struct fli_buf *b, const struct info *i)
     const struct node_status *s = &i->status;
     uint64_t writes = s->log.writes == 0 ? 1 : s->log.writes;
     const struct line lines[] = {{"log_writes", s->log.writes},
+                                 {"log_writes_on_loop", s->log.writes_here},
                                  {"log_write_avg_us", s->log.write_ns_sum / writes / 1000},
                                  {"log_write_max_us", s->log.write_ns_max / 1000},
                                  {"log_segments", s->log.segments},

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A follower that was away lacks more than its leader keeps in memory, and the leader's disk is slow: the leader goes on."""
+"""Disks that are slow: under a leader whose follower was away and lacks more than is in memory, and in the midst of a write."""
 
 import os
 import sys
@@ -102,6 +102,33 @@ class SlowDisk(Case):
         self.assertEqual(leader.terminate(), 0)
         self.cluster.wait_serving(other)
         self.assertEqual(len(set(self.cluster.wait_same_state())), 1)
+
+    def stall(self, node, us):
+        """Writes of the node take so long until one is done. Returns whether the node waited for one in its loop."""
+        leader, before = self.cluster.leader(), node.info()
+        node.shim.set('slow_us', us)
+        self.assertGreater(ask_again(leader, 'ACQUIRE', 'stall-%d' % before['log_writes'], 'TTL', 600000), 0)
+        wait_until(lambda: node.info()['log_writes'] > before['log_writes'], 'a slow write')
+        node.shim.set('slow_us', 0)
+        wait_until(lambda: node.info()['applied_index'] >= leader.info()['commit_index'], 'a node that is up to date')
+        return node.info()['log_writes_on_loop'] > before['log_writes_on_loop']
+
+    def test_a_follower_waits_for_its_disk_in_the_loop(self):
+        """It stands still with it, and goes on with it. After a slow sync it does so again when a second has passed."""
+        wait_until(lambda: self.stall(self.cluster.followers()[0], 2000000), 'a follower that waits for its disk', every=3.2) # what it wrote meanwhile ends in 2 s
+        self.assertEqual(len(set(self.cluster.wait_same_state())), 1)
+
+    def test_a_disk_that_stands_still_costs_no_election(self):
+        """At the ordinary election time, which a busy machine may exceed; so not each attempt counts."""
+        def costs_none(node, us):
+            self.cluster.wait_serving(self.cluster.leader())
+            before = self.cluster.leader().info()
+            self.stall(node(), us)
+            after = self.cluster.leader().info()
+            return [after[k] for k in ('term', 'leader_id')] == [before[k] for k in ('term', 'leader_id')]
+        self.cluster.unsteady()
+        wait_until(lambda: costs_none(lambda: self.cluster.followers()[0], 2000000), 'a stall of a follower without an election', every=1.1)
+        wait_until(lambda: costs_none(self.cluster.leader, 1500000), 'a stall of the leader without an election')
 
 
 if __name__ == '__main__':

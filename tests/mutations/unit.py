@@ -26,6 +26,8 @@ MUTANTS = [
     ('what may be relayed includes what is the leader\'s own', RELAY, 'case MACHINE_OP_SESSION_OPEN:\n    case MACHINE_OP_SESSION_RENEW:',
      'case MACHINE_OP_RAISE:\n    case MACHINE_OP_SESSION_OPEN:\n    case MACHINE_OP_SESSION_RENEW:', 'consensus/test_consensus_relay',
      'no correct node sends it'),
+    ('a follower waits for a disk that was slow', 'src/log/log.c', 'l->slow_ns = now_ns - l->since_ns > SLOW_NS ? now_ns : l->slow_ns;', '(void)now_ns;',
+     'log/test_log_ticks', NO_TIME),
     ('who waits at a follower is not told ahead', RELAY, '!ends || !proposer_is_open', 'ends || !proposer_is_open', 'consensus/test_consensus_push', TIME_ONLY),
     ('the newest attempt is refused with the late ones', OUTCOMES, 'number < o->number', 'number <= o->number', 'machine/test_machine_attempt',
      'the client counts on and is served'),

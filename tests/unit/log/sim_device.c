@@ -221,6 +221,11 @@ static int sim_sync_dir(struct log_device *base)
     return error;
 }
 
+uint64_t *sim_device_clock(struct sim_device *d)
+{
+    return &d->now_ns;
+}
+
 static uint64_t sim_now_ns(struct log_device *base)
 {
     return ++sim_of(base)->now_ns;
@@ -242,20 +247,25 @@ static void sim_start(struct log_device *base, enum log_lane lane, struct log_io
     FLI_ASSERT(d->under_way[lane] == NULL);
     FLI_ASSERT((io->type == LOG_IO_WRITE) == (lane == LOG_LANE_WRITE));
     FLI_ASSERT((io->type == LOG_IO_READ) == (lane == LOG_LANE_READ));
-    if (io->type == LOG_IO_READ) {
+    if (lane != LOG_LANE_BACKGROUND) {
+        const void *memory = lane == LOG_LANE_READ ? io->into : io->data;
         FLI_ASSERT(io->len > 0 && io->len % base->block == 0 && io->offset % base->block == 0);
-        FLI_ASSERT((uintptr_t)io->into % base->block == 0);
+        FLI_ASSERT((uintptr_t)memory % base->block == 0);
+    }
+    if (io->type == LOG_IO_READ) {
         memset(io->into, 0xa5, io->len);
     }
-    if (io->type == LOG_IO_WRITE) {
-        FLI_ASSERT(io->len > 0 && io->len % base->block == 0 && io->offset % base->block == 0);
-        FLI_ASSERT((uintptr_t)io->data % base->block == 0);
-        FLI_ASSERT(io->offset + io->len <= io->file->inode->seen_len);
-    }
+    FLI_ASSERT(lane != LOG_LANE_WRITE || io->offset + io->len <= io->file->inode->seen_len);
     d->under_way[lane] = io;
     if (lane == LOG_LANE_BACKGROUND) {
         d->cancelled = false;
     }
+}
+
+static void sim_perform(struct log_device *base, struct log_io *io)
+{
+    sim_start(base, LOG_LANE_WRITE, io);
+    sim_device_finish(sim_of(base), LOG_LANE_WRITE);
 }
 
 static void sim_cancel(struct log_device *base)
@@ -332,6 +342,7 @@ static const struct log_device_ops sim_ops = {
     .remove = locked_remove,
     .sync_dir = locked_sync_dir,
     .start = sim_start,
+    .perform = sim_perform,
     .cancel = sim_cancel,
     .fd = sim_fd,
     .poll = sim_poll,

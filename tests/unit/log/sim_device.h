@@ -67,6 +67,8 @@ void sim_device_fail(struct sim_device *d, enum sim_call call, unsigned nth, uns
                      int error);
 uint64_t sim_device_calls(const struct sim_device *d, enum sim_call call);
 
+uint64_t *sim_device_clock(struct sim_device *d); /* in ns; a test may let it go on */
+
 /* The kth call from now on (1: the next) fails, of whatever kind it is. 0: none does. A test makes
  * each call of what it does fail, one after another, until none has failed. */
 void sim_device_tick(struct sim_device *d, uint64_t kth, int error);

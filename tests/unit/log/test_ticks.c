@@ -217,3 +217,47 @@ TEST(writes_are_counted_for_good)
     assert_true(log_writes(r->log) >= before + 4);
     rig_fini(r);
 }
+
+static bool append_here(struct rig *r)
+{
+    assert_int_not_equal(rig_append(r, 1, 20), 0);
+    bool done = log_flush_here(r->log);
+    assert_true(!done || log_durable(r->log) == log_position(r->log));
+    return done;
+}
+
+/* The caller waits for a write, but not beside another one, nor for a second after one that took
+ * more than a millisecond. */
+TEST(a_write_that_the_caller_waits_for)
+{
+    struct rig it;
+    struct rig *r = &it;
+    rig_init(r, 1, UINT64_C(32) << 10);
+    rig_open(r);
+    rig_sync(r);
+    uint64_t *now_ns = sim_device_clock(r->sim);
+    assert_true(append_here(r));
+    assert_false(log_flush_here(r->log)); /* there is nothing to write */
+
+    assert_int_not_equal(rig_append(r, 1, 20), 0);
+    log_flush(r->log);
+    assert_false(append_here(r));
+    sim_device_finish(r->sim, LOG_LANE_WRITE);
+    assert_true(sim_device_busy(r->sim, LOG_LANE_WRITE)); /* the next has begun by itself */
+    *now_ns += 2000000;
+    sim_device_finish(r->sim, LOG_LANE_WRITE);
+    assert_int_equal(log_durable(r->log), log_position(r->log));
+
+    assert_false(append_here(r));
+    sim_device_finish(r->sim, LOG_LANE_WRITE);
+    *now_ns += 990000000;
+    assert_false(append_here(r));
+    sim_device_finish(r->sim, LOG_LANE_WRITE);
+    *now_ns += 20000000;
+    assert_true(append_here(r));
+    uint64_t last = log_last_index(r->log);
+    rig_crash(r, SIM_CRASH_POWER);
+    rig_open(r);
+    assert_int_equal(log_last_index(r->log), last);
+    rig_fini(r);
+}
