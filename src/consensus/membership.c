@@ -2,6 +2,7 @@
 #include "consensus/membership_private.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,10 +58,15 @@ bool membership_submit(struct membership *m, const struct machine_command *c)
 
 /* ---- forming ---- */
 
-void membership_log_once(struct membership *m, const char *text)
+void membership_log_once(struct membership *m, const char *fmt, ...)
 {
+    char text[sizeof m->last_logged];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
     if (strcmp(m->last_logged, text) != 0) {
-        snprintf(m->last_logged, sizeof m->last_logged, "%s", text);
+        memcpy(m->last_logged, text, sizeof text);
         host_log(&m->config.host, 3, "%s", text);
     }
 }
@@ -84,7 +90,7 @@ static bool all_have(struct membership *m, bool (*has)(const struct peer *p, uin
     const struct members *all = &m->config.identity->members;
     char text[sizeof m->last_logged];
     bool missing = false;
-    size_t len = (size_t)snprintf(text, sizeof text, "the cluster is being formed: waiting for");
+    size_t len = 0;
     for (unsigned i = 0; i < all->n && len < sizeof text; i++) {
         const struct peer *p = peers_find(m->config.peers, all->list[i].id);
         if (all->list[i].id != m->config.identity->id && (p == NULL || !has(p, id))) {
@@ -93,11 +99,8 @@ static bool all_have(struct membership *m, bool (*has)(const struct peer *p, uin
             missing = true;
         }
     }
-    if (len < sizeof text) {
-        (void)snprintf(text + len, sizeof text - len, "; %s", why);
-    }
     if (missing) {
-        membership_log_once(m, text);
+        membership_log_once(m, "the cluster is being formed: waiting for%s; %s", text, why);
     }
     return !missing;
 }
@@ -224,12 +227,10 @@ bool membership_may_change(const struct membership *m)
 /* Its plan may be in the log already, or be about to be put there. */
 static bool is_leaving(const struct membership *m, uint64_t id)
 {
-    struct machine_node node;
     const struct membership_operation *o = &m->operation;
     bool asked = o->active && o->change.id == id && o->change.kind != NODE_CHANGE_ADD &&
                  o->change.kind != NODE_CHANGE_MOVE;
-    return asked ||
-           (machine_node_find(membership_machine(m), id, &node) && membership_leaves(&node));
+    return asked || machine_node_leaves(machine_node_find(membership_machine(m), id));
 }
 
 /* The connected voter whose log matches furthest, of those that could serve at once; 0: none. */

@@ -17,6 +17,11 @@ static const struct configuration_server *server_of(const struct membership *m, 
     return configuration_find(replica_configuration(m->replica), id);
 }
 
+static const struct machine_node *plan_of(const struct membership *m, uint64_t id)
+{
+    return machine_node_find(membership_machine(m), id);
+}
+
 static bool change(struct membership *m, const struct configuration *c)
 {
     int rv = replica_change(m->replica, fli_clock_ms(), c);
@@ -57,14 +62,12 @@ static void add_learner(struct membership *m, const struct machine_node *e, uint
  * `id` stays without, whatever that is. */
 static bool all_agree(struct membership *m, uint64_t id, const char *without)
 {
-    char text[256];
     uint64_t other = node_report_differs(m->config.peers);
     if (other != 0) {
-        (void)snprintf(text, sizeof text,
-                       "node %" PRIu64 " %s: the states of node %" PRIu64
-                       " and of this one differ; replace the one that is damaged",
-                       id, without, other);
-        membership_log_once(m, text);
+        membership_log_once(m,
+                            "node %" PRIu64 " %s: the states of node %" PRIu64
+                            " and of this one differ; replace the one that is damaged",
+                            id, without, other);
     }
     return other == 0;
 }
@@ -85,6 +88,13 @@ static bool is_up(const struct membership *m, uint64_t id)
     return id == m->config.identity->id || relay_has_follower(m->config.relay, id);
 }
 
+/* The node is what its plan says. */
+static bool settle(struct membership *m, uint64_t id)
+{
+    struct machine_command c = {.op = MACHINE_OP_NODE_SETTLED, .number = id};
+    return replica_configuration_committed(m->replica) && membership_submit(m, &c);
+}
+
 /* Takes the next step for a node that is to be added. True: there was one to take. A node that is
  * not connected waits, and the others do not wait for it. The leader calls a new one, which may
  * know no other (membership_peers.c). */
@@ -93,8 +103,7 @@ static bool bring_in(struct membership *m, const struct machine_node *e)
     const struct peer *p = peers_find(m->config.peers, e->id);
     const struct configuration_server *server = server_of(m, e->id);
     if (server != NULL && (server->role == CONFIGURATION_VOTER || e->learner)) {
-        struct machine_command c = {.op = MACHINE_OP_NODE_SETTLED, .number = e->id};
-        return replica_configuration_committed(m->replica) && membership_submit(m, &c);
+        return settle(m, e->id);
     }
     bool there = server == NULL ? has_shaken_hands(p) : is_up(m, e->id);
     if (!there || !membership_may_change(m)) {
@@ -129,18 +138,19 @@ static unsigned others(const struct membership *m, uint64_t without, uint64_t in
     return found;
 }
 
-/* Whether the other voters that are up are a majority of all. */
-static bool can_do_without(const struct membership *m, uint64_t id)
+/* Whether the other voters that are up are a majority of all; or, for an index, those that have
+ * confirmed that entry. */
+static bool can_do_without(const struct membership *m, uint64_t id, uint64_t index)
 {
     unsigned voters;
-    unsigned up = others(m, id, 0, true, &voters);
-    return up > (voters + 1) / 2;
+    unsigned found = others(m, id, index, index == 0, &voters);
+    return found > (voters + 1) / 2;
 }
 
 bool membership_may_send_snapshot(struct membership *m, uint64_t id)
 {
     const struct configuration_server *s = server_of(m, id);
-    return s == NULL || s->role != CONFIGURATION_VOTER || !can_do_without(m, id) ||
+    return s == NULL || s->role != CONFIGURATION_VOTER || !can_do_without(m, id, 0) ||
            all_agree(m, id, "gets no snapshot");
 }
 
@@ -170,14 +180,12 @@ static bool leads_since_just_now(const struct membership *m)
  * power has gone, but what it has confirmed since. */
 static bool may_leave(struct membership *m, const struct machine_node *e)
 {
-    char text[256];
     bool may = e->forced || others_have_majority(m, e->id, m->asked_index);
     if (!may && !leads_since_just_now(m)) {
-        (void)snprintf(text, sizeof text,
-                       "node %" PRIu64 " stays for now: without it no majority of voters would be "
-                       "connected",
-                       e->id);
-        membership_log_once(m, text);
+        membership_log_once(m,
+                            "node %" PRIu64
+                            " stays for now: without it no majority of voters would be connected",
+                            e->id);
     }
     return may;
 }
@@ -187,8 +195,7 @@ static bool take_out(struct membership *m, const struct machine_node *e)
 {
     struct configuration c = *replica_configuration(m->replica);
     if (server_of(m, e->id) == NULL) {
-        struct machine_command left = {.op = MACHINE_OP_NODE_SETTLED, .number = e->id};
-        return replica_configuration_committed(m->replica) && membership_submit(m, &left);
+        return settle(m, e->id);
     }
     bool self = e->id == m->config.identity->id;
     /* Whoever leads next checks by its own connections: a member may refuse this node by a removal
@@ -208,10 +215,10 @@ static bool take_out(struct membership *m, const struct machine_node *e)
 /* Removals come before additions: a node that never arrives must not hold up a removal. */
 void membership_plans(struct membership *m)
 {
-    struct machine_node nodes[MACHINE_NODES_MAX];
-    unsigned n = machine_nodes(membership_machine(m), nodes);
+    unsigned n;
+    const struct machine_node *nodes = machine_nodes(membership_machine(m), &n);
     for (unsigned i = 0; i < n; i++) {
-        if (membership_leaves(&nodes[i]) && take_out(m, &nodes[i])) {
+        if (machine_node_leaves(&nodes[i]) && take_out(m, &nodes[i])) {
             return;
         }
     }
@@ -242,10 +249,8 @@ void membership_versions(struct membership *m)
     const struct configuration *c = replica_configuration(m->replica);
     uint32_t least = UINT32_MAX;
     for (unsigned i = 0; i < c->n; i++) {
-        struct machine_node e = {.version = 0};
         uint32_t reported = reported_version(m, &c->servers[i]);
-        (void)machine_node_find(membership_machine(m), c->servers[i].id, &e);
-        if (reported != 0 && reported != e.version) {
+        if (reported != 0 && reported != plan_of(m, c->servers[i].id)->version) {
             struct machine_command note = {
                 .op = MACHINE_OP_NODE_VERSION, .number = c->servers[i].id, .number2 = reported};
             (void)membership_submit(m, &note);
@@ -272,32 +277,23 @@ static bool is_last_voter(const struct membership *m, uint64_t id)
     return server != NULL && server->role == CONFIGURATION_VOTER && configuration_voters(c) == 1;
 }
 
-/* Whether the other voters that know where a node will be are a majority of all. They call it there
- * from then on, so they may have no stream to it any more. */
-static bool others_know(const struct membership *m, uint64_t id, uint64_t index)
-{
-    unsigned voters;
-    unsigned know = others(m, id, index, false, &voters);
-    return know > (voters + 1) / 2;
-}
-
 /* Whether the other voters can decide until the moved node is started at its new address: before
  * that, nobody reaches it. They have to be up when it is asked (index 0), and to have confirmed the
- * entry when it is answered. A node that is the only voter needs no others. */
+ * entry when it is answered: they call the node there from then on, so they may have no stream to
+ * it any more. A node that is the only voter needs no others. */
 static bool may_move(const struct membership *m, const struct node_change *what, uint64_t index)
 {
     const struct configuration_server *server = server_of(m, what->id);
     return server == NULL || server->role != CONFIGURATION_VOTER || is_last_voter(m, what->id) ||
-           what->force ||
-           (index == 0 ? can_do_without(m, what->id) : others_know(m, what->id, index));
+           what->force || can_do_without(m, what->id, index);
 }
 
 /* Whether the address belongs to another node, or is planned for one. */
 static bool is_taken(const struct membership *m, uint64_t id, const char *address)
 {
-    struct machine_node nodes[MACHINE_NODES_MAX];
+    unsigned n;
+    const struct machine_node *nodes = machine_nodes(membership_machine(m), &n);
     const struct configuration *c = replica_configuration(m->replica);
-    unsigned n = machine_nodes(membership_machine(m), nodes);
     bool taken = false;
     for (unsigned i = 0; i < c->n; i++) {
         taken = taken || (c->servers[i].id != id && strcmp(c->servers[i].address, address) == 0);
@@ -308,42 +304,17 @@ static bool is_taken(const struct membership *m, uint64_t id, const char *addres
     return taken;
 }
 
-static int check_address(const struct membership *m, const struct node_change *what)
+/* The node besides this one that is about to leave; there is one at most. NULL: none is. */
+static const struct machine_node *other_leaves(const struct membership *m, uint64_t id)
 {
-    char host[256];
-    uint16_t port;
-    if (address_split(what->address, host, &port) != 0) {
-        return FL_EINVAL;
+    unsigned n;
+    const struct machine_node *nodes = machine_nodes(membership_machine(m), &n);
+    for (unsigned i = 0; i < n; i++) {
+        if (nodes[i].id != id && machine_node_leaves(&nodes[i])) {
+            return &nodes[i];
+        }
     }
-    return is_taken(m, what->id, what->address) ? FL_EMISMATCH : 0;
-}
-
-static int check_add(const struct membership *m, const struct node_change *what)
-{
-    struct machine_node nodes[MACHINE_NODES_MAX];
-    struct machine_node node;
-    if (machine_node_find(membership_machine(m), what->id, &node) ||
-        server_of(m, what->id) != NULL) {
-        return FL_EMISMATCH;
-    }
-    int rv = check_address(m, what);
-    if (rv == 0 && machine_nodes(membership_machine(m), nodes) == MACHINE_NODES_MAX) {
-        rv = FL_ELIMIT;
-    }
-    return rv;
-}
-
-/* Whether a node besides this one is about to leave; there is one at most. */
-static bool other_leaves(const struct membership *m, uint64_t id, struct machine_node *ret)
-{
-    struct machine_node nodes[MACHINE_NODES_MAX];
-    unsigned n = machine_nodes(membership_machine(m), nodes);
-    bool found = false;
-    for (unsigned i = 0; i < n && !found; i++) {
-        found = nodes[i].id != id && membership_leaves(&nodes[i]);
-        *ret = nodes[i];
-    }
-    return found;
+    return NULL;
 }
 
 /* Whether the node cannot leave since too few of the others are up. What they wait for may never
@@ -354,54 +325,35 @@ static bool leaving_waits(const struct membership *m, const struct machine_node 
            !e->forced && !others_have_majority(m, e->id, 0);
 }
 
-static bool another_leaves(const struct membership *m, uint64_t id)
-{
-    struct machine_node other;
-    return other_leaves(m, id, &other) && !leaving_waits(m, &other);
-}
-
-/* Whether the node runs where its successor would: whoever asks again after the successor has come
- * must not have it thrown out. */
-static bool stands_in_its_place(const struct membership *m, const struct node_change *what)
-{
-    const struct configuration_server *server = server_of(m, what->id);
-    return what->kind == NODE_CHANGE_REPLACE && server != NULL && is_up(m, what->id) &&
-           strcmp(server->address, what->address) == 0;
-}
-
-/* Checks a change that takes a node out, for good or in order to replace it. */
+/* Checks a change that takes a node out, for good or in order to replace it. One that runs where
+ * its successor would is not replaced: whoever asks again after the successor has come must not
+ * have it thrown out. */
 static int check_leave(const struct membership *m, const struct node_change *what,
-                       const struct machine_node *node)
+                       const struct configuration_server *server)
 {
-    if (another_leaves(m, what->id)) {
+    const struct machine_node *other = other_leaves(m, what->id);
+    bool replaces = what->kind == NODE_CHANGE_REPLACE;
+    if (other != NULL && !leaving_waits(m, other)) {
         return FL_EBUSY; /* also of one that is in the machine only: its plan withdraws others */
     }
-    if (what->kind != NODE_CHANGE_REMOVE && node->plan == MACHINE_PLAN_REMOVE) {
+    if (replaces && plan_of(m, what->id)->plan == MACHINE_PLAN_REMOVE) {
         return FL_EBUSY;
     }
-    if (server_of(m, what->id) == NULL) {
+    if (server == NULL) {
         return 0;
     }
     if (is_last_voter(m, what->id)) {
         return FL_EDENIED;
     }
-    if (stands_in_its_place(m, what)) {
+    if (replaces && is_up(m, what->id) && strcmp(server->address, what->address) == 0) {
         return FL_EBUSY;
     }
     return what->force || others_have_majority(m, what->id, 0) ? 0 : FL_EDENIED;
 }
 
-/* Whether the operator names an incarnation that is replaced already: asked again, the change is
- * done. */
-static bool is_replaced(const struct membership *m, const struct node_change *what)
+static int check_move(const struct membership *m, const struct node_change *what,
+                      const struct configuration_server *server)
 {
-    const struct configuration_server *server = server_of(m, what->id);
-    return what->incarnation != 0 && (server == NULL || server->incarnation != what->incarnation);
-}
-
-static int check_move(const struct membership *m, const struct node_change *what)
-{
-    const struct configuration_server *server = server_of(m, what->id);
     if (server == NULL) {
         return FL_ENOTFOUND;
     }
@@ -412,24 +364,41 @@ static int check_move(const struct membership *m, const struct node_change *what
     return asked_before || may_move(m, what, 0) ? 0 : FL_EDENIED;
 }
 
+static int check_kind(const struct membership *m, const struct node_change *what,
+                      const struct configuration_server *server)
+{
+    unsigned n;
+    switch (what->kind) {
+    case NODE_CHANGE_ADD:
+        (void)machine_nodes(membership_machine(m), &n);
+        return n == MACHINE_NODES_MAX ? FL_ELIMIT : 0;
+    case NODE_CHANGE_MOVE:
+        return check_move(m, what, server);
+    default:
+        return check_leave(m, what, server);
+    }
+}
+
 static int check(const struct membership *m, const struct node_change *what)
 {
-    struct machine_node node = {.plan = MACHINE_PLAN_NONE};
-    if (what->kind == NODE_CHANGE_ADD) {
-        return check_add(m, what);
+    const struct configuration_server *server = server_of(m, what->id);
+    bool known = server != NULL || plan_of(m, what->id)->id != 0;
+    char host[256];
+    uint16_t port;
+    if (known == (what->kind == NODE_CHANGE_ADD)) {
+        return known ? FL_EMISMATCH : FL_ENOTFOUND;
     }
-    if (!machine_node_find(membership_machine(m), what->id, &node) &&
-        server_of(m, what->id) == NULL) {
-        return FL_ENOTFOUND;
-    }
-    if (is_replaced(m, what)) {
+    /* An operator that names an incarnation which is replaced already: it is done. */
+    if (what->incarnation != 0 && (server == NULL || server->incarnation != what->incarnation)) {
         return FL_EEXISTS;
     }
-    int rv = what->kind == NODE_CHANGE_REMOVE ? 0 : check_address(m, what);
-    if (rv != 0) {
-        return rv;
+    if (what->kind != NODE_CHANGE_REMOVE && address_split(what->address, host, &port) != 0) {
+        return FL_EINVAL;
     }
-    return what->kind == NODE_CHANGE_MOVE ? check_move(m, what) : check_leave(m, what, &node);
+    if (what->kind != NODE_CHANGE_REMOVE && is_taken(m, what->id, what->address)) {
+        return FL_EMISMATCH;
+    }
+    return check_kind(m, what, server);
 }
 
 static int begin_move(struct membership *m, struct membership_operation *o)
@@ -448,23 +417,21 @@ static int begin_move(struct membership *m, struct membership_operation *o)
     return rv;
 }
 
-/* Fills in the node's address and role where the operator gave none. */
+/* Fills in the node's address and role where the operator gave none. A learner that was about to
+ * become a voter keeps that plan. */
 static void complete(const struct membership *m, struct node_change *what)
 {
     const struct configuration_server *server = server_of(m, what->id);
-    struct machine_node node = {.address = ""};
-    bool known = machine_node_find(membership_machine(m), what->id, &node);
+    const struct machine_node *node = plan_of(m, what->id);
     if (what->kind != NODE_CHANGE_REPLACE) {
         return;
     }
-    /* A learner that was about to become a voter keeps that plan. */
-    bool planned = known && node.plan == MACHINE_PLAN_ADD;
-    what->learner = planned          ? node.learner
-                    : server != NULL ? server->role == CONFIGURATION_LEARNER
-                                     : node.learner;
+    what->learner = server != NULL && node->plan != MACHINE_PLAN_ADD
+                        ? server->role == CONFIGURATION_LEARNER
+                        : node->learner;
     if (what->address[0] == '\0') {
         (void)snprintf(what->address, sizeof what->address, "%s",
-                       server != NULL ? server->address : node.address);
+                       server != NULL ? server->address : node->address);
     }
 }
 
@@ -486,35 +453,15 @@ static void operation_end(struct membership *m, int status)
     o.cb(o.ctx, status);
 }
 
-static int status_of(const struct machine_result *r)
-{
-    switch (r->code) {
-    case MACHINE_DONE:
-        return 0;
-    case MACHINE_LIMIT:
-        return FL_ELIMIT;
-    default:
-        return FL_EBUSY;
-    }
-}
-
 static void operation_done(struct node_ticket *t, int status, const struct machine_result *result,
                            struct fli_slice payload)
 {
     struct membership *m = FLI_CONTAINER_OF(t, struct membership, operation.ticket);
     m->asked_index = replica_last_index(m->replica);
-    operation_end(m, status != 0 ? status : status_of(result));
-}
-
-static void log_withdrawn(struct membership *m, uint64_t id)
-{
-    struct machine_node other;
-    if (other_leaves(m, id, &other)) {
-        host_log(&m->config.host, 2,
-                 "node %" PRIu64 " was to leave, and waits: that is withdrawn, since node %" PRIu64
-                 " is to leave",
-                 other.id, id);
+    if (status == 0 && result->code != MACHINE_DONE) {
+        status = result->code == MACHINE_LIMIT ? FL_ELIMIT : FL_EBUSY;
     }
+    operation_end(m, status);
 }
 
 /* Its command stands behind one of the leader's own that has no answer yet. None of these begins a
@@ -534,8 +481,12 @@ static int begin_plan(struct membership *m, struct membership_operation *o)
         c.flags = MACHINE_NODE_FORCED;
     }
     int rv = membership_enqueue(m, &c, &o->ticket, operation_done);
-    if (rv == 0 && what->kind != NODE_CHANGE_ADD) {
-        log_withdrawn(m, what->id);
+    const struct machine_node *other = other_leaves(m, what->id);
+    if (rv == 0 && what->kind != NODE_CHANGE_ADD && other != NULL) {
+        host_log(&m->config.host, 2,
+                 "node %" PRIu64 " was to leave, and waits: that is withdrawn, since node %" PRIu64
+                 " is to leave",
+                 other->id, what->id);
     }
     return rv;
 }

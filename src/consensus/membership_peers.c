@@ -49,9 +49,8 @@ bool membership_knows_as_much(const struct membership *m, uint64_t told_index)
 /* Whether the machine has a plan to add the node, or to do so when the one before has left. */
 static bool is_expected(const struct membership *m, uint64_t id)
 {
-    struct machine_node node;
-    return machine_node_find(membership_machine(m), id, &node) &&
-           (node.plan == MACHINE_PLAN_ADD || node.plan == MACHINE_PLAN_REPLACE);
+    enum machine_plan plan = machine_node_find(membership_machine(m), id)->plan;
+    return plan == MACHINE_PLAN_ADD || plan == MACHINE_PLAN_REPLACE;
 }
 
 /* Only the leader takes in a node that is to be added. */
@@ -91,10 +90,9 @@ static void put_configuration(const struct membership *m, struct members *ret)
 /* Only the leader calls a node that is to be added. */
 static void put_expected(const struct membership *m, struct members *ret)
 {
-    struct machine_node nodes[MACHINE_NODES_MAX];
-    unsigned n =
-        proposer_is_open(m->config.proposer) ? machine_nodes(membership_machine(m), nodes) : 0;
-    for (unsigned i = 0; i < n; i++) {
+    unsigned n;
+    const struct machine_node *nodes = machine_nodes(membership_machine(m), &n);
+    for (unsigned i = 0; i < n && proposer_is_open(m->config.proposer); i++) {
         if (nodes[i].plan == MACHINE_PLAN_ADD && members_find(ret, nodes[i].id) == NULL) {
             (void)members_put(ret, nodes[i].id, nodes[i].address);
         }

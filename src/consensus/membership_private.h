@@ -47,19 +47,13 @@ static inline struct machine *membership_machine(const struct membership *m)
     return fsm_machine(m->config.fsm);
 }
 
-/* Whether a node is to leave, for good or for another one in its place. */
-static inline bool membership_leaves(const struct machine_node *e)
-{
-    return e->plan == MACHINE_PLAN_REMOVE || e->plan == MACHINE_PLAN_REPLACE;
-}
-
 /* Submits one command of the cluster's own. False: not possible now. */
 bool membership_submit(struct membership *m, const struct machine_command *c);
 /* The same, for the one whose ticket this is. 0 or a code. */
 int membership_enqueue(struct membership *m, const struct machine_command *c, struct node_ticket *t,
                        node_ticket_cb cb);
 /* Logs what the cluster waits for, unless that was the last such line. */
-void membership_log_once(struct membership *m, const char *text);
+void membership_log_once(struct membership *m, const char *fmt, ...) FLI_PRINTF(2, 3);
 /* Whether the configuration may be changed now. */
 bool membership_may_change(const struct membership *m);
 

@@ -182,11 +182,10 @@ static bool describe_member(struct node *n, const struct member *m, struct node_
 {
     const struct configuration_server *server =
         configuration_find(replica_configuration(n->replica), m->id);
-    struct machine_node e = {.plan = MACHINE_PLAN_NONE};
-    bool planned = machine_node_find(fsm_machine(n->fsm), m->id, &e);
+    const struct machine_node *e = machine_node_find(fsm_machine(n->fsm), m->id);
     uint64_t leader = replica_leader(n->replica);
     bool founds = replica_configuration(n->replica)->n == 0; /* and nobody leads */
-    if (server == NULL && !planned && !founds) {
+    if (server == NULL && e->id == 0 && !founds) {
         return false;
     }
     *ret = (struct node_member){
@@ -194,8 +193,8 @@ static bool describe_member(struct node *n, const struct member *m, struct node_
         .peer_address = server != NULL ? server->address : m->address,
         .client_address = membership_client_address(n->membership, m->id),
         .member = server != NULL,
-        .plan = e.plan,
-        .version = e.version,
+        .plan = e->plan,
+        .version = e->version,
         .incarnation = server != NULL ? server->incarnation : 0,
         .voter = server != NULL && server->role == CONFIGURATION_VOTER,
         .leader = m->id == leader,
@@ -214,8 +213,8 @@ static bool describe_member(struct node *n, const struct member *m, struct node_
 
 size_t node_members(struct node *n, struct node_member *ret, size_t max)
 {
-    struct machine_node nodes[MACHINE_NODES_MAX];
-    unsigned known = machine_nodes(fsm_machine(n->fsm), nodes);
+    unsigned known;
+    const struct machine_node *nodes = machine_nodes(fsm_machine(n->fsm), &known);
     size_t count = 0;
     for (unsigned i = 0; i < n->election.members->n && count < max; i++) {
         count += describe_member(n, &n->election.members->list[i], &ret[count]);

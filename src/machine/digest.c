@@ -9,6 +9,8 @@
  * The digest finds replicas that differ by a bug or a memory fault. It is no defence against an
  * attacker who chooses names that make two states hash alike. A step multiplies two words and folds
  * the product, as in wyhash (Wang Yi 2019). */
+#include <string.h>
+
 #include "machine/fold.h"
 #include "machine/state.h"
 
@@ -156,11 +158,11 @@ uint64_t machine_hash(const struct machine *m)
     h = mix(mix(h, totals->tokens, totals->waits_ended), totals->deadlocks, totals->limits);
     h = mix(h, m->version, m->n_nodes);
     for (unsigned i = 0; i < m->n_nodes; i++) {
-        const struct node *n = &m->nodes[i];
+        const struct machine_node *n = &m->nodes[i];
         h = mix(h, n->id,
                 (uint64_t)n->plan << 40 | (uint64_t)n->forced << 33 | (uint64_t)n->learner << 32 |
                     n->version);
-        h = mix(h, n->address_len, fli_crc32c(0, n->address, n->address_len));
+        h = mix(h, strlen(n->address), fli_crc32c(0, n->address, strlen(n->address)));
     }
     return mix(h, m->users.digest, (uint64_t)m->users.sealed << 32 | m->users.last_uid);
 }

@@ -288,15 +288,21 @@ enum machine_plan {
 
 struct machine_node {
     uint64_t id;
-    uint32_t version;
+    uint32_t version; /* the highest that it knows; 0: not yet told */
     enum machine_plan plan;
-    bool learner;        /* of a plan: whether it is to be a learner */
-    bool forced;         /* of a plan: see MACHINE_NODE_FORCED */
-    const char *address; /* of a plan: its address, else ""; valid until the next apply */
+    bool learner; /* of a plan to add or replace: whether it is to be a learner */
+    bool forced;  /* of a plan to remove or replace: see MACHINE_NODE_FORCED */
+    char address[MACHINE_NODE_ADDRESS_MAX + 1]; /* of a plan to add or replace; else "" */
 };
-/* Lists the nodes by id and returns their number. */
-unsigned machine_nodes(const struct machine *m, struct machine_node ret[MACHINE_NODES_MAX]);
-bool machine_node_find(const struct machine *m, uint64_t id, struct machine_node *ret);
+/* Whether it is to leave, for good or for another one in its place. */
+static inline bool machine_node_leaves(const struct machine_node *n)
+{
+    return n->plan == MACHINE_PLAN_REMOVE || n->plan == MACHINE_PLAN_REPLACE;
+}
+/* The nodes by id. Valid until the next apply, as is the next one. */
+const struct machine_node *machine_nodes(const struct machine *m, unsigned *ret_n);
+/* Never NULL; id 0: nothing is known of it. */
+const struct machine_node *machine_node_find(const struct machine *m, uint64_t id);
 uint32_t machine_version(const struct machine *m); /* of the cluster: what all its nodes know */
 uint32_t machine_version_max(void);                /* what this build knows */
 

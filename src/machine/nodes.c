@@ -25,123 +25,83 @@ static unsigned place_of(const struct machine *m, uint64_t id)
     return i;
 }
 
-static struct node *find(struct machine *m, uint64_t id)
+const struct machine_node *machine_node_find(const struct machine *m, uint64_t id)
 {
+    static const struct machine_node unknown;
     unsigned i = place_of(m, id);
-    return i < m->n_nodes && m->nodes[i].id == id ? &m->nodes[i] : NULL;
+    return i < m->n_nodes && m->nodes[i].id == id ? &m->nodes[i] : &unknown;
 }
 
-/* NULL when there is no room; r then holds the answer. */
-static struct node *insert(struct machine *m, uint64_t id, struct machine_result *r)
+/* The node, or a new record of it: of a member that was there from the beginning there is none
+ * before it has told its version. NULL when there is no room; r then holds the answer. */
+static struct machine_node *find_or_insert(struct machine *m, uint64_t id, struct machine_result *r)
 {
     unsigned i = place_of(m, id);
-    if (m->n_nodes == MACHINE_NODES_MAX) {
-        machine_answer_limit(m, r, MACHINE_LIMIT_NODES);
-        return NULL;
+    struct machine_node *n = &m->nodes[i];
+    if (i == m->n_nodes || n->id != id) {
+        if (m->n_nodes == MACHINE_NODES_MAX) {
+            machine_answer_limit(m, r, MACHINE_LIMIT_NODES);
+            return NULL;
+        }
+        memmove(n + 1, n, (m->n_nodes - i) * sizeof *n);
+        *n = (struct machine_node){.id = id};
+        m->n_nodes++;
     }
-    memmove(&m->nodes[i + 1], &m->nodes[i], (m->n_nodes - i) * sizeof m->nodes[0]);
-    memset(&m->nodes[i], 0, sizeof m->nodes[i]);
-    m->nodes[i].id = id;
-    m->n_nodes++;
-    return &m->nodes[i];
+    r->code = MACHINE_DONE;
+    return n;
 }
 
-static void drop(struct machine *m, struct node *n)
+static void drop(struct machine *m, struct machine_node *n)
 {
-    unsigned i = (unsigned)(n - m->nodes);
     m->n_nodes--;
-    memmove(&m->nodes[i], &m->nodes[i + 1], (m->n_nodes - i) * sizeof m->nodes[0]);
+    memmove(n, n + 1, (size_t)(&m->nodes[m->n_nodes] - n) * sizeof *n);
 }
 
-static void plan(struct node *n, enum machine_plan what, const struct machine_command *c)
+static void drop_plan(struct machine_node *n)
 {
-    FLI_ASSERT(c->value.len <= MACHINE_NODE_ADDRESS_MAX);
-    n->plan = (uint8_t)what;
-    n->learner = c->number2 % 2;
-    n->address_len = (uint16_t)c->value.len;
-    memset(n->address, 0, sizeof n->address);
-    memcpy(n->address, c->value.data, c->value.len);
-}
-
-static void add(struct machine *m, const struct machine_command *c, struct machine_result *r)
-{
-    struct node *n = find(m, c->number);
-    if (n != NULL) {
-        r->code = MACHINE_EXISTS;
-        return;
-    }
-    n = insert(m, c->number, r);
-    if (n != NULL) {
-        plan(n, MACHINE_PLAN_ADD, c);
-        r->code = MACHINE_DONE;
-    }
-}
-
-static void drop_plan(struct node *n)
-{
-    n->plan = MACHINE_PLAN_NONE;
-    n->learner = 0;
-    n->forced = 0;
-    n->address_len = 0;
-    memset(n->address, 0, sizeof n->address);
+    *n = (struct machine_node){.id = n->id, .version = n->version};
 }
 
 /* Whoever else was about to leave stays. */
 static void withdraw_others(struct machine *m, uint64_t id)
 {
     for (unsigned i = 0; i < m->n_nodes; i++) {
-        struct node *n = &m->nodes[i];
-        if (n->id != id && (n->plan == MACHINE_PLAN_REMOVE || n->plan == MACHINE_PLAN_REPLACE)) {
-            drop_plan(n);
+        if (m->nodes[i].id != id && machine_node_leaves(&m->nodes[i])) {
+            drop_plan(&m->nodes[i]);
         }
     }
 }
 
-static bool is_forced(const struct machine_command *c)
+static void plan(struct machine *m, const struct machine_command *c, enum machine_plan what,
+                 struct machine_result *r)
 {
-    return (c->flags & MACHINE_NODE_FORCED) != 0;
-}
-
-/* The node, or a new record of it: of a member that was there from the beginning there is none
- * before it has told its version. NULL when there is no room; r then holds the answer. */
-static struct node *find_or_insert(struct machine *m, uint64_t id, struct machine_result *r)
-{
-    struct node *n = find(m, id);
-    n = n != NULL ? n : insert(m, id, r);
-    if (n != NULL) {
-        r->code = MACHINE_DONE;
-    }
-    return n;
-}
-
-static void remove_node(struct machine *m, const struct machine_command *c,
-                        struct machine_result *r)
-{
-    struct node *n = find_or_insert(m, c->number, r);
-    if (n != NULL) {
-        withdraw_others(m, c->number);
-        drop_plan(n);
-        n->plan = MACHINE_PLAN_REMOVE;
-        n->forced = is_forced(c);
-    }
-}
-
-static void replace(struct machine *m, const struct machine_command *c, struct machine_result *r)
-{
-    struct node *n = find_or_insert(m, c->number, r);
-    if (n != NULL && n->plan == MACHINE_PLAN_REMOVE) {
+    const struct machine_node *known = machine_node_find(m, c->number);
+    FLI_ASSERT(c->value.len <= MACHINE_NODE_ADDRESS_MAX);
+    if ((what == MACHINE_PLAN_ADD && known->id != 0) ||
+        (what == MACHINE_PLAN_REPLACE && known->plan == MACHINE_PLAN_REMOVE)) {
         r->code = MACHINE_EXISTS;
-    } else if (n != NULL) {
+        return;
+    }
+    struct machine_node *n = find_or_insert(m, c->number, r);
+    if (n == NULL) {
+        return;
+    }
+    if (what != MACHINE_PLAN_ADD) {
         withdraw_others(m, c->number);
-        plan(n, MACHINE_PLAN_REPLACE, c);
-        n->forced = is_forced(c);
+    }
+    drop_plan(n);
+    n->plan = what;
+    n->learner = c->number2 % 2 != 0;
+    n->forced = (c->flags & MACHINE_NODE_FORCED) != 0;
+    if (c->value.len > 0) {
+        memcpy(n->address, c->value.data, c->value.len);
     }
 }
 
 static void settle(struct machine *m, const struct machine_command *c, struct machine_result *r)
 {
-    struct node *n = find(m, c->number);
-    enum machine_plan was = n == NULL ? MACHINE_PLAN_NONE : (enum machine_plan)n->plan;
+    struct machine_node *n = &m->nodes[place_of(m, c->number)];
+    enum machine_plan was = machine_node_find(m, c->number)->plan;
     r->code = was == MACHINE_PLAN_NONE ? MACHINE_NOTFOUND : MACHINE_DONE;
     if (was == MACHINE_PLAN_ADD) {
         drop_plan(n);
@@ -149,7 +109,7 @@ static void settle(struct machine *m, const struct machine_command *c, struct ma
         drop(m, n);
     } else if (was == MACHINE_PLAN_REPLACE) {
         n->plan = MACHINE_PLAN_ADD;
-        n->forced = 0;
+        n->forced = false;
         n->version = 0;
     }
 }
@@ -159,7 +119,7 @@ static void settle(struct machine *m, const struct machine_command *c, struct ma
 static void note_version(struct machine *m, const struct machine_command *c,
                          struct machine_result *r)
 {
-    struct node *n = find_or_insert(m, c->number, r);
+    struct machine_node *n = find_or_insert(m, c->number, r);
     if (n != NULL) {
         n->version = (uint32_t)c->number2;
     }
@@ -192,13 +152,13 @@ void machine_nodes_apply(struct machine *m, const struct machine_command *c,
 {
     switch (c->op) {
     case MACHINE_OP_NODE_ADD:
-        add(m, c, r);
+        plan(m, c, MACHINE_PLAN_ADD, r);
         break;
     case MACHINE_OP_NODE_REPLACE:
-        replace(m, c, r);
+        plan(m, c, MACHINE_PLAN_REPLACE, r);
         break;
     case MACHINE_OP_NODE_REMOVE:
-        remove_node(m, c, r);
+        plan(m, c, MACHINE_PLAN_REMOVE, r);
         break;
     case MACHINE_OP_NODE_SETTLED:
         settle(m, c, r);
@@ -220,29 +180,8 @@ uint32_t machine_version(const struct machine *m)
     return m->version;
 }
 
-unsigned machine_nodes(const struct machine *m, struct machine_node ret[MACHINE_NODES_MAX])
+const struct machine_node *machine_nodes(const struct machine *m, unsigned *ret_n)
 {
-    for (unsigned i = 0; i < m->n_nodes; i++) {
-        const struct node *n = &m->nodes[i];
-        ret[i] = (struct machine_node){.id = n->id,
-                                       .version = n->version,
-                                       .plan = (enum machine_plan)n->plan,
-                                       .learner = n->learner != 0,
-                                       .forced = n->forced != 0,
-                                       .address = n->address};
-    }
-    return m->n_nodes;
-}
-
-bool machine_node_find(const struct machine *m, uint64_t id, struct machine_node *ret)
-{
-    struct machine_node all[MACHINE_NODES_MAX];
-    unsigned n = machine_nodes(m, all);
-    for (unsigned i = 0; i < n; i++) {
-        if (all[i].id == id) {
-            *ret = all[i];
-            return true;
-        }
-    }
-    return false;
+    *ret_n = m->n_nodes;
+    return m->nodes;
 }

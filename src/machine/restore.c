@@ -86,18 +86,17 @@ static bool load_head(struct loader *l)
 }
 
 /* What is forced is a plan to remove a node or to replace one. */
-static bool plan_ok(const struct node *n)
+static bool plan_ok(const struct machine_node *n)
 {
-    bool leaves = n->plan == MACHINE_PLAN_REMOVE || n->plan == MACHINE_PLAN_REPLACE;
-    return n->plan <= MACHINE_PLAN_REPLACE && (leaves || !n->forced);
+    return n->plan <= MACHINE_PLAN_REPLACE && (machine_node_leaves(n) || !n->forced);
 }
 
 static bool load_node(struct loader *l)
 {
     struct machine *m = l->m;
-    struct node n = {.id = fli_read_u64(&l->r)};
+    struct machine_node n = {.id = fli_read_u64(&l->r)};
     n.version = fli_read_u32(&l->r);
-    n.plan = fli_read_u8(&l->r);
+    n.plan = (enum machine_plan)fli_read_u8(&l->r);
     uint8_t flags = fli_read_u8(&l->r);
     n.learner = flags & 1;
     n.forced = flags >> 1;
@@ -108,7 +107,6 @@ static bool load_node(struct loader *l)
         (address.len > 0 && memchr(address.data, 0, address.len) != NULL)) {
         return false;
     }
-    n.address_len = (uint16_t)address.len;
     if (address.len > 0) {
         memcpy(n.address, address.data, address.len);
     }

@@ -303,12 +303,12 @@ static void put_outcomes(struct writer *w, const struct fli_list *list)
 static void put_nodes(struct writer *w, const struct machine *m)
 {
     for (unsigned i = 0; i < m->n_nodes; i++) {
-        const struct node *n = &m->nodes[i];
+        const struct machine_node *n = &m->nodes[i];
         put_u64(w, n->id);
         put_u32(w, n->version);
-        put_u8(w, n->plan);
+        put_u8(w, (uint8_t)n->plan);
         put_u8(w, (uint8_t)(n->learner | n->forced << 1));
-        put_value(w, (struct fli_slice){(const uint8_t *)n->address, n->address_len});
+        put_value(w, (struct fli_slice){(const uint8_t *)n->address, strlen(n->address)});
     }
 }
 

@@ -256,16 +256,6 @@ struct wait {
     struct wait *pending;
 };
 
-struct node {
-    uint64_t id;
-    uint32_t version; /* the highest version that it knows; 0: not yet told */
-    uint8_t plan;     /* enum machine_plan */
-    uint8_t learner;  /* of a plan to add or replace: whether it is to be a learner */
-    uint8_t forced;   /* of a plan to remove or replace: see MACHINE_NODE_FORCED */
-    uint16_t address_len;
-    char address[MACHINE_NODE_ADDRESS_MAX + 1];
-};
-
 struct machine {
     struct fli_map locks;            /* by name */
     struct fli_map sessions;         /* explicit ones, by owner */
@@ -298,7 +288,7 @@ struct machine {
     struct users users;
     struct machine_limits limits;
     struct machine_settings settings;
-    struct node nodes[MACHINE_NODES_MAX]; /* sorted by id */
+    struct machine_node nodes[MACHINE_NODES_MAX]; /* sorted by id */
     unsigned n_nodes;
     uint32_t version;             /* of the cluster: what all its nodes know */
     struct machine_counts totals; /* only the fields that never decrease */

@@ -655,8 +655,8 @@ static void tend_wiped(struct sim_node *n)
     const struct replica *r = leader->node->replica;
     const struct configuration_server *server =
         configuration_find(replica_configuration(r), n->index + 1);
-    struct machine_node node;
-    bool planned = machine_node_find(m, n->index + 1, &node) && node.plan != MACHINE_PLAN_NONE;
+    struct machine_node node = *machine_node_find(m, n->index + 1);
+    bool planned = node.plan != MACHINE_PLAN_NONE;
     if (server != NULL && server->incarnation == n->disk.record.identity.incarnation) {
         bool votes = server != NULL && server->role == CONFIGURATION_VOTER && !planned &&
                      replica_configuration_committed(r);

@@ -185,13 +185,12 @@ static bool wipe_again(struct sim_node *n, const struct sim_node *leader)
 void sim_member_tend(struct sim_node *n)
 {
     struct sim_node *leader = sim_leader(n->sim);
-    struct machine_node node = {.plan = MACHINE_PLAN_NONE};
     if (leader == NULL || n->asked) {
         return;
     }
     const struct replica *r = leader->node->replica;
-    bool planned = machine_node_find(fsm_machine(leader->node->fsm), n->index + 1, &node);
-    bool there = planned || configuration_find(replica_configuration(r), n->index + 1) != NULL;
+    struct machine_node node = *machine_node_find(fsm_machine(leader->node->fsm), n->index + 1);
+    bool there = node.id != 0 || configuration_find(replica_configuration(r), n->index + 1) != NULL;
     switch (n->change) {
     case SIM_CHANGE_REMOVE:
         if (!there && replica_configuration_committed(r)) {

@@ -183,8 +183,7 @@ static void check_refused(const struct sim_node *by, const struct peer_identity 
     SIM_CHECK(by->sim, !none || incarnation_at(by->sim, peer->node_id, index) != peer->incarnation,
               "node %u tells member %llu that it is none", by->index + 1,
               (unsigned long long)peer->node_id);
-    struct machine_node e = {.plan = MACHINE_PLAN_NONE};
-    (void)machine_node_find(fsm_machine(by->node->fsm), peer->node_id, &e);
+    struct machine_node e = *machine_node_find(fsm_machine(by->node->fsm), peer->node_id);
     SIM_CHECK(by->sim,
               verdict != HANDSHAKE_OTHER_INCARNATION ||
                   (e.plan != MACHINE_PLAN_ADD && e.plan != MACHINE_PLAN_REPLACE),
@@ -219,7 +218,6 @@ static bool may_be_let_in(const struct sim_node *by, const struct peer_identity 
     uint64_t index;
     const struct configuration *now = replica_configuration(by->node->replica);
     const struct configuration *then = replica_committed_configuration(by->node->replica, &index);
-    struct machine_node e;
     if (now->n == 0 || configuration_server(now, peer->incarnation) != NULL ||
         (then != NULL && configuration_server(then, peer->incarnation) != NULL) ||
         peer->member_index > replica_configuration_index(by->node->replica)) {
@@ -227,8 +225,7 @@ static bool may_be_let_in(const struct sim_node *by, const struct peer_identity 
     }
     return peer->member_index == 0 && configuration_find(now, peer->node_id) == NULL &&
            proposer_is_open(by->node->proposer) &&
-           machine_node_find(fsm_machine(by->node->fsm), peer->node_id, &e) &&
-           e.plan == MACHINE_PLAN_ADD;
+           machine_node_find(fsm_machine(by->node->fsm), peer->node_id)->plan == MACHINE_PLAN_ADD;
 }
 
 void sim_members_check_welcome(struct sim_node *by, const struct peer_identity *peer,
@@ -303,9 +300,8 @@ static void check_end(const struct sim_node *n, const struct machine_command *c)
     const struct replica *r = n->node->replica;
     const struct configuration_server *server =
         configuration_find(replica_configuration(r), c->number);
-    struct machine_node e = {.plan = MACHINE_PLAN_NONE};
+    struct machine_node e = *machine_node_find(fsm_machine(n->node->fsm), c->number);
     bool committed = replica_configuration_index(r) <= raft_commit_index(n->raft);
-    (void)machine_node_find(fsm_machine(n->node->fsm), c->number, &e);
     bool is_there = server != NULL && (server->role == CONFIGURATION_VOTER || e.learner);
     SIM_CHECK(n->sim, committed && (e.plan == MACHINE_PLAN_ADD ? is_there : server == NULL),
               "the plan for node %llu is to end, and it is not carried out",
@@ -420,8 +416,8 @@ static enum sim_member_state state_of(const struct sim_node *by, uint64_t id)
 {
     const struct configuration_server *server =
         configuration_find(replica_configuration(by->node->replica), id);
-    struct machine_node e;
-    if (!machine_node_find(fsm_machine(by->node->fsm), id, &e)) {
+    struct machine_node e = *machine_node_find(fsm_machine(by->node->fsm), id);
+    if (e.id == 0) {
         return server == NULL ? SIM_MEMBER_NONE : SIM_MEMBER_VOTER;
     }
     switch (e.plan) {
@@ -471,11 +467,11 @@ void sim_members_look(const struct sim_node *by)
 /* ---- an operator who mistakes ---- */
 
 /* One that is planned comes first: there are few. */
-static const char *address_of_another(const struct sim_node *leader, uint64_t id,
-                                      struct machine_node nodes[MACHINE_NODES_MAX])
+static const char *address_of_another(const struct sim_node *leader, uint64_t id)
 {
     const struct configuration *c = replica_configuration(leader->node->replica);
-    unsigned n = machine_nodes(fsm_machine(leader->node->fsm), nodes);
+    unsigned n;
+    const struct machine_node *nodes = machine_nodes(fsm_machine(leader->node->fsm), &n);
     for (unsigned i = 0; i < n; i++) {
         if (nodes[i].id != id && nodes[i].address[0] != '\0' &&
             configuration_find(c, nodes[i].id) == NULL) {
@@ -499,9 +495,7 @@ static void must_refuse(struct sim *s, struct sim_node *leader, const struct nod
 
 static bool leaves(const struct sim_node *leader, uint64_t id)
 {
-    struct machine_node e;
-    return machine_node_find(fsm_machine(leader->node->fsm), id, &e) &&
-           (e.plan == MACHINE_PLAN_REMOVE || e.plan == MACHINE_PLAN_REPLACE);
+    return machine_node_leaves(machine_node_find(fsm_machine(leader->node->fsm), id));
 }
 
 /* A plan gives way to another one while too few voters are connected to carry it out, and the
@@ -510,12 +504,11 @@ static bool gives_way(const struct sim_node *leader, uint64_t id)
 {
     const struct membership *m = leader->node->membership;
     bool knows = m->leads && sim_node_ms(leader) - m->leads_since_ms >= NEW_LEADER_MS;
-    struct machine_node e;
+    struct machine_node e = *machine_node_find(fsm_machine(leader->node->fsm), id);
     unsigned voters;
     unsigned up =
         sim_steps_connected(leader, replica_configuration(leader->node->replica), id, &voters);
-    return knows && machine_node_find(fsm_machine(leader->node->fsm), id, &e) && !e.forced &&
-           up <= voters / 2;
+    return knows && e.id != 0 && !e.forced && up <= voters / 2;
 }
 
 /* While a member leaves, no other one may; and none is replaced where it runs. */
@@ -555,13 +548,14 @@ void sim_members_mistake(struct sim *s)
     struct sim_node *leader = sim_leader(s);
     unsigned i = (unsigned)sim_below(s, s->n);
     struct node_change what = {.id = i + 1};
-    struct machine_node nodes[MACHINE_NODES_MAX];
     static const int wanted[] = {FL_EMISMATCH, FL_ENOTFOUND, FL_EINVAL, FL_EMISMATCH, FL_EEXISTS};
     unsigned kind = (unsigned)sim_below(s, sizeof wanted / sizeof wanted[0]);
     (void)snprintf(what.address, sizeof what.address, "node%u:9", i + 1);
-    struct machine_node e;
-    if (leader == NULL || !machine_node_find(fsm_machine(leader->node->fsm), i + 1, &e) ||
-        e.plan != MACHINE_PLAN_NONE) {
+    if (leader == NULL) {
+        return;
+    }
+    struct machine_node e = *machine_node_find(fsm_machine(leader->node->fsm), i + 1);
+    if (e.id == 0 || e.plan != MACHINE_PLAN_NONE) {
         return;
     }
     switch (kind) {
@@ -579,7 +573,7 @@ void sim_members_mistake(struct sim *s)
     case 3:
         what.kind = NODE_CHANGE_MOVE;
         (void)snprintf(what.address, sizeof what.address, "%s",
-                       address_of_another(leader, i + 1, nodes));
+                       address_of_another(leader, i + 1));
         break;
     default:
         what.kind = NODE_CHANGE_REPLACE;

@@ -146,9 +146,7 @@ int __wrap_replica_transfer(struct replica *r, uint64_t now_ms, uint64_t id);
 int __wrap_replica_transfer(struct replica *r, uint64_t now_ms, uint64_t id)
 {
     const struct sim_node *n = sim_running->current;
-    struct machine_node e = {.plan = MACHINE_PLAN_NONE};
-    (void)machine_node_find(fsm_machine(n->node->fsm), id, &e);
-    SIM_CHECK(n->sim, e.plan != MACHINE_PLAN_REMOVE && e.plan != MACHINE_PLAN_REPLACE,
+    SIM_CHECK(n->sim, !machine_node_leaves(machine_node_find(fsm_machine(n->node->fsm), id)),
               "node %u hands leadership to node %llu, which is to leave", n->index + 1, ull(id));
     return __real_replica_transfer(r, now_ms, id);
 }

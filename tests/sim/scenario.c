@@ -113,11 +113,10 @@ void scenario_change(struct sim *s, const struct node_change *what)
 bool scenario_is_no_member(const struct sim_node *n)
 {
     const struct sim_node *leader = sim_leader(n->sim);
-    struct machine_node node;
     return leader != NULL && leader != n &&
            configuration_find(replica_configuration(leader->node->replica), n->index + 1) == NULL &&
            replica_configuration_committed(leader->node->replica) &&
-           !machine_node_find(fsm_machine(leader->node->fsm), n->index + 1, &node);
+           machine_node_find(fsm_machine(leader->node->fsm), n->index + 1)->id == 0;
 }
 
 /* The operator of faults.c brings it back, in the end. */

@@ -263,9 +263,8 @@ void scenario_learner(struct sim *s)
 
 static bool leaves_now(const struct sim_node *leader, const struct sim_node *n)
 {
-    struct machine_node e;
-    return machine_node_find(fsm_machine(leader->node->fsm), n->index + 1, &e) &&
-           e.plan == MACHINE_PLAN_REMOVE &&
+    return machine_node_find(fsm_machine(leader->node->fsm), n->index + 1)->plan ==
+               MACHINE_PLAN_REMOVE &&
            configuration_find(replica_configuration(leader->node->replica), n->index + 1) != NULL;
 }
 

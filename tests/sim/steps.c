@@ -152,11 +152,10 @@ static unsigned confirmed(const struct sim_node *leader, const struct configurat
 
 static void check_leaves(const struct sim_node *leader, uint64_t id, const struct configuration *c)
 {
-    struct machine_node e = {.plan = MACHINE_PLAN_NONE};
+    struct machine_node e = *machine_node_find(fsm_machine(leader->node->fsm), id);
     unsigned voters;
     unsigned up = sim_steps_connected(leader, c, id, &voters);
-    (void)machine_node_find(fsm_machine(leader->node->fsm), id, &e);
-    SIM_CHECK(leader->sim, e.plan == MACHINE_PLAN_REMOVE || e.plan == MACHINE_PLAN_REPLACE,
+    SIM_CHECK(leader->sim, machine_node_leaves(&e),
               "node %llu is taken out, and nobody has asked for it", ull(id));
     SIM_CHECK(leader->sim, id != leader->index + 1, "leader %llu takes itself out", ull(id));
     SIM_CHECK(leader->sim, e.forced || up > voters / 2,
@@ -259,13 +258,12 @@ int __wrap_replica_change(struct replica *r, uint64_t now_ms, const struct confi
 /* Called by the first node that has applied an entry. */
 void sim_steps_plans(const struct sim_node *by)
 {
-    struct machine_node nodes[MACHINE_NODES_MAX];
-    unsigned n = machine_nodes(fsm_machine(by->node->fsm), nodes);
+    unsigned n;
+    const struct machine_node *nodes = machine_nodes(fsm_machine(by->node->fsm), &n);
     const struct configuration *c = replica_configuration(by->node->replica);
     unsigned leave = 0;
     for (unsigned i = 0; i < n; i++) {
-        bool goes = nodes[i].plan == MACHINE_PLAN_REMOVE || nodes[i].plan == MACHINE_PLAN_REPLACE;
-        leave += goes && configuration_find(c, nodes[i].id) != NULL;
+        leave += machine_node_leaves(&nodes[i]) && configuration_find(c, nodes[i].id) != NULL;
     }
     SIM_CHECK(by->sim, leave <= 1, "%u members are to leave at once", leave);
 }

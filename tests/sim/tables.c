@@ -22,8 +22,7 @@ static bool tells_address(const struct membership *m, uint64_t id)
 
 static bool is_awaited(const struct sim_node *n, uint64_t id)
 {
-    struct machine_node e;
-    return machine_node_find(fsm_machine(n->node->fsm), id, &e) && e.plan == MACHINE_PLAN_ADD;
+    return machine_node_find(fsm_machine(n->node->fsm), id)->plan == MACHINE_PLAN_ADD;
 }
 
 /* Once it has told where it listens, it tells that. */

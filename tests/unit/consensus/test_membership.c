@@ -69,11 +69,10 @@ static bool is_being_replaced(void *ctx)
 static bool has_left(void *ctx)
 {
     const struct replacing *f = ctx;
-    struct machine_node node;
     int leader = cluster_leader(f->c);
     return leader >= 0 &&
-           machine_node_find(node_machine(f->c->nodes[leader].node), f->i + 1, &node) &&
-           node.plan == MACHINE_PLAN_ADD;
+           machine_node_find(node_machine(f->c->nodes[leader].node), f->i + 1)->plan ==
+               MACHINE_PLAN_ADD;
 }
 
 /* Asks again, as an operator may, when an election came in between. */

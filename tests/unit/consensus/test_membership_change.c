@@ -128,9 +128,9 @@ TEST_WITH(test_who_has_no_leader_may_be_behind, cluster_set_up, cluster_tear_dow
 
 static bool is_idle(void *ctx)
 {
-    struct machine_node nodes[MACHINE_NODES_MAX];
     const struct membership *m = ctx;
-    unsigned n = machine_nodes(membership_machine(m), nodes);
+    unsigned n;
+    const struct machine_node *nodes = machine_nodes(membership_machine(m), &n);
     bool idle = !m->own_busy && membership_formed(m);
     for (unsigned i = 0; i < n; i++) {
         idle = idle && nodes[i].plan == MACHINE_PLAN_NONE && nodes[i].version != 0;
@@ -141,11 +141,10 @@ static bool is_idle(void *ctx)
 static bool is_planned(void *ctx)
 {
     struct place *r = ctx;
-    struct machine_node node;
     int leader = cluster_leader(r->c);
     return leader >= 0 &&
-           machine_node_find(node_machine(r->c->nodes[leader].node), r->i + 1, &node) &&
-           node.plan == MACHINE_PLAN_REMOVE;
+           machine_node_find(node_machine(r->c->nodes[leader].node), r->i + 1)->plan ==
+               MACHINE_PLAN_REMOVE;
 }
 
 static bool has_left(void *ctx)
@@ -182,13 +181,12 @@ TEST_WITH(test_a_removal_is_checked_when_it_is_carried_out, cluster_set_up, clus
 static bool is_settled(void *ctx)
 {
     struct place *r = ctx;
-    struct machine_node node;
     int leader = cluster_leader(r->c);
     struct node *n = leader < 0 ? NULL : r->c->nodes[leader].node;
     const struct configuration_server *s =
         n == NULL ? NULL : configuration_find(replica_configuration(n->replica), r->i + 1);
     return s != NULL && s->role == CONFIGURATION_VOTER &&
-           machine_node_find(node_machine(n), r->i + 1, &node) && node.plan == MACHINE_PLAN_NONE;
+           machine_node_find(node_machine(n), r->i + 1)->plan == MACHINE_PLAN_NONE;
 }
 
 struct asking {

@@ -18,10 +18,7 @@ static struct machine_command node_command(uint8_t op, uint64_t id, uint64_t fla
 
 static struct machine_node node_of(struct fixture *k, uint64_t id)
 {
-    struct machine_node n;
-    memset(&n, 0, sizeof n);
-    (void)machine_node_find(k->m, id, &n);
-    return n;
+    return *machine_node_find(k->m, id);
 }
 
 #define RUN(command, wanted) assert_int_equal(fixture_run(k, command).code, wanted)
@@ -113,8 +110,8 @@ static int status_of_check(struct fixture *k, enum machine_plan plan)
         (void)setrlimit(RLIMIT_CORE, &none);
         (void)signal(SIGABRT, SIG_DFL);
         (void)close(STDERR_FILENO); /* nobody needs to read of it */
-        k->m->nodes[0].plan = (uint8_t)plan;
-        k->m->nodes[0].forced = 1;
+        k->m->nodes[0].plan = plan;
+        k->m->nodes[0].forced = true;
         machine_check(k->m);
         _exit(0);
     }

@@ -74,9 +74,7 @@ TEST_WITH(test_whole_state, fixture_setup, fixture_teardown)
     assert_int_equal(machine_clock(copy), 1500);
     assert_int_equal(machine_last_token(copy), 4);
     assert_int_equal(machine_cluster_id(copy), 77);
-    struct machine_node node;
-    assert_true(machine_node_find(copy, 2, &node));
-    assert_int_equal(node.version, 1);
+    assert_int_equal(machine_node_find(copy, 2)->version, 1);
     assert_int_equal(machine_get_limits(copy)->session_locks_max, 50);
     struct machine_counts x;
     struct machine_counts y;
