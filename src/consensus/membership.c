@@ -128,17 +128,17 @@ static void call(struct membership *m, struct peer *p)
  * directory. */
 static bool is_here(const struct peer *p, uint64_t id)
 {
-    return outbound_is_up(&p->outbound) && p->incarnation != 0 && p->told_index == 0;
+    return outbound_is_up(&p->outbound) && p->told.incarnation != 0 && p->told.member_index == 0;
 }
 
 static bool may_be_in(const struct peer *p, uint64_t id)
 {
-    return p->cluster_id == 0 || p->cluster_id == id;
+    return p->told.cluster_id == 0 || p->told.cluster_id == id;
 }
 
 static bool has_written(const struct peer *p, uint64_t id)
 {
-    return p->incarnation != 0 && p->cluster_id == id;
+    return p->told.incarnation != 0 && p->told.cluster_id == id;
 }
 
 /* Step 1, from which there is no way back. */
@@ -150,7 +150,7 @@ static void found(struct membership *m)
         return;
     }
     for (unsigned i = 0; i < fresh.members.n; i++) {
-        incarnations[i] = peers_find(m->config.peers, fresh.members.list[i].id)->incarnation;
+        incarnations[i] = peers_find(m->config.peers, fresh.members.list[i].id)->told.incarnation;
     }
     identity_found(&fresh, incarnations);
     if (all_have(m, may_be_in, fresh.cluster_id,
@@ -168,8 +168,8 @@ static void begin(struct membership *m)
     bool begun = false;
     for (unsigned i = 0; i < id->members.n; i++) {
         struct peer *p = peers_find(m->config.peers, id->members.list[i].id);
-        begun = begun || (p != NULL && has_written(p, id->cluster_id) && p->told_index != 0);
-        if (p != NULL && p->id != id->id && p->told_index == 0) {
+        begun = begun || (p != NULL && has_written(p, id->cluster_id) && p->told.member_index != 0);
+        if (p != NULL && p->id != id->id && p->told.member_index == 0) {
             call(m, p); /* each hears at once what the other has written, or begun */
         }
     }
@@ -400,7 +400,8 @@ int membership_create(const struct membership_config *config, struct membership 
     m->config = *config;
     m->members = config->identity->members;
     peers_set_members(config->peers, &m->members);
-    peers_find(config->peers, config->identity->id)->incarnation = config->identity->incarnation;
+    peers_find(config->peers, config->identity->id)->told.incarnation =
+        config->identity->incarnation;
     *ret = m;
     return 0;
 }

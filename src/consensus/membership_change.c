@@ -40,7 +40,7 @@ static bool change(struct membership *m, const struct configuration *c)
  * is forgotten (peers.h). */
 static bool has_shaken_hands(const struct peer *p)
 {
-    return p != NULL && p->incarnation != 0 && p->told_index == 0;
+    return p != NULL && p->told.incarnation != 0 && p->told.member_index == 0;
 }
 
 static void add_learner(struct membership *m, const struct machine_node *e, uint64_t incarnation)
@@ -110,7 +110,7 @@ static bool bring_in(struct membership *m, const struct machine_node *e)
         return false;
     }
     if (server == NULL) {
-        add_learner(m, e, p->incarnation);
+        add_learner(m, e, p->told.incarnation);
     } else {
         promote(m, e->id);
     }
@@ -238,7 +238,7 @@ static uint32_t reported_version(const struct membership *m, const struct config
     if (s->id == m->config.identity->id) {
         return machine_version_max();
     }
-    return p != NULL && p->incarnation == s->incarnation ? p->version : 0;
+    return p != NULL && p->told.incarnation == s->incarnation ? p->told.version : 0;
 }
 
 /* The log records the version that each node knows. The cluster's version is raised once all

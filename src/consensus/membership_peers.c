@@ -29,16 +29,16 @@ static bool is_member(const struct membership *m, uint64_t incarnation)
 /* A leader that takes commands has each configuration that was committed up to its term, and no
  * other one of an earlier term ever will be. (The proposer may not know yet that it leads no
  * more.) */
-static bool has_all(const struct membership *m, uint64_t told_term)
+static bool has_all(const struct membership *m, const struct peer_identity *told)
 {
     return proposer_is_open(m->config.proposer) && replica_role(m->replica) == REPLICA_LEADER &&
-           told_term <= replica_term(m->replica);
+           told->term <= replica_term(m->replica);
 }
 
 /* Whether somebody names a later configuration than this node has, in which it is a member. */
-static bool is_ahead(const struct membership *m, uint64_t told_index, uint64_t told_term)
+static bool is_ahead(const struct membership *m, const struct peer_identity *told)
 {
-    return told_index > replica_configuration_index(m->replica) && !has_all(m, told_term);
+    return told->member_index > replica_configuration_index(m->replica) && !has_all(m, told);
 }
 
 bool membership_knows_as_much(const struct membership *m, uint64_t told_index)
@@ -54,27 +54,29 @@ static bool is_expected(const struct membership *m, uint64_t id)
 }
 
 /* Only the leader takes in a node that is to be added. */
-static bool may_join(const struct membership *m, uint64_t id, uint64_t told_index)
+static bool may_join(const struct membership *m, const struct peer_identity *told)
 {
-    return told_index == 0 && proposer_is_open(m->config.proposer) && is_expected(m, id) &&
-           configuration_find(replica_configuration(m->replica), id) == NULL;
+    return told->member_index == 0 && proposer_is_open(m->config.proposer) &&
+           is_expected(m, told->node_id) &&
+           configuration_find(replica_configuration(m->replica), told->node_id) == NULL;
 }
 
 /* Whether a node may form the cluster with this one, which has no log yet. */
-static bool may_found(const struct membership *m, uint64_t id, uint64_t incarnation)
+static bool may_found(const struct membership *m, const struct peer_identity *told)
 {
     const struct identity *self = m->config.identity;
-    bool founder = !self->joins && members_find(&self->members, id) != NULL;
+    bool founder = membership_founds(m) && members_find(&self->members, told->node_id) != NULL;
     for (unsigned i = 0; i < self->n_founders && founder; i++) {
-        founder = self->members.list[i].id != id || self->founders[i] == incarnation;
+        founder =
+            self->members.list[i].id != told->node_id || self->founders[i] == told->incarnation;
     }
-    return founder && replica_configuration(m->replica)->n == 0;
+    return founder;
 }
 
-bool membership_is_let_in(const struct membership *m, const struct peer *p)
+bool membership_is_let_in(const struct membership *m, const struct peer_identity *told)
 {
-    return is_member(m, p->incarnation) || is_ahead(m, p->told_index, p->told_term) ||
-           may_join(m, p->id, p->told_index) || may_found(m, p->id, p->incarnation);
+    return is_member(m, told->incarnation) || is_ahead(m, told) || may_join(m, told) ||
+           may_found(m, told);
 }
 
 /* ---- the list ---- */
@@ -104,8 +106,11 @@ static void put_told(const struct membership *m, struct members *ret)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         const struct peer *p = &m->config.peers->list[i];
-        if (p->id != 0 && membership_knows_as_much(m, p->told_index) && p->address[0] != '\0') {
-            (void)members_put(ret, p->id, p->address);
+        char host[256];
+        uint16_t port;
+        if (p->id != 0 && membership_knows_as_much(m, p->told.member_index) &&
+            address_split(p->told.peer_address, host, &port) == 0) {
+            (void)members_put(ret, p->id, p->told.peer_address);
         }
     }
 }
@@ -149,8 +154,8 @@ static void note_self(struct membership *m)
 {
     struct peer *self = peers_find(m->config.peers, m->config.identity->id);
     if (self != NULL) {
-        self->incarnation = m->config.identity->incarnation;
-        self->cluster_id = membership_cluster_id(m);
+        self->told.incarnation = m->config.identity->incarnation;
+        self->told.cluster_id = membership_cluster_id(m);
     }
 }
 
@@ -159,11 +164,10 @@ static void drop_strangers(struct membership *m)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         struct peer *p = &m->config.peers->list[i];
-        bool stays = p->id == 0 || p->incarnation == 0 || p->id == m->config.identity->id ||
-                     membership_is_let_in(m, p);
+        bool stays = p->id == 0 || p->told.incarnation == 0 || p->id == m->config.identity->id ||
+                     membership_is_let_in(m, &p->told);
         if (!stays) {
-            p->incarnation = 0;
-            p->cluster_id = p->told_index = 0;
+            p->told.incarnation = p->told.cluster_id = p->told.member_index = 0;
             membership_hang_up(m, p->id);
         }
     }
@@ -215,7 +219,7 @@ static enum handshake_verdict refuse(const struct membership *m, const struct pe
     uint64_t index;
     bool there = configuration_find(replica_configuration(m->replica), id) != NULL;
     (void)replica_committed_configuration(m->replica, &index);
-    bool final = has_all(m, peer->term);
+    bool final = has_all(m, peer);
     if (peer->member_index != 0 && (peer->member_index <= index || final)) {
         snprintf(reason, HANDSHAKE_REASON_MAX,
                  "node %" PRIu64 " was %s, or what made it a member was lost with a leader: "
@@ -253,47 +257,26 @@ static enum handshake_verdict refuse(const struct membership *m, const struct pe
     return HANDSHAKE_STRANGER;
 }
 
-/* Lists a node that knows as much as this one at the address that it tells. A node that is being
- * moved may be at its address of before, whatever this log says. False: it is not listed. */
-static bool find_place(struct membership *m, struct peer *p, const struct peer_identity *peer)
+/* Lists the node; at the address that it tells, if it knows as much as this one: a node that is
+ * being moved may be at its address of before, whatever this log says. False: it is not listed. */
+static bool let_in(struct membership *m, struct peer *p, const struct peer_identity *peer)
 {
-    char host[256];
-    uint16_t port;
-    if (membership_knows_as_much(m, peer->member_index) &&
-        address_split(peer->peer_address, host, &port) == 0) {
-        p->told_index = peer->member_index;
-        p->told_term = peer->term;
-        (void)snprintf(p->address, sizeof p->address, "%s", peer->peer_address);
-        m->members_due = true;
-        membership_members_turn(m);
+    p->told = *peer;
+    m->members_due = true;
+    membership_members_turn(m);
+    if (members_find(&m->members, peer->node_id) == NULL) {
+        return false;
     }
-    return members_find(&m->members, peer->node_id) != NULL;
-}
-
-static void let_in(struct membership *m, struct peer *p, const struct peer_identity *peer)
-{
-    p->version = peer->version;
-    m->members_due = m->members_due || p->told_index != peer->member_index;
-    p->told_index = peer->member_index;
-    p->told_term = peer->term;
-    p->cluster_id = peer->cluster_id;
-    p->incarnation = peer->incarnation;
     outbound_redial(&p->outbound);
     election_peer_back(m->config.election, p->id);
-    if (peer->client_address[0] != '\0') {
-        membership_set_client_address(m, p->id, peer->client_address);
-    }
     m->config.host.wake(m->config.host.ctx);
+    return true;
 }
 
 enum handshake_verdict membership_check_peer(struct membership *m, const struct peer_identity *peer,
                                              char reason[HANDSHAKE_REASON_MAX])
 {
     uint64_t id = peer->node_id;
-    const struct peer asked = {.id = id,
-                               .incarnation = peer->incarnation,
-                               .told_index = peer->member_index,
-                               .told_term = peer->term};
     if (peer->version < machine_version(membership_machine(m))) {
         snprintf(reason, HANDSHAKE_REASON_MAX,
                  "node %" PRIu64 " knows version %u, and the cluster is at %u: start a newer "
@@ -307,22 +290,21 @@ enum handshake_verdict membership_check_peer(struct membership *m, const struct 
                  id);
         return HANDSHAKE_STRANGER;
     }
-    if (!membership_is_let_in(m, &asked)) {
+    if (!membership_is_let_in(m, peer)) {
         return refuse(m, peer, reason);
     }
     if (membership_went_back(m, peer, reason)) {
         return HANDSHAKE_WENT_BACK;
     }
     struct peer *p = peers_place(m->config.peers, id);
-    if (p == NULL || !find_place(m, p, peer)) {
+    if (p != NULL && !membership_record_start(m, p, peer)) {
+        return HANDSHAKE_UNDECIDED;
+    }
+    if (p == NULL || !let_in(m, p, peer)) {
         snprintf(reason, HANDSHAKE_REASON_MAX,
                  "node %" PRIu64 " is not known here yet, and does not say where it is", id);
         return HANDSHAKE_STRANGER;
     }
-    if (!membership_record_start(m, peer)) {
-        return HANDSHAKE_UNDECIDED;
-    }
-    let_in(m, p, peer);
     return HANDSHAKE_WELCOME;
 }
 
@@ -354,7 +336,7 @@ void membership_answered(struct membership *m, uint64_t peer_id, enum handshake_
 uint64_t membership_number_of(const struct membership *m, uint64_t incarnation)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        if (m->config.peers->list[i].incarnation == incarnation) {
+        if (m->config.peers->list[i].told.incarnation == incarnation) {
             return m->config.peers->list[i].id;
         }
     }
@@ -365,11 +347,11 @@ void membership_set_client_address(struct membership *m, uint64_t id, const char
 {
     struct peer *p = peers_find(m->config.peers, id);
     FLI_ASSERT(p != NULL);
-    snprintf(p->client_address, sizeof p->client_address, "%s", address);
+    snprintf(p->told.client_address, sizeof p->told.client_address, "%s", address);
 }
 
 const char *membership_client_address(const struct membership *m, uint64_t id)
 {
     const struct peer *p = peers_find(m->config.peers, id);
-    return p == NULL || p->client_address[0] == '\0' ? NULL : p->client_address;
+    return p == NULL || p->told.client_address[0] == '\0' ? NULL : p->told.client_address;
 }

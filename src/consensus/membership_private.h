@@ -72,7 +72,7 @@ static inline void membership_hang_up(struct membership *m, uint64_t id)
  * this node. */
 bool membership_knows_as_much(const struct membership *m, uint64_t told_index);
 /* Whether somebody that was let in still may be. */
-bool membership_is_let_in(const struct membership *m, const struct peer *p);
+bool membership_is_let_in(const struct membership *m, const struct peer_identity *told);
 /* Makes the list of members anew, if that is due. */
 void membership_members_turn(struct membership *m);
 
@@ -88,12 +88,11 @@ void membership_operation_turn(struct membership *m);
 bool membership_went_back(const struct membership *m, const struct peer_identity *peer,
                           char reason[HANDSHAKE_REASON_MAX]);
 /* Records the start of a caller. False: it is not on this disk yet, so nobody may be let in. */
-bool membership_record_start(struct membership *m, const struct peer_identity *peer);
+bool membership_record_start(struct membership *m, const struct peer *p,
+                             const struct peer_identity *peer);
 /* Another node has recorded the start of this one. */
 void membership_is_recorded(struct membership *m);
 /* Records that this node's directory is an older copy; it remains one after every restart. */
 void membership_is_refused(struct membership *m);
-/* Whether the last caller under this id was a start that is over. */
-bool membership_is_past(const struct membership *m, const struct peer *p);
 
 #endif

@@ -60,10 +60,10 @@ bool membership_went_back(const struct membership *m, const struct peer_identity
                           char reason[HANDSHAKE_REASON_MAX])
 {
     const struct peer *p = peers_find(m->config.peers, peer->node_id);
-    const struct starts_known *k = starts_find(m->config.starts, peer->node_id, peer->incarnation);
+    const struct starts_known *k = starts_find(m->config.starts, peer->incarnation);
     bool past = k != NULL && start_is_past(peer->start, k->start);
     /* Of one that has just been taken out nobody knows here any more what came first. */
-    bool first = p != NULL && !start_is(p->start, peer->start);
+    bool first = p != NULL && !start_is(p->told.start, peer->start);
     bool less = !peer->waited && (first || peer->asks_raft) &&
                 (is_behind_record(k, peer) || is_behind_match(m, peer));
     if (past || less) {
@@ -83,41 +83,32 @@ static bool is_told_recorded(const struct membership *m)
 }
 
 /* A start that there is no room for need not be kept. */
-static bool is_kept(const struct membership *m, uint64_t id, uint64_t incarnation)
+static bool is_kept(const struct membership *m, uint64_t incarnation)
 {
-    const struct starts_known *k = starts_find(m->config.starts, id, incarnation);
-    const struct starts_known *kept = starts_find(&m->config.kept->starts, id, incarnation);
+    const struct starts_known *k = starts_find(m->config.starts, incarnation);
+    const struct starts_known *kept = starts_find(&m->config.kept->starts, incarnation);
     return k == NULL || (kept != NULL && start_is(kept->start, k->start));
 }
 
 static void note_start(struct membership *m, uint64_t id, uint64_t incarnation, struct start start)
 {
-    starts_make_room(m->config.starts, &m->members);
+    starts_make_room(m->config.starts, replica_configuration(m->replica));
     if (starts_record(m->config.starts, id, incarnation, start)) {
         m->config.save(m->config.ctx);
     }
 }
 
-bool membership_record_start(struct membership *m, const struct peer_identity *peer)
+bool membership_record_start(struct membership *m, const struct peer *p,
+                             const struct peer_identity *peer)
 {
-    struct peer *p = peers_find(m->config.peers, peer->node_id);
-    if (p->start.number != 0 && !start_is(p->start, peer->start)) {
+    if (p->told.start.number != 0 && !start_is(p->told.start, peer->start)) {
         membership_hang_up(m, p->id);
     }
     note_start(m, peer->node_id, peer->incarnation, peer->start);
     if (peer->welcomes) {
         membership_is_recorded(m);
     }
-    bool kept =
-        is_kept(m, peer->node_id, peer->incarnation) && (!peer->welcomes || is_told_recorded(m));
-    p->start = kept ? peer->start : p->start;
-    return kept;
-}
-
-bool membership_is_past(const struct membership *m, const struct peer *p)
-{
-    const struct starts_known *k = starts_find(m->config.starts, p->id, p->incarnation);
-    return k != NULL && p->start.number != 0 && start_is_past(p->start, k->start);
+    return is_kept(m, peer->incarnation) && (!peer->welcomes || is_told_recorded(m));
 }
 
 static const struct starts_known *starts_of(const struct membership *m, const struct starts *s,
@@ -125,7 +116,7 @@ static const struct starts_known *starts_of(const struct membership *m, const st
 {
     const struct configuration_server *server =
         configuration_find(replica_configuration(m->replica), id);
-    return server == NULL ? NULL : starts_find(s, id, server->incarnation);
+    return server == NULL ? NULL : starts_find(s, server->incarnation);
 }
 
 uint64_t membership_start_of(const struct membership *m, uint64_t id)
@@ -158,25 +149,17 @@ static void hear_of_self(struct membership *m, const struct starts_known *sent)
     }
 }
 
-/* Whether another incarnation has called which names a later configuration than this node has. Its
- * start was noted then, and whoever tells of the one before is behind, as this node is. */
-static bool is_overtaken(const struct membership *m, const struct starts_known *sent)
-{
-    const struct peer *p = peers_find(m->config.peers, sent->id);
-    return p != NULL && p->told_index > replica_configuration_index(m->replica) &&
-           starts_find(m->config.starts, sent->id, sent->incarnation) == NULL;
-}
-
 /* Streams of a start that is over are closed: the next call is refused with the reason. */
 static void hear_of_other(struct membership *m, const struct starts_known *sent)
 {
     const struct peer *p = peers_find(m->config.peers, sent->id);
-    if (configuration_server(replica_configuration(m->replica), sent->incarnation) == NULL ||
-        is_overtaken(m, sent)) {
+    if (configuration_server(replica_configuration(m->replica), sent->incarnation) == NULL) {
         return;
     }
     note_start(m, sent->id, sent->incarnation, sent->start);
-    if (p != NULL && membership_is_past(m, p)) {
+    const struct starts_known *k = starts_find(m->config.starts, sent->incarnation);
+    if (p != NULL && p->told.incarnation == sent->incarnation && k != NULL &&
+        start_is_past(p->told.start, k->start)) {
         membership_hang_up(m, sent->id);
     }
 }
@@ -196,10 +179,9 @@ int membership_receive_starts(struct membership *m, uint64_t from, struct fli_sl
         }
     }
     const struct starts_known *self = &sent.list[0];
-    const struct starts_known *k = starts_find(m->config.starts, from, self->incarnation);
+    const struct starts_known *k = starts_find(m->config.starts, self->incarnation);
     if (k != NULL && start_is(k->start, self->start)) {
-        (void)starts_record_progress(m->config.starts, from, self->incarnation, sent.term,
-                                     sent.index);
+        (void)starts_record_progress(m->config.starts, self->incarnation, sent.term, sent.index);
     }
     return 0;
 }

@@ -25,17 +25,11 @@ struct peer {
     struct outbound outbound; /* peers.c; this node itself has none */
 
     /* membership*.c: what it has said of itself */
-    uint64_t incarnation; /* that was let in; 0: none since start, or not any more */
-    uint64_t cluster_id;  /* as told in that handshake */
-    uint64_t told_index;  /* of the newest configuration in which it is a member, as it told */
-    uint64_t told_term;   /* the term that it then was in */
-    uint16_t version;     /* the highest that it knows, likewise; 0: not told */
-    struct start start;   /* likewise */
-    bool calling;         /* a dial is under way */
+    struct peer_identity told; /* its last handshake that was let in; incarnation 0: none was since
+                                  this node began, or it is not let in any more */
+    bool calling;              /* a dial is under way */
     uint64_t call_at_ms;
-    enum handshake_verdict verdict;   /* its last answer to this node's identity; 0: none yet */
-    char address[MEMBER_ADDRESS_MAX]; /* as told; counts while it knows as much as this node */
-    char client_address[MEMBER_ADDRESS_MAX]; /* "": unknown */
+    enum handshake_verdict verdict; /* its last answer to this node's identity; 0: none yet */
 
     bool gone;           /* election.c: its process has ended: nobody listens at its address */
     enum peer_seen seen; /* node_watch.c */

@@ -13,45 +13,39 @@ struct start starts_next(const struct starts *s, uint64_t nonce)
 
 /* ---- what is known ---- */
 
-static struct starts_known *place_of(const struct starts *s, uint64_t id)
+static struct starts_known *find(struct starts *s, uint64_t incarnation)
 {
-    unsigned i = 0;
-    while (i < s->n && s->known[i].id != id) {
-        i++;
+    for (unsigned i = 0; i < s->n; i++) {
+        if (s->known[i].incarnation == incarnation) {
+            return &s->known[i];
+        }
     }
-    return i < s->n ? (struct starts_known *)(uintptr_t)&s->known[i] : NULL;
+    return NULL;
 }
 
-const struct starts_known *starts_find(const struct starts *s, uint64_t id, uint64_t incarnation)
+const struct starts_known *starts_find(const struct starts *s, uint64_t incarnation)
 {
-    const struct starts_known *k = place_of(s, id);
-    return k != NULL && k->incarnation == incarnation ? k : NULL;
+    return find((struct starts *)(uintptr_t)s, incarnation);
 }
 
 bool starts_record(struct starts *s, uint64_t id, uint64_t incarnation, struct start start)
 {
-    struct starts_known *k = place_of(s, id);
-    if (start.number == 0 || (k == NULL && s->n == KNOWN_MEMBERS_MAX)) {
-        return false;
-    }
-    if (k == NULL) {
+    struct starts_known *k = find(s, incarnation);
+    if (k == NULL && start.number != 0 && s->n < KNOWN_MEMBERS_MAX) {
         k = &s->known[s->n++];
-        k->incarnation = 0;
+        *k = (struct starts_known){.id = id, .incarnation = incarnation};
     }
-    if (k->incarnation != incarnation) {
-        *k = (struct starts_known){.id = id, .incarnation = incarnation, .start = start};
-        return true;
+    bool news = k != NULL && start.number > k->start.number;
+    if (news) {
+        k->start = start;
     }
-    bool news = start.number > k->start.number;
-    k->start = news ? start : k->start;
     return news;
 }
 
-bool starts_record_progress(struct starts *s, uint64_t id, uint64_t incarnation, uint64_t term,
-                            uint64_t index)
+bool starts_record_progress(struct starts *s, uint64_t incarnation, uint64_t term, uint64_t index)
 {
-    struct starts_known *k = place_of(s, id);
-    if (k == NULL || k->incarnation != incarnation || (term <= k->term && index <= k->index)) {
+    struct starts_known *k = find(s, incarnation);
+    if (k == NULL || (term <= k->term && index <= k->index)) {
         return false;
     }
     k->term = term > k->term ? term : k->term;
@@ -59,11 +53,11 @@ bool starts_record_progress(struct starts *s, uint64_t id, uint64_t incarnation,
     return true;
 }
 
-void starts_make_room(struct starts *s, const struct members *members)
+void starts_make_room(struct starts *s, const struct configuration *members)
 {
     unsigned kept = 0;
     for (unsigned i = 0; s->n == KNOWN_MEMBERS_MAX && i < KNOWN_MEMBERS_MAX; i++) {
-        if (members_find(members, s->known[i].id) != NULL) {
+        if (configuration_server(members, s->known[i].incarnation) != NULL) {
             s->known[kept++] = s->known[i];
         }
     }

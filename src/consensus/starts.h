@@ -16,6 +16,7 @@
 #include <stdbool.h>
 
 #include "base/base.h"
+#include "consensus/configuration.h"
 #include "peer/handshake.h"
 
 /* The `number` of `next` when this directory was refused as an older copy. Each start raises the
@@ -24,9 +25,10 @@
 /* The `number` of `next` when another node, or a witness, has recorded `own`. */
 #define STARTS_RECORDED (UINT64_MAX - 1)
 
-/* What is known about one incarnation of another node. */
+/* What is known about another data directory. */
 struct starts_known {
-    uint64_t id, incarnation;
+    uint64_t id; /* of its node, a label */
+    uint64_t incarnation;
     struct start start; /* the newest */
     uint64_t term;      /* at least this term was on its disk... */
     uint64_t index;     /* ... and all committed entries up to this one */
@@ -40,16 +42,15 @@ struct starts {
 };
 
 /* NULL: nothing is known of this incarnation. */
-const struct starts_known *starts_find(const struct starts *s, uint64_t id, uint64_t incarnation);
+const struct starts_known *starts_find(const struct starts *s, uint64_t incarnation);
 
 /* Records a start; true when it is new. A start that is not newer than the recorded one changes
- * nothing; another incarnation replaces the former. */
+ * nothing. */
 bool starts_record(struct starts *s, uint64_t id, uint64_t incarnation, struct start start);
 /* Records the progress of a node whose start is recorded. True when it is new. */
-bool starts_record_progress(struct starts *s, uint64_t id, uint64_t incarnation, uint64_t term,
-                            uint64_t index);
-/* Forgets nodes that are not among the members, when there is no room for another one. */
-void starts_make_room(struct starts *s, const struct members *members);
+bool starts_record_progress(struct starts *s, uint64_t incarnation, uint64_t term, uint64_t index);
+/* Forgets those that are no members, when there is no room for another one. */
+void starts_make_room(struct starts *s, const struct configuration *members);
 
 /* The start that a directory makes now; `nonce` is a random one, for a start with a new number. */
 struct start starts_next(const struct starts *s, uint64_t nonce);

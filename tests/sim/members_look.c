@@ -64,8 +64,8 @@ void sim_members_check_starts(const struct membership *m, const struct starts *b
     const struct configuration *c = replica_configuration(m->replica);
     for (unsigned i = 0; i < c->n; i++) {
         const struct configuration_server *k = &c->servers[i];
-        const struct starts_known *was = starts_find(before, k->id, k->incarnation);
-        const struct starts_known *is = starts_find(m->config.starts, k->id, k->incarnation);
+        const struct starts_known *was = starts_find(before, k->incarnation);
+        const struct starts_known *is = starts_find(m->config.starts, k->incarnation);
         SIM_CHECK(sim_running,
                   was == NULL || (is != NULL && is->start.number >= was->start.number &&
                                   is->index >= was->index),
@@ -572,8 +572,7 @@ void sim_members_mistake(struct sim *s)
         break;
     case 3:
         what.kind = NODE_CHANGE_MOVE;
-        (void)snprintf(what.address, sizeof what.address, "%s",
-                       address_of_another(leader, i + 1));
+        (void)snprintf(what.address, sizeof what.address, "%s", address_of_another(leader, i + 1));
         break;
     default:
         what.kind = NODE_CHANGE_REPLACE;

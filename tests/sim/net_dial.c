@@ -420,7 +420,7 @@ void transport_check_again(struct transport *t)
 
 static bool is_noted(const struct starts *kept, const struct peer_identity *peer)
 {
-    const struct starts_known *k = starts_find(kept, peer->node_id, peer->incarnation);
+    const struct starts_known *k = starts_find(kept, peer->incarnation);
     return k != NULL && start_is(k->start, peer->start);
 }
 

@@ -82,7 +82,7 @@ static bool is_known(const struct sim_node *n)
     for (unsigned i = 0; i < s->n; i++) {
         const struct sim_disk *d = &s->nodes[i].disk;
         const struct starts_known *k =
-            starts_find(&d->record.starts, n->index + 1, n->older.record.identity.incarnation);
+            starts_find(&d->record.starts, n->older.record.identity.incarnation);
         if (i != n->index && (k == NULL || k->start.number <= n->older.record.starts.own.number)) {
             return false;
         }

@@ -61,7 +61,7 @@ static uint64_t rested; /* an entry that all had when the exercise began */
 static bool knows(const struct sim_node *n, const struct sim_node *of)
 {
     const struct starts_known *k =
-        starts_find(&n->disk.record.starts, of->index + 1, of->disk.record.identity.incarnation);
+        starts_find(&n->disk.record.starts, of->disk.record.identity.incarnation);
     return k != NULL && start_is(k->start, of->node->record.own.now.starts.own) &&
            k->index >= rested &&
            configuration_server(replica_configuration(n->node->replica),

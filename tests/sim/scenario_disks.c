@@ -13,7 +13,7 @@
 static bool knows_start(const struct sim_node *of, const struct sim_node *by)
 {
     const struct starts_known *k =
-        starts_find(&by->disk.record.starts, of->index + 1, of->disk.record.identity.incarnation);
+        starts_find(&by->disk.record.starts, of->disk.record.identity.incarnation);
     return k != NULL && k->start.number >= of->disk.record.starts.own.number;
 }
 
@@ -226,9 +226,8 @@ void scenario_snapshots(struct sim *s)
 static bool all_know_more(const struct sim_node *of, uint64_t index)
 {
     for (unsigned i = 0; i < of->sim->n; i++) {
-        const struct starts_known *k =
-            starts_find(&of->sim->nodes[i].disk.record.starts, of->index + 1,
-                        of->disk.record.identity.incarnation);
+        const struct starts_known *k = starts_find(&of->sim->nodes[i].disk.record.starts,
+                                                   of->disk.record.identity.incarnation);
         if (i != of->index && (k == NULL || k->index <= index)) {
             return false;
         }
@@ -296,9 +295,8 @@ static bool all_note_term(struct sim *s, struct sim_node *n)
         sim_step(s);
         know = 0;
         for (unsigned i = 0; i < s->n; i++) {
-            const struct starts_known *k =
-                starts_find(&s->nodes[i].node->record.own.now.starts, n->index + 1,
-                            n->disk.record.identity.incarnation);
+            const struct starts_known *k = starts_find(&s->nodes[i].node->record.own.now.starts,
+                                                       n->disk.record.identity.incarnation);
             know += i != n->index && k != NULL && k->term > term;
         }
     }

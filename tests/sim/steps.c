@@ -301,16 +301,18 @@ int __wrap_outbound_send(struct outbound *o, uint8_t type, const struct fli_slic
 
 /* ---- starts ---- */
 
-/* The start of that node that is on disk; as high as can be if there is another incarnation. */
-static uint64_t number_on_disk(const struct starts *disk, const struct starts_known *k)
+/* Of one that is no member nothing need be known. */
+static bool is_of_member(const struct sim_node *n, const struct starts_known *k)
 {
-    for (unsigned i = 0; i < disk->n; i++) {
-        if (disk->known[i].id == k->id) {
-            bool same = disk->known[i].incarnation == k->incarnation;
-            return same ? disk->known[i].start.number : UINT64_MAX;
-        }
-    }
-    return 0;
+    const struct replica *r = n->node == NULL ? NULL : n->node->replica;
+    return r != NULL && configuration_server(replica_configuration(r), k->incarnation) != NULL;
+}
+
+/* The start that is on disk; as high as can be of one that may be forgotten. */
+static uint64_t number_on_disk(const struct sim_node *n, const struct starts_known *k)
+{
+    const struct starts_known *there = starts_find(&n->disk.record.starts, k->incarnation);
+    return there != NULL ? there->start.number : is_of_member(n, k) ? 0 : UINT64_MAX;
 }
 
 void sim_steps_told(const struct sim_node *n, const struct starts_message *told)
@@ -322,7 +324,7 @@ void sim_steps_told(const struct sim_node *n, const struct starts_message *told)
     sim_promises_told(n, told->term, told->index);
     for (unsigned i = 0; i < told->n; i++) {
         const struct starts_known *k = &told->list[i];
-        uint64_t number = i == 0 ? disk->own.number : number_on_disk(disk, k);
+        uint64_t number = i == 0 ? disk->own.number : number_on_disk(n, k);
         SIM_CHECK(n->sim, number >= k->start.number,
                   "node %u tells of start %llu of node %llu, and has %llu on its disk",
                   n->index + 1, ull(k->start.number), ull(k->id), ull(number));
@@ -331,8 +333,7 @@ void sim_steps_told(const struct sim_node *n, const struct starts_message *told)
 
 void sim_steps_let_in(const struct sim_node *by, const struct peer_identity *peer)
 {
-    const struct starts_known *k =
-        starts_find(&by->disk.record.starts, peer->node_id, peer->incarnation);
+    const struct starts_known *k = starts_find(&by->disk.record.starts, peer->incarnation);
     SIM_CHECK(by->sim, by->disk.frozen || (k != NULL && k->start.number >= peer->start.number),
               "node %u lets in start %llu of node %llu, and has not noted that on its disk",
               by->index + 1, ull(peer->start.number), ull(peer->node_id));
@@ -350,17 +351,13 @@ static void check_next(const struct sim_node *n, const struct starts *was, const
               "node %u had written that its start is recorded, and writes over it", n->index + 1);
 }
 
-/* One that is known is forgotten for another incarnation of that node only. */
+/* One that is known is forgotten only when it is no member. */
 static void check_known(const struct sim_node *n, const struct starts_known *was,
                         const struct starts *s)
 {
-    const struct starts_known *is = starts_find(s, was->id, was->incarnation);
-    bool there = is != NULL;
-    for (unsigned i = 0; i < s->n && !there; i++) {
-        there = s->known[i].id == was->id;
-    }
-    SIM_CHECK(n->sim, there, "what node %u has written of node %llu is gone", n->index + 1,
-              ull(was->id));
+    const struct starts_known *is = starts_find(s, was->incarnation);
+    SIM_CHECK(n->sim, is != NULL || !is_of_member(n, was),
+              "what node %u has written of node %llu is gone", n->index + 1, ull(was->id));
     SIM_CHECK(n->sim,
               is == NULL || (is->start.number >= was->start.number && is->term >= was->term &&
                              is->index >= was->index),

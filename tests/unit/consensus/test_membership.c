@@ -479,10 +479,10 @@ TEST_WITH(hearsay_of_who_was_replaced_takes_nothing_away, cluster_set_up, cluste
     uint64_t before = known_of(n, wiped + 1);
     cluster_stop(c, wiped, 0);
     (void)call_as(n, wiped + 1, 77, index + 1, c->members.list[wiped].address, false);
-    assert_non_null(starts_find(known, wiped + 1, 77));
+    assert_non_null(starts_find(known, 77));
     hear(n, leader + 1, &c->nodes[leader].node->record.own.kept);
-    assert_non_null(starts_find(known, wiped + 1, 77));
-    assert_null(starts_find(known, wiped + 1, before));
+    assert_non_null(starts_find(known, 77));
+    assert_non_null(starts_find(known, before));
 }
 
 static pthread_mutex_t threads_stand = PTHREAD_MUTEX_INITIALIZER;
@@ -538,7 +538,7 @@ TEST_WITH(a_failed_write_overtakes_none, cluster_set_up, cluster_tear_down)
     assert_int_equal(call_from(c, leader, gone + 1, index, address), HANDSHAKE_WELCOME);
     (void)snprintf(path, sizeof path, "%s/identity", c->nodes[leader].dir);
     assert_int_equal(record_peek(path, &r), 0);
-    const struct starts_known *k = starts_find(&r.starts, gone + 1, known_of(n, gone + 1));
+    const struct starts_known *k = starts_find(&r.starts, known_of(n, gone + 1));
     assert_true(k != NULL && k->start.number == UINT32_MAX);
 }
 
@@ -630,24 +630,24 @@ TEST_WITH(test_strangers, cluster_set_up, cluster_tear_down)
     cluster_expect_same_hash(c);
     struct membership *m = c->nodes[leader].node->membership;
     struct peer *p = peers_find(m->config.peers, other + 1);
-    uint64_t incarnation = p->incarnation;
+    uint64_t incarnation = p->told.incarnation;
     uint64_t index = replica_configuration_index(m->replica);
     assert_int_equal(incarnation, known_of(c->nodes[leader].node, other + 1));
-    assert_true(membership_is_let_in(m, p));
-    p->incarnation = incarnation + 1;
-    p->told_index = index + 1;
-    p->told_term = replica_term(m->replica) + 1;
-    assert_true(membership_is_let_in(m, p));
-    p->told_index = index;
-    assert_false(membership_is_let_in(m, p));
-    p->told_index = 0;
-    assert_false(membership_is_let_in(m, p));
+    assert_true(membership_is_let_in(m, &p->told));
+    p->told.incarnation = incarnation + 1;
+    p->told.member_index = index + 1;
+    p->told.term = replica_term(m->replica) + 1;
+    assert_true(membership_is_let_in(m, &p->told));
+    p->told.member_index = index;
+    assert_false(membership_is_let_in(m, &p->told));
+    p->told.member_index = 0;
+    assert_false(membership_is_let_in(m, &p->told));
     m->members_due = true;
     membership_members_turn(m);
-    assert_int_equal(p->incarnation, 0);
+    assert_int_equal(p->told.incarnation, 0);
     assert_false(relay_has_follower(c->nodes[leader].node->relay, other + 1));
     cluster_acquire(c, other, "b", "owner-1"); /* it calls again */
-    assert_int_equal(p->incarnation, incarnation);
+    assert_int_equal(p->told.incarnation, incarnation);
 }
 
 static bool without_stream(void *ctx)
@@ -700,13 +700,13 @@ TEST_WITH(test_replaced_twice_in_one_term, cluster_set_up, cluster_tear_down)
     uint64_t term = replica_term(n->replica);
     replace_and_take_back(c, lost);
     struct peer *p = peers_find(&n->peers, lost + 1);
-    uint64_t former = p->incarnation;
-    assert_true(former != 0 && p->told_index == 0);
+    uint64_t former = p->told.incarnation;
+    assert_true(former != 0 && p->told.member_index == 0);
     cluster_stop(c, lost, 0);
     replace(c, lost);
-    assert_true(p->id == lost + 1 && p->incarnation == 0);
-    p->incarnation = former; /* it comes back, and names a configuration that nobody has */
-    p->told_index = UINT64_MAX;
+    assert_true(p->id == lost + 1 && p->told.incarnation == 0);
+    p->told.incarnation = former; /* it comes back, and names a configuration that nobody has */
+    p->told.member_index = UINT64_MAX;
     struct successor s = {n, lost + 1, fli_clock_ms()};
     cluster_until(c, is_called_or_added, &s, "the leader looks for the next one");
     assert_null(configuration_find(replica_configuration(n->replica), lost + 1));

@@ -14,7 +14,7 @@ static struct record full(void)
     assert_true(members_put(&r.identity.members, 2, "a:1"));
     for (uint64_t i = 1; i <= KNOWN_MEMBERS_MAX; i++) {
         assert_true(starts_record(&r.starts, i, 100 + i, (struct start){i, 200 + i}));
-        assert_true(starts_record_progress(&r.starts, i, 100 + i, 300 + i, 400 + i));
+        assert_true(starts_record_progress(&r.starts, 100 + i, 300 + i, 400 + i));
     }
     return r;
 }
@@ -114,22 +114,25 @@ TEST(what_counts)
     assert_true(starts_record(&s, 2, 20, (struct start){5, 50}));
     assert_false(starts_record(&s, 2, 20, (struct start){4, 40}));
     assert_false(starts_record(&s, 2, 20, (struct start){5, 51})); /* the first one counts */
-    const struct starts_known *k = starts_find(&s, 2, 20);
+    const struct starts_known *k = starts_find(&s, 20);
     assert_true(start_is(k->start, (struct start){5, 50}));
     assert_true(start_is_past((struct start){4, 40}, k->start));
     assert_true(start_is_past((struct start){5, 51}, k->start));
     assert_false(start_is_past((struct start){5, 50}, k->start));
     assert_false(start_is_past((struct start){6, 1}, k->start));
-    assert_true(starts_record_progress(&s, 2, 20, 3, 30));
-    assert_true(starts_record_progress(&s, 2, 20, 4, 29)); /* each by itself, and never back */
+    assert_true(starts_record_progress(&s, 20, 3, 30));
+    assert_true(starts_record_progress(&s, 20, 4, 29)); /* each by itself, and never back */
     assert_true(k->term == 4 && k->index == 30);
-    assert_false(starts_record_progress(&s, 2, 20, 4, 30));
-    assert_false(starts_record_progress(&s, 2, 21, 9, 90));
+    assert_false(starts_record_progress(&s, 20, 4, 30));
+    assert_false(starts_record_progress(&s, 21, 9, 90));
     assert_true(starts_record(&s, 2, 20, (struct start){6, 60}));
     assert_true(k->term == 4 && k->index == 30); /* a start loses nothing */
     assert_true(starts_record(&s, 2, 21, (struct start){1, 10}));
-    assert_null(starts_find(&s, 2, 20)); /* another incarnation begins anew */
-    assert_true(k->term == 0 && k->index == 0);
+    const struct starts_known *other = starts_find(&s, 21); /* another one of the node */
+    assert_true(other->term == 0 && other->index == 0);
+    assert_true(k->term == 4 && k->index == 30);
+    assert_false(starts_record(&s, 2, 22, (struct start){0, 10})); /* no start */
+    assert_null(starts_find(&s, 22));
 }
 
 /* A start gets a number of its own when somebody else has recorded the one before. */
@@ -146,12 +149,12 @@ TEST(numbers)
 TEST(no_more_than_there_is_room_for)
 {
     struct starts s = full().starts;
-    struct members members = {0};
+    struct configuration members = {0};
     assert_false(starts_record(&s, 1000, 1, (struct start){1, 1}));
-    assert_true(members_put(&members, 3, "a:1"));
+    assert_int_equal(configuration_add(&members, 3, 103, "a:1", CONFIGURATION_VOTER), 0);
     starts_make_room(&s, &members);
     assert_int_equal(s.n, 1);
-    assert_non_null(starts_find(&s, 3, 103));
+    assert_non_null(starts_find(&s, 103));
     assert_true(starts_record(&s, 1000, 1, (struct start){1, 1}));
 }
 
