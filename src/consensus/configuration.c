@@ -17,16 +17,15 @@ static unsigned position_of(const struct configuration *c, uint64_t id)
     return i;
 }
 
-static unsigned find(const struct configuration *c, uint64_t id)
+static struct configuration_server *find(struct configuration *c, uint64_t id)
 {
     unsigned i = position_of(c, id);
-    return i < c->n && c->servers[i].id == id ? i : c->n;
+    return i < c->n && c->servers[i].id == id ? &c->servers[i] : NULL;
 }
 
 const struct configuration_server *configuration_find(const struct configuration *c, uint64_t id)
 {
-    unsigned i = find(c, id);
-    return i == c->n ? NULL : &c->servers[i];
+    return find((struct configuration *)(uintptr_t)c, id);
 }
 
 const struct configuration_server *configuration_server(const struct configuration *c,
@@ -63,53 +62,53 @@ int configuration_add(struct configuration *c, uint64_t id, uint64_t incarnation
     if (c->n == MEMBERS_MAX) {
         return FL_ELIMIT;
     }
-    unsigned i = position_of(c, id);
-    memmove(&c->servers[i + 1], &c->servers[i], (c->n - i) * sizeof c->servers[0]);
-    memset(&c->servers[i], 0, sizeof c->servers[i]);
-    c->servers[i].id = id;
-    c->servers[i].incarnation = incarnation;
-    c->servers[i].role = role;
-    memcpy(c->servers[i].address, address, len);
+    struct configuration_server *s = &c->servers[position_of(c, id)];
+    memmove(s + 1, s, (size_t)(&c->servers[c->n] - s) * sizeof *s);
+    memset(s, 0, sizeof *s);
+    s->id = id;
+    s->incarnation = incarnation;
+    s->role = role;
+    memcpy(s->address, address, len);
     c->n++;
     return 0;
 }
 
 int configuration_remove(struct configuration *c, uint64_t id)
 {
-    unsigned i = find(c, id);
-    if (i == c->n) {
+    struct configuration_server *s = find(c, id);
+    if (s == NULL) {
         return FL_ENOTFOUND;
     }
     c->n--;
-    memmove(&c->servers[i], &c->servers[i + 1], (c->n - i) * sizeof c->servers[0]);
+    memmove(s, s + 1, (size_t)(&c->servers[c->n] - s) * sizeof *s);
     return 0;
 }
 
 int configuration_set_role(struct configuration *c, uint64_t id, enum configuration_role role)
 {
-    unsigned i = find(c, id);
-    if (i == c->n) {
+    struct configuration_server *s = find(c, id);
+    if (s == NULL) {
         return FL_ENOTFOUND;
     }
-    c->servers[i].role = role;
+    s->role = role;
     return 0;
 }
 
 int configuration_set_address(struct configuration *c, uint64_t id, const char *address)
 {
-    unsigned i = find(c, id);
+    struct configuration_server *s = find(c, id);
     size_t len = strlen(address);
-    if (i == c->n) {
+    if (s == NULL) {
         return FL_ENOTFOUND;
     }
-    if (strcmp(c->servers[i].address, address) == 0) {
+    if (strcmp(s->address, address) == 0) {
         return 0;
     }
     if (len == 0 || len >= MEMBER_ADDRESS_MAX || has_address(c, address)) {
         return FL_EINVAL;
     }
-    memset(c->servers[i].address, 0, sizeof c->servers[i].address);
-    memcpy(c->servers[i].address, address, len);
+    memset(s->address, 0, sizeof s->address);
+    memcpy(s->address, address, len);
     return 0;
 }
 
@@ -143,51 +142,37 @@ size_t configuration_encode(const struct configuration *c, uint8_t out[CONFIGURA
     return len;
 }
 
-/* Reads one server at *at. Ids must rise, so that equal configurations have equal bytes. */
-static int decode_server(const uint8_t *bytes, size_t len, size_t *at, struct configuration *c)
+/* Ids must rise, so that equal configurations have equal bytes. */
+static bool decode_server(struct fli_reader *r, struct configuration *c)
 {
-    char address[MEMBER_ADDRESS_MAX];
-    if (len - *at < SERVER_HEAD) {
-        return FL_ECORRUPT;
-    }
-    const uint8_t *head = bytes + *at;
-    uint64_t id = fli_get_u64(head);
-    uint64_t incarnation = fli_get_u64(head + 8);
-    uint8_t role = head[16];
-    size_t address_len = fli_get_u16(head + 17);
-    *at += SERVER_HEAD;
-    if (address_len >= MEMBER_ADDRESS_MAX || len - *at < address_len ||
-        memchr(bytes + *at, 0, address_len) != NULL ||
+    char address[MEMBER_ADDRESS_MAX] = {0};
+    uint64_t id = fli_read_u64(r);
+    uint64_t incarnation = fli_read_u64(r);
+    uint8_t role = fli_read_u8(r);
+    struct fli_slice a = fli_read_bytes(r, fli_read_u16(r));
+    if (a.len == 0 || a.len >= MEMBER_ADDRESS_MAX || memchr(a.data, 0, a.len) != NULL ||
         (role != CONFIGURATION_VOTER && role != CONFIGURATION_LEARNER) ||
         (c->n > 0 && c->servers[c->n - 1].id >= id)) {
-        return FL_ECORRUPT;
+        return false;
     }
-    memcpy(address, bytes + *at, address_len);
-    address[address_len] = '\0';
-    *at += address_len;
-    int rv = configuration_add(c, id, incarnation, address, (enum configuration_role)role);
-    return rv == 0 ? 0 : FL_ECORRUPT;
+    memcpy(address, a.data, a.len);
+    return configuration_add(c, id, incarnation, address, (enum configuration_role)role) == 0;
 }
 
 int configuration_decode(const void *bytes, size_t len, struct configuration *ret)
 {
-    const uint8_t *b = bytes;
     struct configuration c = {0};
-    size_t at = HEAD;
-    if (len > 0 && b[0] != CONFIGURATION_FORMAT) {
+    struct fli_reader r;
+    fli_reader_init(&r, bytes, len);
+    uint8_t format = fli_read_u8(&r);
+    uint8_t n = fli_read_u8(&r);
+    c.cluster_id = fli_read_u64(&r);
+    if (len > 0 && format != CONFIGURATION_FORMAT) {
         return FL_EVERSION;
     }
-    if (len < HEAD || b[1] > MEMBERS_MAX) {
-        return FL_ECORRUPT;
+    while (!r.bad && c.n < n && decode_server(&r, &c)) {
     }
-    c.cluster_id = fli_get_u64(b + 2);
-    for (unsigned i = 0; i < b[1]; i++) {
-        int rv = decode_server(b, len, &at, &c);
-        if (rv != 0) {
-            return rv;
-        }
-    }
-    if (at != len) {
+    if (r.bad || c.n != n || fli_reader_left(&r) != 0) {
         return FL_ECORRUPT;
     }
     *ret = c;

@@ -1,20 +1,19 @@
 /* record.c: see record.h; the part that uses no disk. */
 #include "consensus/record.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include "base/bytes.h"
 
-#define RECORD_VERSION 5u /* no release wrote an earlier version */
+#define RECORD_VERSION 6u /* no release wrote an earlier version */
 #define FIELDS_OFFSET 16u
-#define MEMBERS_OFFSET (112u + 48u * KNOWN_MEMBERS_MAX + 8u * MEMBERS_MAX)
+#define MEMBERS_OFFSET (110u + 48u * KNOWN_MEMBERS_MAX + 8u * MEMBERS_MAX)
 #define MEMBERS_SIZE (MEMBERS_MAX * (MEMBER_ADDRESS_MAX + 22u))
 #define CRC_OFFSET ((MEMBERS_OFFSET + MEMBERS_SIZE + 7) / 8 * 8)
 
 _Static_assert(CRC_OFFSET + 4 == RECORD_SLOT_SIZE, "a slot is as record.h says");
 _Static_assert(RECORD_SLOT_SIZE <= RECORD_SLOT_STEP, "slots do not overlap");
-
-enum { FLAG_BOOTSTRAPPED = 1, FLAG_JOINS = 2, FLAGS = 3 };
 
 static const uint8_t MAGIC[8] = {'f', 'e', 'n', 'c', 'e', 'n', 'o', 'd'};
 /* Versions before 5 were text. */
@@ -53,54 +52,25 @@ void identity_configuration(const struct identity *id, struct configuration *ret
 
 /* ---- a slot ---- */
 
-/* Goes through the fields of a slot in their order, and writes or reads each. */
-struct walk {
-    uint8_t *at;
-    bool writes;
+/* From the sequence to the counts. */
+static const struct fli_field FIELDS[] = {
+    {FLI_U64, offsetof(struct record, sequence)},
+    {FLI_U64, offsetof(struct record, identity.id)},
+    {FLI_U64, offsetof(struct record, identity.incarnation)},
+    {FLI_U64, offsetof(struct record, identity.cluster_id)},
+    {FLI_BOOL, offsetof(struct record, identity.bootstrapped)},
+    {FLI_BOOL, offsetof(struct record, identity.joins)},
+    {FLI_U32, offsetof(struct record, identity.begun_crc)},
+    {FLI_U64, offsetof(struct record, starts.own.number)},
+    {FLI_U64, offsetof(struct record, starts.own.nonce)},
+    {FLI_U64, offsetof(struct record, starts.next.number)},
+    {FLI_U64, offsetof(struct record, starts.next.nonce)},
+    {FLI_U64, offsetof(struct record, starts.term)},
+    {FLI_U64, offsetof(struct record, starts.index)},
+    {FLI_U32, offsetof(struct record, starts.n)},
+    {FLI_U32, offsetof(struct record, identity.n_founders)},
 };
-
-static void field(struct walk *w, uint64_t *v)
-{
-    if (w->writes) {
-        fli_put_u64(w->at, *v);
-    } else {
-        *v = fli_get_u64(w->at);
-    }
-    w->at += 8;
-}
-
-static void start_field(struct walk *w, struct start *s)
-{
-    field(w, &s->number);
-    field(w, &s->nonce);
-}
-
-/* From the sequence to the founders. `pairs`: flags and checksum, the two counts. */
-static void walk(struct walk *w, struct record *r, uint64_t pairs[2])
-{
-    struct identity *id = &r->identity;
-    struct starts *s = &r->starts;
-    field(w, &r->sequence);
-    field(w, &id->id);
-    field(w, &id->incarnation);
-    field(w, &id->cluster_id);
-    field(w, &pairs[0]);
-    start_field(w, &s->own);
-    start_field(w, &s->next);
-    field(w, &s->term);
-    field(w, &s->index);
-    field(w, &pairs[1]);
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        field(w, &s->known[i].id);
-        field(w, &s->known[i].incarnation);
-        start_field(w, &s->known[i].start);
-        field(w, &s->known[i].term);
-        field(w, &s->known[i].index);
-    }
-    for (unsigned i = 0; i < MEMBERS_MAX; i++) {
-        field(w, &id->founders[i]);
-    }
-}
+#define FIELDS_N (sizeof FIELDS / sizeof FIELDS[0])
 
 static bool get_members(const uint8_t *in, struct members *ret)
 {
@@ -132,30 +102,29 @@ static bool founders_fit(const struct identity *id)
 void record_encode(const struct record *r, uint8_t out[RECORD_SLOT_SIZE])
 {
     const struct identity *id = &r->identity;
-    struct record copy = *r;
     char text[MEMBERS_TEXT_MAX];
     size_t len = members_format(&id->members, text, sizeof text);
-    struct walk w = {.at = out + FIELDS_OFFSET, .writes = true};
-    uint64_t flags = (id->bootstrapped ? FLAG_BOOTSTRAPPED : 0u) | (id->joins ? FLAG_JOINS : 0u);
-    uint64_t pairs[2] = {flags | (uint64_t)id->begun_crc << 32,
-                         r->starts.n | (uint64_t)id->n_founders << 32};
     FLI_ASSERT(id->n_founders <= MEMBERS_MAX && len < MEMBERS_SIZE);
     FLI_ASSERT(r->starts.n <= KNOWN_MEMBERS_MAX);
     memset(out, 0, RECORD_SLOT_SIZE);
     memcpy(out, MAGIC, sizeof MAGIC);
     fli_put_u64(out + 8, RECORD_VERSION);
-    walk(&w, &copy, pairs);
-    FLI_ASSERT(w.at == out + MEMBERS_OFFSET);
-    memcpy(w.at, text, len);
+    uint8_t *at = fli_put_fields(out + FIELDS_OFFSET, FIELDS, FIELDS_N, r);
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        at = fli_put_fields(at, starts_fields, STARTS_FIELDS, &r->starts.known[i]);
+    }
+    for (unsigned i = 0; i < MEMBERS_MAX; i++, at += 8) {
+        fli_put_u64(at, id->founders[i]);
+    }
+    FLI_ASSERT(at == out + MEMBERS_OFFSET);
+    memcpy(at, text, len);
     fli_put_u32(out + CRC_OFFSET, fli_crc32c(0, out, CRC_OFFSET));
 }
 
 int record_decode(const uint8_t in[RECORD_SLOT_SIZE], struct record *ret)
 {
-    uint8_t slot[RECORD_SLOT_SIZE];
     struct identity *id = &ret->identity;
-    struct walk w = {.at = slot + FIELDS_OFFSET};
-    uint64_t pairs[2];
+    struct fli_reader r;
     if (memcmp(in, MAGIC, sizeof MAGIC) != 0) {
         return FL_ECORRUPT;
     }
@@ -163,15 +132,15 @@ int record_decode(const uint8_t in[RECORD_SLOT_SIZE], struct record *ret)
         return FL_EVERSION;
     }
     memset(ret, 0, sizeof *ret);
-    memcpy(slot, in, sizeof slot);
-    walk(&w, ret, pairs);
-    uint32_t flags = (uint32_t)pairs[0];
-    id->bootstrapped = (flags & FLAG_BOOTSTRAPPED) != 0;
-    id->joins = (flags & FLAG_JOINS) != 0;
-    id->begun_crc = (uint32_t)(pairs[0] >> 32);
-    ret->starts.n = (uint32_t)pairs[1];
-    id->n_founders = (uint32_t)(pairs[1] >> 32);
-    return fli_get_u32(in + CRC_OFFSET) == fli_crc32c(0, in, CRC_OFFSET) && flags <= FLAGS &&
+    fli_reader_init(&r, in + FIELDS_OFFSET, MEMBERS_OFFSET - FIELDS_OFFSET);
+    fli_read_fields(&r, FIELDS, FIELDS_N, ret);
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        fli_read_fields(&r, starts_fields, STARTS_FIELDS, &ret->starts.known[i]);
+    }
+    for (unsigned i = 0; i < MEMBERS_MAX; i++) {
+        id->founders[i] = fli_read_u64(&r);
+    }
+    return !r.bad && fli_get_u32(in + CRC_OFFSET) == fli_crc32c(0, in, CRC_OFFSET) &&
                    ret->starts.n <= KNOWN_MEMBERS_MAX && id->id != 0 && id->incarnation != 0 &&
                    get_members(in, &id->members) && founders_fit(id) &&
                    members_find(&id->members, id->id) != NULL

@@ -11,20 +11,20 @@
  *
  *   offset size  of a slot, little endian; slots begin at 0 and 4096
  *   0      8     "fencenod"
- *   8      8     version of the format, 5
+ *   8      8     version of the format, 6
  *   16     8     sequence: one more with each write
  *   24     24    id of the node, its incarnation, the cluster's id or 0
- *   48     4     1: bootstrapped, 2: joins
- *   52     4     checksum of the members and the state that the cluster began with (beginning.h)
- *   56     16    its start: number, nonce
- *   72     16    of a witness: the start that is about to be made; else STARTS_REFUSED,
+ *   48     2     1 or 0, a byte each: bootstrapped, joins
+ *   50     4     checksum of the members and the state that the cluster began with (beginning.h)
+ *   54     16    its start: number, nonce
+ *   70     16    of a witness: the start that is about to be made; else STARTS_REFUSED,
  *                STARTS_RECORDED, or zeros
- *   88     16    of a witness: term and index that were on the disk; else 0, and the number of the
+ *   86     16    of a witness: term and index that were on the disk; else 0, and the number of the
  *                last write of this node's log: one that ends earlier has lost its newest part
- *   104    8     how many others are known, 4; how many founders, 4
- *   112    48    of each of the others: id, incarnation, number, nonce, term, index
- *   880    8     incarnation of each founder, in the order of the members
- *   952    2574  the members that the directory began with, canonical text; zeros behind
+ *   102    8     how many others are known, 4; how many founders, 4
+ *   110    48    of each of the others: id, incarnation, number, nonce, term, index
+ *   878    8     incarnation of each founder, in the order of the members
+ *   950    2574  the members that the directory began with, canonical text; zeros behind
  *   3528   4     CRC-32C of all before
  *
  * A witness is the same file on another disk (starts_witness.h). */

@@ -1,9 +1,17 @@
 /* starts.c: see starts.h. */
 #include "consensus/starts.h"
 
+#include <stddef.h>
 #include <string.h>
 
-#include "base/bytes.h"
+const struct fli_field starts_fields[STARTS_FIELDS] = {
+    {FLI_U64, offsetof(struct starts_known, id)},
+    {FLI_U64, offsetof(struct starts_known, incarnation)},
+    {FLI_U64, offsetof(struct starts_known, start.number)},
+    {FLI_U64, offsetof(struct starts_known, start.nonce)},
+    {FLI_U64, offsetof(struct starts_known, term)},
+    {FLI_U64, offsetof(struct starts_known, index)},
+};
 
 struct start starts_next(const struct starts *s, uint64_t nonce)
 {
@@ -66,49 +74,32 @@ void starts_make_room(struct starts *s, const struct configuration *members)
 
 /* ---- telling ---- */
 
-static uint8_t *put_known(uint8_t *at, uint64_t id, uint64_t incarnation, struct start start)
-{
-    fli_put_u64(at, id);
-    fli_put_u64(at + 8, incarnation);
-    fli_put_u64(at + 16, start.number);
-    fli_put_u64(at + 24, start.nonce);
-    return at + 32;
-}
-
 size_t starts_message_encode(const struct starts *s, uint64_t id, uint64_t incarnation,
                              uint64_t term, uint64_t index, uint8_t out[STARTS_MESSAGE_MAX])
 {
-    uint8_t *at = out + 24;
+    const struct starts_known self = {.id = id, .incarnation = incarnation, .start = s->own};
     fli_put_u64(out, term);
     fli_put_u64(out + 8, index);
     fli_put_u64(out + 16, s->n + 1);
-    at = put_known(at, id, incarnation, s->own);
+    uint8_t *at = fli_put_fields(out + 24, starts_fields, STARTS_TOLD, &self);
     for (unsigned i = 0; i < s->n; i++) {
-        at = put_known(at, s->known[i].id, s->known[i].incarnation, s->known[i].start);
+        at = fli_put_fields(at, starts_fields, STARTS_TOLD, &s->known[i]);
     }
     return (size_t)(at - out);
 }
 
 int starts_message_decode(struct fli_slice body, struct starts_message *ret)
 {
-    uint64_t n = body.len < 24 ? 0 : fli_get_u64(body.data + 16);
-    if (n < 1 || n > KNOWN_MEMBERS_MAX + 1 || body.len != 24 + n * 32) {
-        return FL_EPROTO;
-    }
+    struct fli_reader r;
     memset(ret, 0, sizeof *ret);
-    ret->term = fli_get_u64(body.data);
-    ret->index = fli_get_u64(body.data + 8);
-    ret->n = (unsigned)n;
-    for (unsigned i = 0; i < ret->n; i++) {
-        const uint8_t *at = body.data + 24 + (size_t)i * 32;
-        ret->list[i] = (struct starts_known){
-            .id = fli_get_u64(at),
-            .incarnation = fli_get_u64(at + 8),
-            .start = {.number = fli_get_u64(at + 16), .nonce = fli_get_u64(at + 24)}};
-        if (ret->list[i].id == 0 || ret->list[i].incarnation == 0 ||
-            ret->list[i].start.number == 0) {
-            return FL_EPROTO;
-        }
+    fli_reader_init(&r, body.data, body.len);
+    ret->term = fli_read_u64(&r);
+    ret->index = fli_read_u64(&r);
+    uint64_t n = fli_read_u64(&r);
+    while (ret->n < n && ret->n < KNOWN_MEMBERS_MAX + 1) {
+        struct starts_known *k = &ret->list[ret->n++];
+        fli_read_fields(&r, starts_fields, STARTS_TOLD, k);
+        r.bad = r.bad || k->id == 0 || k->incarnation == 0 || k->start.number == 0;
     }
-    return 0;
+    return !r.bad && n > 0 && ret->n == n && fli_reader_left(&r) == 0 ? 0 : FL_EPROTO;
 }

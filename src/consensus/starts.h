@@ -15,7 +15,7 @@
 
 #include <stdbool.h>
 
-#include "base/base.h"
+#include "base/fields.h"
 #include "consensus/configuration.h"
 #include "peer/handshake.h"
 
@@ -33,6 +33,10 @@ struct starts_known {
     uint64_t term;      /* at least this term was on its disk... */
     uint64_t index;     /* ... and all committed entries up to this one */
 };
+/* As they are written; of these the first STARTS_TOLD are told to others. */
+#define STARTS_FIELDS 6u
+#define STARTS_TOLD 4u
+extern const struct fli_field starts_fields[STARTS_FIELDS];
 
 struct starts {
     struct start own, next;

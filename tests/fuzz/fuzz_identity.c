@@ -37,8 +37,8 @@ static void check(const struct record *r)
 /* A zero ends the text of the members: nothing but zeros is behind it (record.h). */
 static void check_text(const uint8_t *slot)
 {
-    const uint8_t *end = memchr(slot + 952, 0, 2574);
-    for (const uint8_t *at = end; at != NULL && at < slot + 952 + 2574; at++) {
+    const uint8_t *end = memchr(slot + 950, 0, 2574);
+    for (const uint8_t *at = end; at != NULL && at < slot + 950 + 2574; at++) {
         FLI_ASSERT(*at == 0);
     }
 }

@@ -227,7 +227,7 @@ class DataDirs(Case):
         path = os.path.join(node.data, 'identity')
         with open(path, 'rb') as f:
             good = f.read()
-        for other in (b'fencelock-identity 4\nid 1\n', good[:8] + b'\6' + good[9:4096 + 8] + b'\6' + good[4096 + 9:]):
+        for other in (b'fencelock-identity 4\nid 1\n', good[:8] + b'\7' + good[9:4096 + 8] + b'\7' + good[4096 + 9:]):
             with open(path, 'wb') as f:
                 f.write(other)
             self.refused(node, says=[path, '0.1.0', 'use an empty directory'])

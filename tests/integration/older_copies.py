@@ -138,7 +138,7 @@ class OlderCopies(Case):
         def recorded():
             with open(os.path.join(node.data, 'identity'), 'rb') as f:
                 slots = f.read()
-            return all(slots[at + 72:at + 80] == RECORDED for at in (0, 4096))
+            return all(slots[at + 70:at + 78] == RECORDED for at in (0, 4096))
         wait_until(recorded, 'a record of this start')
 
     # -- what is refused ------------------------------------------------------------------------

@@ -324,8 +324,8 @@ TEST_WITH(test_version, set_up, tear_down)
     write_identity(f, text, sizeof text - 1);
     assert_int_equal(open_record(f, 2, &id), FL_EVERSION);
     record_encode(&id, slot);
-    assert_int_equal(slot[8], 5);
-    slot[8] = 6;
+    assert_int_equal(slot[8], 6);
+    slot[8] = 7;
     write_identity(f, slot, sizeof slot);
     assert_int_equal(open_record(f, 2, &id), FL_EVERSION);
     expect_message(f, "another version of fencelock (0.1.0, which was never released");
