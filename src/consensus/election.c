@@ -56,18 +56,18 @@ static uint64_t enough_silence_ms(const struct election *e, bool gone)
     return gone ? e->heartbeat_ms + e->heartbeat_ms / 2 : e->election_ms + LATER_MS;
 }
 
-static void begin(struct election *e, uint64_t leader_id, bool gone)
+/* Replaces the leader, or NOBODY, when it has been silent for long enough. */
+static void begin(struct election *e, uint64_t leader_id, uint64_t silent_ms)
 {
     uint64_t now_ms = fli_clock_ms();
-    uint64_t silent_ms = replica_silence_ms(e->replica, now_ms);
-    uint64_t enough_ms = enough_silence_ms(e, gone);
     e->gone_id = leader_id;
-    e->silent = !gone;
+    e->silent = leader_id != NOBODY && !is_gone(e, leader_id);
     e->rounds_left = ROUNDS_MAX;
     e->campaign_term = replica_term(e->replica);
+    uint64_t enough_ms = enough_silence_ms(e, !e->silent);
     e->campaign_at_ms = now_ms + until_turn_ms(e);
     e->campaign_at_ms += silent_ms < enough_ms ? enough_ms - silent_ms : 0;
-    if (gone) {
+    if (is_gone(e, leader_id)) {
         replica_set_gone(e->replica, leader_id);
         host_log(&e->host, 3, "node %" PRIu64 ", the leader, does not run any more", leader_id);
     }
@@ -82,22 +82,6 @@ static void end(struct election *e)
     }
 }
 
-/* The reason why this node heard no leader may be over: links work again. The library's timer may
- * be far from its end. If there is a leader already, it is heard before a turn comes. */
-static void begin_anew(struct election *e)
-{
-    e->rounds_left = ROUNDS_MAX;
-    if (e->gone_id == NOBODY) {
-        return;
-    }
-    end(e);
-    e->gone_id = NOBODY;
-    e->silent = false;
-    e->campaign_term = replica_term(e->replica);
-    e->campaign_at_ms = fli_clock_ms() + enough_silence_ms(e, true) + until_turn_ms(e);
-    e->host.wake(e->host.ctx);
-}
-
 /* 0: it follows none, or one that is not a member any more. */
 static uint64_t leader_followed(const struct election *e)
 {
@@ -109,13 +93,13 @@ static void note_leader(struct election *e, bool running)
 {
     uint64_t leader = leader_followed(e);
     uint64_t silence_ms = replica_silence_ms(e->replica, fli_clock_ms());
+    bool gone = is_gone(e, leader);
+    bool begun = e->gone_id == leader && (!gone || !e->silent);
     e->had_leader = e->had_leader || leader != 0 || replica_role(e->replica) == REPLICA_LEADER;
     if (!running) {
         end(e);
-    } else if (leader != 0 && is_gone(e, leader) && (e->gone_id != leader || e->silent)) {
-        begin(e, leader, true);
-    } else if (leader != 0 && e->gone_id != leader && silence_ms >= enough_silence_ms(e, false)) {
-        begin(e, leader, false);
+    } else if (leader != 0 && !begun && (gone || silence_ms >= enough_silence_ms(e, false))) {
+        begin(e, leader, silence_ms);
     }
 }
 
@@ -137,19 +121,17 @@ void election_peer_back(struct election *e, uint64_t id)
     if (e->gone_id == id) {
         end(e);
     }
-    if (e->had_leader && replica_leader(e->replica) == 0 &&
-        replica_role(e->replica) != REPLICA_LEADER) {
-        begin_anew(e);
+    if (!e->had_leader || replica_leader(e->replica) != 0 ||
+        replica_role(e->replica) == REPLICA_LEADER) {
+        return;
     }
-}
-
-/* A leader that was found gone was heard: it may be alive, or its last messages came late. */
-static void heard_after_all(struct election *e, uint64_t again_ms)
-{
-    if (e->silent) {
-        end(e);
+    /* The reason why this node heard no leader may be over: links work again. The library's timer
+     * may be far from its end. If there is a leader already, it is heard before a turn comes. */
+    if (e->gone_id == NOBODY) {
+        e->rounds_left = ROUNDS_MAX;
     } else {
-        e->campaign_at_ms = again_ms;
+        end(e);
+        begin(e, NOBODY, 0);
     }
 }
 
@@ -169,7 +151,11 @@ void election_turn(struct election *e, bool running)
     }
     uint64_t enough_ms = enough_silence_ms(e, !e->silent);
     if (leader == e->gone_id && replica_silence_ms(e->replica, now_ms) < enough_ms) {
-        heard_after_all(e, now_ms + enough_ms);
+        /* One that was found gone may be alive, or its last messages came late. */
+        e->campaign_at_ms = now_ms + enough_ms;
+        if (e->silent) {
+            end(e);
+        }
         return;
     }
     /* A round lasts long enough for every member's turn. When a vote was held in it, one more round
