@@ -150,15 +150,6 @@ static void make_members(struct membership *m, struct members *ret)
     put_self(m, ret);
 }
 
-static void note_self(struct membership *m)
-{
-    struct peer *self = peers_find(m->config.peers, m->config.identity->id);
-    if (self != NULL) {
-        self->told.incarnation = m->config.identity->incarnation;
-        self->told.cluster_id = membership_cluster_id(m);
-    }
-}
-
 /* Whoever may not stay is hung up on, and hears why when it calls again. */
 static void drop_strangers(struct membership *m)
 {
@@ -199,7 +190,6 @@ void membership_members_turn(struct membership *m)
     }
     /* Also for a member that there was no room for while a worker read for a former one. */
     peers_set_members(m->config.peers, &m->members);
-    note_self(m);
 }
 
 void membership_start(struct membership *m)

@@ -133,19 +133,15 @@ uint64_t membership_kept_index_of(const struct membership *m, uint64_t id)
 
 /* ---- what others tell ---- */
 
-static void hear_of_self(struct membership *m, const struct starts_known *sent)
+static void hear_of_self(struct membership *m, struct start sent)
 {
-    const struct identity *id = m->config.identity;
-    if (sent->incarnation == id->incarnation && start_is_past(m->config.starts->own, sent->start)) {
+    if (start_is_past(m->config.starts->own, sent)) {
         membership_is_refused(m);
         host_fail(&m->config.host, FL_EDENIED,
                   "%s is an older copy, or a second one: start %" PRIu64 " of it is known to "
                   "others; move it away, run fencelock cluster replace %" PRIu64
                   ", and start this node with an empty one",
-                  m->config.dir->path, sent->start.number, id->id);
-    } else if (sent->incarnation == id->incarnation &&
-               start_is(m->config.starts->own, sent->start)) {
-        membership_is_recorded(m);
+                  m->config.dir->path, sent.number, m->config.identity->id);
     }
 }
 
@@ -167,13 +163,12 @@ static void hear_of_other(struct membership *m, const struct starts_known *sent)
 int membership_receive_starts(struct membership *m, uint64_t from, struct fli_slice body)
 {
     struct starts_message sent;
-    int rv = starts_message_decode(body, &sent);
-    if (rv != 0 || sent.list[0].id != from) {
+    if (starts_message_decode(body, &sent) != 0 || sent.list[0].id != from) {
         return FL_EPROTO;
     }
     for (unsigned i = 0; i < sent.n; i++) {
-        if (sent.list[i].id == m->config.identity->id) {
-            hear_of_self(m, &sent.list[i]);
+        if (sent.list[i].incarnation == m->config.identity->incarnation) {
+            hear_of_self(m, sent.list[i].start);
         } else {
             hear_of_other(m, &sent.list[i]);
         }
