@@ -187,9 +187,9 @@ static void begin(struct membership *m)
 
 static void form(struct membership *m)
 {
-    if (m->config.identity->n_founders == 0) {
+    if (!identity_is_founded(m->config.identity)) {
         found(m);
-    } else if (m->config.kept->identity.n_founders != 0) {
+    } else if (identity_is_founded(&m->config.kept->identity)) {
         begin(m);
     }
 }

@@ -66,7 +66,7 @@ static bool may_found(const struct membership *m, const struct peer_identity *to
 {
     const struct identity *self = m->config.identity;
     bool founder = membership_founds(m) && members_find(&self->members, told->node_id) != NULL;
-    for (unsigned i = 0; i < self->n_founders && founder; i++) {
+    for (unsigned i = 0; i < self->members.n && identity_is_founded(self) && founder; i++) {
         founder =
             self->members.list[i].id != told->node_id || self->founders[i] == told->incarnation;
     }

@@ -8,7 +8,7 @@
 
 #define RECORD_VERSION 6u /* no release wrote an earlier version */
 #define FIELDS_OFFSET 16u
-#define MEMBERS_OFFSET (110u + 48u * KNOWN_MEMBERS_MAX + 8u * MEMBERS_MAX)
+#define MEMBERS_OFFSET (106u + 48u * KNOWN_MEMBERS_MAX + 8u * MEMBERS_MAX)
 #define MEMBERS_SIZE (MEMBERS_MAX * (MEMBER_ADDRESS_MAX + 22u))
 #define CRC_OFFSET ((MEMBERS_OFFSET + MEMBERS_SIZE + 7) / 8 * 8)
 
@@ -31,8 +31,7 @@ void identity_found(struct identity *id, const uint64_t *incarnations)
 {
     uint64_t cluster_id = mix(1, id->begun_crc);
     FLI_ASSERT(id->members.n <= MEMBERS_MAX && !id->joins);
-    id->n_founders = id->members.n;
-    for (unsigned i = 0; i < id->n_founders; i++) {
+    for (unsigned i = 0; i < id->members.n; i++) {
         id->founders[i] = incarnations[i];
         cluster_id = mix(cluster_id, incarnations[i]);
     }
@@ -43,7 +42,7 @@ void identity_configuration(const struct identity *id, struct configuration *ret
 {
     memset(ret, 0, sizeof *ret);
     ret->cluster_id = id->cluster_id;
-    for (unsigned i = 0; i < id->n_founders; i++) {
+    for (unsigned i = 0; i < id->members.n; i++) {
         int rv = configuration_add(ret, id->members.list[i].id, id->founders[i],
                                    id->members.list[i].address, CONFIGURATION_VOTER);
         FLI_ASSERT(rv == 0);
@@ -68,7 +67,6 @@ static const struct fli_field FIELDS[] = {
     {FLI_U64, offsetof(struct record, starts.term)},
     {FLI_U64, offsetof(struct record, starts.index)},
     {FLI_U32, offsetof(struct record, starts.n)},
-    {FLI_U32, offsetof(struct record, identity.n_founders)},
 };
 #define FIELDS_N (sizeof FIELDS / sizeof FIELDS[0])
 
@@ -89,10 +87,11 @@ static bool get_members(const uint8_t *in, struct members *ret)
 /* All or none, and each incarnation once. */
 static bool founders_fit(const struct identity *id)
 {
-    bool fit = id->n_founders == 0 || (id->n_founders == id->members.n && id->cluster_id != 0);
-    for (unsigned i = 0; fit && i < id->n_founders; i++) {
-        fit = id->founders[i] != 0;
-        for (unsigned k = 0; k < i; k++) {
+    bool all = identity_is_founded(id);
+    bool fit = !all || id->cluster_id != 0;
+    for (unsigned i = 0; fit && i < MEMBERS_MAX; i++) {
+        fit = (id->founders[i] != 0) == (all && i < id->members.n);
+        for (unsigned k = 0; k < i && i < id->members.n && all; k++) {
             fit = fit && id->founders[i] != id->founders[k];
         }
     }
@@ -104,7 +103,7 @@ void record_encode(const struct record *r, uint8_t out[RECORD_SLOT_SIZE])
     const struct identity *id = &r->identity;
     char text[MEMBERS_TEXT_MAX];
     size_t len = members_format(&id->members, text, sizeof text);
-    FLI_ASSERT(id->n_founders <= MEMBERS_MAX && len < MEMBERS_SIZE);
+    FLI_ASSERT(len < MEMBERS_SIZE);
     FLI_ASSERT(r->starts.n <= KNOWN_MEMBERS_MAX);
     memset(out, 0, RECORD_SLOT_SIZE);
     memcpy(out, MAGIC, sizeof MAGIC);

@@ -21,11 +21,11 @@
  *                STARTS_RECORDED, or zeros
  *   86     16    of a witness: term and index that were on the disk; else 0, and the number of the
  *                last write of this node's log: one that ends earlier has lost its newest part
- *   102    8     how many others are known, 4; how many founders, 4
- *   110    48    of each of the others: id, incarnation, number, nonce, term, index
- *   878    8     incarnation of each founder, in the order of the members
- *   950    2574  the members that the directory began with, canonical text; zeros behind
- *   3528   4     CRC-32C of all before
+ *   102    4     how many others are known
+ *   106    48    of each of the others: id, incarnation, number, nonce, term, index
+ *   874    8     incarnation of each founder, in the order of the members; or zeros
+ *   946    2574  the members that the directory began with, canonical text; zeros behind
+ *   3520   4     CRC-32C of all before
  *
  * A witness is the same file on another disk (starts_witness.h). */
 #ifndef CONSENSUS_RECORD_H
@@ -51,10 +51,9 @@ struct identity {
      * Later only the log says who is a member. */
     struct members members;
     /* The incarnations of those that form the cluster with this node, as in `members`, its own
-     * included; n_founders 0: not all are known yet, or the node joins. Once written they stay
+     * included; zeros: not all are known yet, or the node joins. Once written they stay
      * (membership.h, forming). */
     uint64_t founders[MEMBERS_MAX];
-    unsigned n_founders;
 };
 
 struct record {
@@ -63,12 +62,16 @@ struct record {
     struct starts starts;
 };
 
-#define RECORD_SLOT_SIZE 3532u
+#define RECORD_SLOT_SIZE 3524u
 #define RECORD_SLOT_STEP 4096u
 #define RECORD_FILE_SIZE ((size_t)2 * RECORD_SLOT_STEP)
 
 /* ---- pure ---- */
 
+static inline bool identity_is_founded(const struct identity *id)
+{
+    return id->founders[0] != 0;
+}
 /* Sets the founders: incarnations[i] is that of members.list[i]. They determine the cluster's
  * id. */
 void identity_found(struct identity *id, const uint64_t *incarnations);

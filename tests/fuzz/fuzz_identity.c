@@ -27,7 +27,9 @@ static void check(const struct record *r)
     FLI_ASSERT(id->id != 0 && id->incarnation != 0);
     check_members(&id->members);
     FLI_ASSERT(members_find(&id->members, id->id) != NULL);
-    FLI_ASSERT(id->n_founders == 0 || id->n_founders == id->members.n);
+    for (unsigned i = 0; i < MEMBERS_MAX; i++) {
+        FLI_ASSERT((id->founders[i] != 0) == (identity_is_founded(id) && i < id->members.n));
+    }
     FLI_ASSERT(r->starts.n <= KNOWN_MEMBERS_MAX);
     record_encode(r, slot);
     FLI_ASSERT(record_decode(slot, &again) == 0);
@@ -37,8 +39,8 @@ static void check(const struct record *r)
 /* A zero ends the text of the members: nothing but zeros is behind it (record.h). */
 static void check_text(const uint8_t *slot)
 {
-    const uint8_t *end = memchr(slot + 950, 0, 2574);
-    for (const uint8_t *at = end; at != NULL && at < slot + 950 + 2574; at++) {
+    const uint8_t *end = memchr(slot + 946, 0, 2574);
+    for (const uint8_t *at = end; at != NULL && at < slot + 946 + 2574; at++) {
         FLI_ASSERT(*at == 0);
     }
 }

@@ -184,7 +184,7 @@ MUTANTS = [
      '} else if (f->unknown && f->rounds > 99) {\n        finish(f, FL_EUNCERTAIN);', 'sendings of it were carried out|after its call was refused'),
     (6, 'connections between nodes are given up after ten seconds', 'src/consensus/node_open.c', '.unacked_ms = NODE_UNACKED_MS(c->election_ms),',
      '.unacked_ms = 10000,', 'reached: streams_given_up'),
-    (21, 'a founder begins before the others have written who founds the cluster', 'src/consensus/membership.c', '    if (!begun &&\n', '    if (!begun && id->n_founders > 9 &&\n',
+    (21, 'a founder begins before the others have written who founds the cluster', 'src/consensus/membership.c', '    if (!begun &&\n', '    if (!begun && id->members.n > 9 &&\n',
      'has not written down'),
     (22, 'ACQUIRE asks for no right of its user', USERS, '    case MACHINE_OP_ACQUIRE:\n        return may_acquire(m, c) ? 0 : ACL_ACQUIRE;',
      '    case MACHINE_OP_ACQUIRE:\n        return 0;', 'and the user may not|who may not acquire'),

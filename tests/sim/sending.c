@@ -203,7 +203,7 @@ static void check_formed(struct sim *s)
         const struct sim_disk *d = &s->nodes[i / s->n].disk;
         const struct sim_disk *of = &s->nodes[i % s->n].disk;
         SIM_CHECK(s,
-                  d->record.identity.n_founders == s->n &&
+                  d->record.identity.members.n == s->n &&
                       d->record.identity.founders[i % s->n] == of->record.identity.incarnation,
                   "a cluster is formed, and node %u has not written down who node %u is",
                   i / s->n + 1, i % s->n + 1);

@@ -375,7 +375,7 @@ static void check_identity(const struct sim_node *n, const struct identity *is)
     SIM_CHECK(n->sim,
               (is->bootstrapped || !was->bootstrapped) &&
                   (was->cluster_id == 0 || is->cluster_id == was->cluster_id) &&
-                  (was->n_founders == 0 ||
+                  (!identity_is_founded(was) ||
                    memcmp(is->founders, was->founders, sizeof was->founders) == 0),
               "what node %u has written of its cluster is undone", n->index + 1);
 }

@@ -141,7 +141,6 @@ TEST_WITH(test_everything_survives, set_up, tear_down)
     id.identity.founders[0] = 1;
     id.identity.founders[1] = id.identity.incarnation;
     id.identity.founders[2] = UINT64_MAX;
-    id.identity.n_founders = 3;
     assert_int_equal(record_store(&f->dir, &id), 0);
     assert_int_equal(open_record(f, 2, &again), 0);
     assert_memory_equal(&again, &id, sizeof id);
@@ -351,7 +350,6 @@ TEST(test_largest)
     id.identity.incarnation = UINT64_MAX;
     id.identity.cluster_id = UINT64_MAX;
     id.identity.bootstrapped = true;
-    id.identity.n_founders = MEMBERS_MAX;
     id.identity.joins = true;
     id.identity.begun_crc = UINT32_MAX;
     record_encode(&id, slot);
