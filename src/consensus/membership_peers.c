@@ -211,40 +211,38 @@ static enum handshake_verdict refuse(const struct membership *m, const struct pe
     (void)replica_committed_configuration(m->replica, &index);
     bool final = has_all(m, peer);
     if (peer->member_index != 0 && (peer->member_index <= index || final)) {
-        snprintf(reason, HANDSHAKE_REASON_MAX,
-                 "node %" PRIu64 " was %s, or what made it a member was lost with a leader: "
-                 "this data directory is of no more use",
-                 id, there || is_expected(m, id) ? "replaced" : "removed from the cluster");
-        return HANDSHAKE_REMOVED;
+        return fli_refuse(reason, HANDSHAKE_REASON_MAX, HANDSHAKE_REMOVED,
+                          "node %" PRIu64 " was %s, or what made it a member was lost with a "
+                          "leader: this data directory is of no more use",
+                          id,
+                          there || is_expected(m, id) ? "replaced" : "removed from the cluster");
     }
     if (is_expected(m, id)) {
-        snprintf(reason, HANDSHAKE_REASON_MAX,
-                 "node %" PRIu64 " is waited for, and its leader has not taken it in yet", id);
-        return HANDSHAKE_STRANGER;
+        return fli_refuse(reason, HANDSHAKE_REASON_MAX, HANDSHAKE_STRANGER,
+                          "node %" PRIu64 " is waited for, and its leader has not taken it in yet",
+                          id);
     }
     if (there) {
-        snprintf(reason, HANDSHAKE_REASON_MAX,
-                 "node %" PRIu64 " has lost its data: run fencelock cluster replace %" PRIu64
-                 " and start it again",
-                 id, id);
         /* Who does not lead may be behind, and not know that the node was replaced. */
-        return final ? HANDSHAKE_OTHER_INCARNATION : HANDSHAKE_STRANGER;
+        return fli_refuse(
+            reason, HANDSHAKE_REASON_MAX, final ? HANDSHAKE_OTHER_INCARNATION : HANDSHAKE_STRANGER,
+            "node %" PRIu64 " has lost its data: run fencelock cluster replace %" PRIu64
+            " and start it again",
+            id, id);
     }
     if (membership_founds(m) && members_find(&m->config.identity->members, id) != NULL) {
-        snprintf(reason, HANDSHAKE_REASON_MAX,
-                 "node %" PRIu64 " has other data than when the nodes met: replace it if there is "
-                 "a leader; if there never was one, begin with empty directories",
-                 id);
-        return HANDSHAKE_STRANGER;
+        return fli_refuse(reason, HANDSHAKE_REASON_MAX, HANDSHAKE_STRANGER,
+                          "node %" PRIu64 " has other data than when the nodes met: replace it if "
+                          "there is a leader; if there never was one, begin with empty directories",
+                          id);
     }
     if (replica_configuration(m->replica)->n == 0) {
-        snprintf(reason, HANDSHAKE_REASON_MAX, "node %" PRIu64 " is not another member", id);
-    } else {
-        snprintf(reason, HANDSHAKE_REASON_MAX,
-                 "node %" PRIu64 " is no member: run fencelock cluster add %" PRIu64 " HOST:PORT",
-                 id, id);
+        return fli_refuse(reason, HANDSHAKE_REASON_MAX, HANDSHAKE_STRANGER,
+                          "node %" PRIu64 " is not another member", id);
     }
-    return HANDSHAKE_STRANGER;
+    return fli_refuse(
+        reason, HANDSHAKE_REASON_MAX, HANDSHAKE_STRANGER,
+        "node %" PRIu64 " is no member: run fencelock cluster add %" PRIu64 " HOST:PORT", id, id);
 }
 
 /* Lists the node; at the address that it tells, if it knows as much as this one: a node that is
@@ -268,17 +266,15 @@ enum handshake_verdict membership_check_peer(struct membership *m, const struct 
 {
     uint64_t id = peer->node_id;
     if (peer->version < machine_version(membership_machine(m))) {
-        snprintf(reason, HANDSHAKE_REASON_MAX,
-                 "node %" PRIu64 " knows version %u, and the cluster is at %u: start a newer "
-                 "program there",
-                 id, peer->version, (unsigned)machine_version(membership_machine(m)));
-        return HANDSHAKE_OTHER_VERSION;
+        return fli_refuse(reason, HANDSHAKE_REASON_MAX, HANDSHAKE_OTHER_VERSION,
+                          "node %" PRIu64 " knows version %u, and the cluster is at %u: start a "
+                          "newer program there",
+                          id, peer->version, (unsigned)machine_version(membership_machine(m)));
     }
     if (membership_founds(m) && peer->member_index == 0 && peer->members_crc == 0) {
-        snprintf(reason, HANDSHAKE_REASON_MAX,
-                 "node %" PRIu64 " joins, and there is no cluster yet: start it with --cluster",
-                 id);
-        return HANDSHAKE_STRANGER;
+        return fli_refuse(
+            reason, HANDSHAKE_REASON_MAX, HANDSHAKE_STRANGER,
+            "node %" PRIu64 " joins, and there is no cluster yet: start it with --cluster", id);
     }
     if (!membership_is_let_in(m, peer)) {
         return refuse(m, peer, reason);
@@ -291,9 +287,9 @@ enum handshake_verdict membership_check_peer(struct membership *m, const struct 
         return HANDSHAKE_UNDECIDED;
     }
     if (p == NULL || !let_in(m, p, peer)) {
-        snprintf(reason, HANDSHAKE_REASON_MAX,
-                 "node %" PRIu64 " is not known here yet, and does not say where it is", id);
-        return HANDSHAKE_STRANGER;
+        return fli_refuse(reason, HANDSHAKE_REASON_MAX, HANDSHAKE_STRANGER,
+                          "node %" PRIu64 " is not known here yet, and does not say where it is",
+                          id);
     }
     return HANDSHAKE_WELCOME;
 }

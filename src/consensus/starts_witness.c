@@ -2,18 +2,7 @@
 #include "consensus/starts_witness.h"
 
 #include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
-
-FLI_PRINTF(4, 5) static int say(char *errmsg, size_t errmsg_size, int rv, const char *fmt, ...)
-{
-    va_list args;
-    va_start(args, fmt);
-    (void)vsnprintf(errmsg, errmsg_size, fmt, args);
-    va_end(args);
-    return rv;
-}
 
 /* Whether the directory and its witness fit each other. It may have been started without it, and
  * either may be an older copy. */
@@ -23,23 +12,26 @@ static int check(const char *path, const struct witness_view *view, const struct
     const struct starts *s = &view->record->starts;
     const struct starts *w = &witness->starts;
     if (view->record->identity.incarnation != witness->identity.incarnation) {
-        return say(errmsg, errmsg_size, FL_EDENIED,
-                   "the witness %s belongs to another data directory than %s: name the right one, "
-                   "or another file; if the directory is a new one in the place of another, start "
-                   "once with --witness-reset",
-                   path, view->directory);
+        return fli_refuse(
+            errmsg, errmsg_size, FL_EDENIED,
+            "the witness %s belongs to another data directory than %s: name the right one, "
+            "or another file; if the directory is a new one in the place of another, start "
+            "once with --witness-reset",
+            path, view->directory);
     }
     bool fits = start_is(s->own, w->own) || start_is(s->own, w->next);
     if ((!fits && start_is_past(s->own, w->own)) || view->term < w->term ||
         view->last_index < w->index) {
-        return say(errmsg, errmsg_size, FL_EDENIED,
-                   "the data directory %s is an older copy, says the witness %s: put the newest "
-                   "one back. If it is lost, replace the member (fencelock cluster replace). A "
-                   "node alone begins anew with fencelockd --recover-from %s --tokens-above N",
-                   view->directory, path, view->directory);
+        return fli_refuse(
+            errmsg, errmsg_size, FL_EDENIED,
+            "the data directory %s is an older copy, says the witness %s: put the newest "
+            "one back. If it is lost, replace the member (fencelock cluster replace). A "
+            "node alone begins anew with fencelockd --recover-from %s --tokens-above N",
+            view->directory, path, view->directory);
     }
     return fits ? 0
-                : say(errmsg, errmsg_size, FL_EDENIED,
+                : fli_refuse(
+                      errmsg, errmsg_size, FL_EDENIED,
                       "the witness %s is older than the data directory %s: it was put back, or "
                       "the node has run without it; if the directory is the newest one, start "
                       "once with --witness-reset",
@@ -55,28 +47,30 @@ static int read_witness(const char *path, const struct witness_view *view, struc
         return 0;
     }
     if (rv == FL_ENOTFOUND) {
-        return say(errmsg, errmsg_size, FL_EDENIED,
-                   "there is no witness %s: look whether its disk is there; if the data directory "
-                   "%s is the newest one, start once with --witness-reset",
-                   path, view->directory);
+        return fli_refuse(
+            errmsg, errmsg_size, FL_EDENIED,
+            "there is no witness %s: look whether its disk is there; if the data directory "
+            "%s is the newest one, start once with --witness-reset",
+            path, view->directory);
     }
     if (rv == FL_ECORRUPT || rv == FL_EVERSION) {
-        return say(errmsg, errmsg_size, rv,
-                   "%s is no witness, or damaged: if the data directory %s is the newest one, move "
-                   "that file away and start once with --witness-reset",
-                   path, view->directory);
+        return fli_refuse(
+            errmsg, errmsg_size, rv,
+            "%s is no witness, or damaged: if the data directory %s is the newest one, move "
+            "that file away and start once with --witness-reset",
+            path, view->directory);
     }
     return rv == 0 ? check(path, view, ret, errmsg, errmsg_size)
-                   : say(errmsg, errmsg_size, rv, "cannot read the witness %s: %s", path,
-                         strerror(errno));
+                   : fli_refuse(errmsg, errmsg_size, rv, "cannot read the witness %s: %s", path,
+                                strerror(errno));
 }
 
 static int write_witness(const char *path, struct record *w, char *errmsg, size_t errmsg_size)
 {
     int rv = record_write(path, w);
     return rv == 0 ? 0
-                   : say(errmsg, errmsg_size, rv, "cannot write the witness %s: %s", path,
-                         strerror(errno));
+                   : fli_refuse(errmsg, errmsg_size, rv, "cannot write the witness %s: %s", path,
+                                strerror(errno));
 }
 
 int witness_begin(const char *path, bool reset, const struct witness_view *view, struct start next,
