@@ -33,8 +33,12 @@ bool fli_error_passes(int error)
 
 int fli_sync_folder_of(const char *path)
 {
-    const char *slash = strrchr(path, '/');
-    size_t len = slash == NULL ? 0 : (size_t)(slash - path);
+    size_t len = strlen(path);
+    while (len > 1 && path[len - 1] == '/') {
+        len--;
+    }
+    const char *slash = memrchr(path, '/', len);
+    len = slash == NULL ? 0 : (size_t)(slash - path);
     char *folder = slash == NULL ? strdup(".") : strndup(path, len == 0 ? 1 : len);
     int fd = folder == NULL ? -1 : open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int rc = fd >= 0 && fsync(fd) == 0 ? 0 : FL_EIO;

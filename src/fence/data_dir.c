@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/write.h"
 
 #define OWNER_FILE "owner"
 #define LINE_MAX 64u
@@ -20,35 +21,7 @@
 
 static int system_error(const char *what, const char *name, char *errmsg, size_t errmsg_size)
 {
-    (void)snprintf(errmsg, errmsg_size, "cannot %s %s: %s", what, name, strerror(errno));
-    return FL_EIO;
-}
-
-/* A directory's own entry is durable only after its parent is synced. */
-static int sync_parent(const char *dir)
-{
-    char path[4096];
-    size_t len = strlen(dir);
-    while (len > 0 && dir[len - 1] == '/') {
-        len--;
-    }
-    while (len > 0 && dir[len - 1] != '/') {
-        len--;
-    }
-    if (len + 2 > sizeof(path)) {
-        errno = ENAMETOOLONG;
-        return -1;
-    }
-    memcpy(path, dir, len);
-    path[len] = '.';
-    path[len + 1] = '\0';
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) {
-        return -1;
-    }
-    int rc = fsync(fd);
-    (void)close(fd);
-    return rc;
+    return fli_refuse(errmsg, errmsg_size, FL_EIO, "cannot %s %s: %s", what, name, strerror(errno));
 }
 
 /* Until the line says that the database exists, since an earlier start may have been killed after
@@ -56,7 +29,7 @@ static int sync_parent(const char *dir)
  * a file system that cannot do it. */
 static int sync_name(const char *dir, bool made, char *errmsg, size_t errmsg_size)
 {
-    if (sync_parent(dir) == 0) {
+    if (fli_sync_folder_of(dir) == 0) {
         return 0;
     }
     bool cannot = errno == EACCES || errno == EPERM || errno == EROFS || errno == EINVAL;
@@ -107,25 +80,22 @@ static int read_note(struct fli_data_dir *d, const char *dir, const char *have, 
     if (is_number && len == NOTE_LEN && memcmp(have, want, NOTE_LEN) == 0) {
         return 0;
     }
-    (void)snprintf(errmsg, errmsg_size, "the file %s in %s is damaged: restore a backup",
-                   OWNER_FILE, dir);
-    return FL_ECORRUPT;
+    return fli_refuse(errmsg, errmsg_size, FL_ECORRUPT,
+                      "the file %s in %s is damaged: restore a backup", OWNER_FILE, dir);
 }
 
 static int refuse_version(const struct fli_data_dir *d, const char *dir, const char *kind,
                           char *errmsg, size_t errmsg_size)
 {
     if (faccessat(d->dir_fd, OLD_DATABASE, F_OK, 0) == 0) {
-        (void)snprintf(errmsg, errmsg_size,
-                       "%s holds data of an older format (%s), which this version does not read: "
-                       "begin with an empty directory",
-                       dir, OLD_DATABASE);
-    } else {
-        (void)snprintf(errmsg, errmsg_size,
-                       "%s is not a fencelock %s directory of this version (see its file %s)", dir,
-                       kind, OWNER_FILE);
+        return fli_refuse(errmsg, errmsg_size, FL_EVERSION,
+                          "%s holds data of an older format (%s), which this version does not "
+                          "read: begin with an empty directory",
+                          dir, OLD_DATABASE);
     }
-    return FL_EVERSION;
+    return fli_refuse(errmsg, errmsg_size, FL_EVERSION,
+                      "%s is not a fencelock %s directory of this version (see its file %s)", dir,
+                      kind, OWNER_FILE);
 }
 
 /* A crash while the lines were being written leaves a part of them, or zeros. That counts as none,
@@ -186,10 +156,9 @@ static int refuse_locked(int fd, const char *dir, char *errmsg, size_t errmsg_si
     if (pid > 0) {
         (void)snprintf(whose, sizeof(whose), " (pid %ld)", pid);
     }
-    (void)snprintf(errmsg, errmsg_size,
-                   "another process%s is using %s: stop that one, or use a directory of its own",
-                   whose, dir);
-    return FL_EBUSY;
+    return fli_refuse(errmsg, errmsg_size, FL_EBUSY,
+                      "another process%s is using %s: stop that one, or use a directory of its own",
+                      whose, dir);
 }
 
 static int take(struct fli_data_dir *d, const char *dir, const char *kind, char *errmsg,
