@@ -66,11 +66,8 @@ static void fail(struct node_backup *b, const char *why)
 void node_backup_ended(struct node *n, int error, const char *why)
 {
     struct node_backup *b = &n->backup;
-    struct snapshot_source_config config = {.loop = n->host.loop,
-                                            .device = n->loop.device,
-                                            .index = b->index,
-                                            .closed_ctx = n,
-                                            .closed = node_closed_one};
+    const struct snapshot_source_config config = {
+        .host = &n->snapshots.host, .device = n->loop.device, .index = b->index};
     if (b->phase != BACKUP_WRITTEN) {
         return;
     }
@@ -81,7 +78,6 @@ void node_backup_ended(struct node *n, int error, const char *why)
         fail(b, fl_strerror(FL_ENOMEM));
     } else {
         b->phase = BACKUP_READ;
-        node_hold(n);
     }
 }
 

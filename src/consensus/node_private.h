@@ -124,6 +124,7 @@ struct node_applied {
 };
 
 struct node_snapshots {
+    struct host host; /* the node's, but for its log: snapshots are told of as such */
     struct snapshot_install *install;
     struct snapshot_child *child; /* while one is written */
     struct snapshot_meta meta;    /* of the last that a child began; index 0: there was none */

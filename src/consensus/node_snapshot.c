@@ -175,7 +175,6 @@ static bool install_forbids(const struct node_snapshots *s, uint64_t index)
 void node_snapshot_turn(struct node *n)
 {
     struct node_snapshots *s = &n->snapshots;
-    struct snapshot_child_callbacks cbs = {.ctx = n, .done = child_done, .gone = node_closed_one};
     struct snapshot_meta meta;
     bool again = s->damaged || node_backup_is_wanted(n);
     if (s->child != NULL || s->cleaning.work.busy || !node_running(n) || !(is_due(n) || again) ||
@@ -189,8 +188,8 @@ void node_snapshot_turn(struct node *n)
     s->at_child = applied_now(n);
     s->child_began_ns = fli_clock_ns();
     enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_SNAPSHOT);
-    int rv = snapshot_child_start(n->host.loop, n->loop.device, fsm_machine(n->fsm), &s->meta, &cbs,
-                                  &s->child);
+    int rv = snapshot_child_start(&s->host, n->loop.device, fsm_machine(n->fsm), &s->meta,
+                                  child_done, n, &s->child);
     fli_turn_leave(n->host.turn, part);
     if (rv != 0) {
         s->child = NULL;
@@ -198,7 +197,6 @@ void node_snapshot_turn(struct node *n)
         return;
     }
     node_backup_began(n, s->meta.index);
-    node_hold(n);
 }
 
 /* ---- sending ---- */
@@ -219,24 +217,14 @@ static void on_damaged(void *ctx, uint64_t index)
     node_wake(n);
 }
 
-/* What is told of snapshots is told as such. */
-static struct host snapshot_host(const struct node *n)
-{
-    struct host host = n->host;
-    host.log = node_log_snapshot;
-    return host;
-}
-
 static void make_send(struct node *n, struct peer *p)
 {
-    struct snapshot_send_config sc = {.host = snapshot_host(n),
+    struct snapshot_send_config sc = {.host = &n->snapshots.host,
                                       .transport = n->peers.transport,
                                       .device = n->loop.device,
                                       .peer_id = p->id,
                                       .ctx = n,
-                                      .damaged = on_damaged,
-                                      .busy = node_hold,
-                                      .idle = node_closed_one};
+                                      .damaged = on_damaged};
     if (snapshot_send_create(&sc, &p->send) != 0) {
         p->send = NULL; /* it is asked for again */
     }
@@ -334,13 +322,14 @@ static void on_ready(void *ctx, const struct snapshot_meta *meta, struct machine
 
 int node_snapshot_make(struct node *n, const struct snapshot_meta *meta)
 {
-    struct snapshot_install_config ic = {.host = snapshot_host(n),
+    struct snapshot_install_config ic = {.host = &n->snapshots.host,
                                          .device = n->loop.device,
                                          .ctx = n,
                                          .applied = applied_index,
                                          .is_sound = replica_snapshot_is_sound,
-                                         .ready = on_ready,
-                                         .idle = node_closed_one};
+                                         .ready = on_ready};
+    n->snapshots.host = n->host;
+    n->snapshots.host.log = node_log_snapshot;
     n->snapshots.last_bytes = meta->size;
     n->snapshots.at_ms = fli_clock_ms();
     return snapshot_install_create(&ic, &n->snapshots.install);
@@ -385,7 +374,6 @@ void node_snapshot_stop(struct node *n)
         snapshot_child_destroy(n->snapshots.child);
         n->snapshots.child = NULL;
     }
-    node_hold(n);
     snapshot_install_stop(n->snapshots.install);
 }
 

@@ -29,7 +29,9 @@ struct verdict {
 };
 
 struct snapshot_child {
-    struct snapshot_child_callbacks cbs;
+    const struct host *host;
+    snapshot_child_cb *done;
+    void *ctx;
     pid_t pid; /* 0: it was waited for */
     int pipe;  /* has the verdict, or nothing when the child was killed */
     bool closing;
@@ -137,11 +139,10 @@ static _Noreturn void run_child(struct log_device *device, const struct machine 
 static void closed(uv_handle_t *handle)
 {
     struct snapshot_child *c = handle->data;
-    void (*gone)(void *ctx) = c->cbs.gone;
-    void *ctx = c->cbs.ctx;
+    const struct host *host = c->host;
     close(c->pipe);
     free(c);
-    gone(ctx);
+    host->release(host->ctx);
 }
 
 static void read_verdict(const struct snapshot_child *c, struct verdict *ret)
@@ -169,7 +170,7 @@ static void poll_cb(uv_timer_t *timer)
         return;
     }
     read_verdict(c, &v);
-    c->cbs.done(c->cbs.ctx, v.error, v.why, v.size);
+    c->done(c->ctx, v.error, v.why, v.size);
 }
 
 /* No signal may reach a handler of the parent in the child: it would use the parent's loop. */
@@ -192,9 +193,9 @@ static pid_t fork_quietly(struct log_device *device, const struct machine *m,
     return pid;
 }
 
-int snapshot_child_start(uv_loop_t *loop, struct log_device *device, const struct machine *m,
-                         const struct snapshot_meta *meta,
-                         const struct snapshot_child_callbacks *cbs, struct snapshot_child **ret)
+int snapshot_child_start(const struct host *host, struct log_device *device,
+                         const struct machine *m, const struct snapshot_meta *meta,
+                         snapshot_child_cb *done, void *ctx, struct snapshot_child **ret)
 {
     int ends[2];
     struct snapshot_child *c = calloc(1, sizeof *c);
@@ -202,7 +203,9 @@ int snapshot_child_start(uv_loop_t *loop, struct log_device *device, const struc
         free(c);
         return FL_ESYSTEM;
     }
-    c->cbs = *cbs;
+    c->host = host;
+    c->done = done;
+    c->ctx = ctx;
     c->pipe = ends[0];
     c->pid = fork_quietly(device, m, meta, ends[1]);
     close(ends[1]);
@@ -211,7 +214,8 @@ int snapshot_child_start(uv_loop_t *loop, struct log_device *device, const struc
         free(c);
         return FL_ESYSTEM;
     }
-    (void)uv_timer_init(loop, &c->timer); /* these cannot fail */
+    host->hold(host->ctx);
+    (void)uv_timer_init(host->loop, &c->timer); /* these cannot fail */
     c->timer.data = c;
     (void)uv_timer_start(&c->timer, poll_cb, POLL_MS, POLL_MS);
     *ret = c;

@@ -13,27 +13,21 @@
 #ifndef SNAPSHOT_CHILD_H
 #define SNAPSHOT_CHILD_H
 
-#include <uv.h>
-
+#include "peer/host.h"
 #include "snapshot/file.h"
-#include "machine/machine.h"
 
 struct snapshot_child;
 
-struct snapshot_child_callbacks {
-    void *ctx;
-    /* The child has ended. 0: the snapshot is on disk and has `size` bytes of data. Else a code and
-     * the reason. One that was killed has left its part on disk, which the owner removes
-     * (snapshot_clean()). Called at most once, and never within a call of this file. */
-    void (*done)(void *ctx, int error, const char *why, uint64_t size);
-    void (*gone)(void *ctx); /* after snapshot_child_destroy(): there is neither a process nor a
-                                handle on the loop any more */
-};
+/* The child has ended. 0: the snapshot is on disk and has `size` bytes of data. Else a code and the
+ * reason. One that was killed has left its part on disk, which the owner removes
+ * (snapshot_clean()). Called at most once, and never within a call of this file. */
+typedef void snapshot_child_cb(void *ctx, int error, const char *why, uint64_t size);
 
-/* Forks the child. 0; FL_ESYSTEM: there is no child, and nothing has happened. */
-int snapshot_child_start(uv_loop_t *loop, struct log_device *device, const struct machine *m,
-                         const struct snapshot_meta *meta,
-                         const struct snapshot_child_callbacks *cbs,
+/* Forks the child. 0; FL_ESYSTEM: there is no child, and nothing has happened. The node of the host
+ * does not end while there is a process, or a handle on the loop. */
+int snapshot_child_start(const struct host *host, struct log_device *device,
+                         const struct machine *m, const struct snapshot_meta *meta,
+                         snapshot_child_cb *done, void *ctx,
                          struct snapshot_child **ret) FLI_MUST_USE;
 
 /* Allowed before it is done: then the child is killed, as above, and done is not called. */

@@ -32,7 +32,7 @@ enum state { STATE_IDLE, STATE_RECEIVING, STATE_DECODING, STATE_READY, STATE_DRO
 
 /* A piece of work for the worker, and its result. */
 struct work {
-    uv_work_t req;
+    struct host_work work;
     struct snapshot_install *owner;
     enum state state;          /* when it began */
     struct snapshot_part part; /* the file */
@@ -46,7 +46,7 @@ struct work {
 struct snapshot_install {
     struct snapshot_install_config config;
     enum state state;
-    bool working, stopping;
+    bool stopping;
     bool reads; /* the stream was started */
     uint64_t from;
     struct stream *stream;
@@ -96,9 +96,9 @@ static int finish_file(struct work *w)
     return rv != 0 ? rv : snapshot_part_finish(&w->part, &w->error);
 }
 
-static void work_cb(uv_work_t *req)
+static void work_cb(struct host_work *work)
 {
-    struct work *w = FLI_CONTAINER_OF(req, struct work, req);
+    struct work *w = FLI_CONTAINER_OF(work, struct work, work);
     if (w->state == STATE_DROPPING) {
         machine_destroy(w->machine);
         w->machine = NULL;
@@ -166,17 +166,15 @@ static void fail(struct snapshot_install *s, int error, const char *why)
 {
     s->failures++;
     s->state = STATE_DROPPING; /* if the stream is lost now, that is all the same */
-    host_log(&s->config.host, 2, "the snapshot from node %" PRIu64 " is given up: %s", s->from,
-             why);
+    host_log(s->config.host, 2, "the snapshot from node %" PRIu64 " is given up: %s", s->from, why);
     send_done(s, error, why);
     drop(s);
 }
 
-static void worked_cb(uv_work_t *req, int status)
+static void worked_cb(struct host_work *work)
 {
-    struct work *w = FLI_CONTAINER_OF(req, struct work, req);
+    struct work *w = FLI_CONTAINER_OF(work, struct work, work);
     struct snapshot_install *s = w->owner;
-    s->working = false;
     if (s->state == STATE_DROPPING) {
         go_on(s);
     } else if (w->error.code != 0) {
@@ -199,9 +197,7 @@ static void begin_work(struct snapshot_install *s)
     w->bytes = s->waiting;
     fli_buf_init(&s->waiting, WAITING_MAX);
     memset(&w->error, 0, sizeof w->error);
-    s->working = true;
-    int rv = uv_queue_work(s->config.host.loop, &w->req, work_cb, worked_cb);
-    FLI_ASSERT(rv == 0);
+    host_work(s->config.host, &w->work, work_cb, worked_cb);
 }
 
 static void on_begin(struct snapshot_install *s, struct fli_slice body)
@@ -217,7 +213,7 @@ static void on_begin(struct snapshot_install *s, struct fli_slice body)
     s->index = fli_get_u64(body.data);
     s->term = fli_get_u64(body.data + 8);
     s->size = fli_get_u64(body.data + 16);
-    host_log(&s->config.host, 3,
+    host_log(s->config.host, 3,
              "a snapshot of entry %" PRIu64 " comes from node %" PRIu64 " (%" PRIu64 " bytes)",
              s->index, s->from, s->size);
     s->received = 0;
@@ -265,7 +261,7 @@ static void lost_cb(void *ctx, const char *why)
 static void go_on(struct snapshot_install *s)
 {
     const struct stream_callbacks cbs = {.ctx = s, .frame = frame_cb, .lost = lost_cb};
-    if (s->working) {
+    if (s->work.work.busy) {
         return;
     }
     if (s->state == STATE_DROPPING && s->work.part.file == NULL && s->work.machine == NULL) {
@@ -277,8 +273,6 @@ static void go_on(struct snapshot_install *s)
         begin_work(s);
     } else if (s->state == STATE_READY) {
         s->config.ready(s->config.ctx, &s->work.meta, s->work.machine);
-    } else if (s->state == STATE_IDLE && s->stopping) {
-        s->config.idle(s->config.ctx);
     } else if (s->state == STATE_IDLE && s->stream != NULL && !s->reads) {
         s->reads = true;
         (void)stream_start(s->stream, &cbs);
@@ -305,7 +299,7 @@ void snapshot_install_accept(struct snapshot_install *s, uint64_t from, struct s
 
 void snapshot_install_taken(struct snapshot_install *s, int error, struct machine *garbage)
 {
-    FLI_ASSERT(s->state == STATE_READY && !s->working);
+    FLI_ASSERT(s->state == STATE_READY && !s->work.work.busy);
     send_done(s, error, error == 0 ? "" : fl_strerror(error));
     s->work.machine = garbage;
     drop(s);
@@ -314,7 +308,7 @@ void snapshot_install_taken(struct snapshot_install *s, int error, struct machin
 /* Whether it is the sender's turn. */
 static bool waits_for_piece(const struct snapshot_install *s)
 {
-    return s->state == STATE_RECEIVING && !s->working && s->waiting.len == 0;
+    return s->state == STATE_RECEIVING && !s->work.work.busy && s->waiting.len == 0;
 }
 
 /* Whether the sender must be told that this node is alive. It is not told while nothing comes of
@@ -401,6 +395,6 @@ void snapshot_install_destroy(struct snapshot_install *s)
     if (s == NULL) {
         return;
     }
-    FLI_ASSERT(!s->working && s->waiting.len == 0);
+    FLI_ASSERT(!s->work.work.busy && s->waiting.len == 0);
     free(s);
 }

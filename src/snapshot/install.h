@@ -18,15 +18,13 @@
 struct snapshot_install;
 
 struct snapshot_install_config {
-    struct host host; /* its loop, and lines of the log */
+    const struct host *host; /* its node does not end while a worker is at work */
     struct log_device *device;
     void *ctx;
     uint64_t (*applied)(void *ctx);                     /* the last entry of the node's own state */
     bool (*is_sound)(const struct snapshot_meta *meta); /* a log may go on behind it; any thread */
     /* A snapshot is on disk and decoded. Called at each tick until snapshot_install_taken(). */
     void (*ready)(void *ctx, const struct snapshot_meta *meta, struct machine *fresh);
-    void (*idle)(void *ctx); /* after snapshot_install_stop(), and maybe within it: no work is under
-                                way any more */
 };
 
 int snapshot_install_create(const struct snapshot_install_config *config,

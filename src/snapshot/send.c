@@ -48,7 +48,7 @@ static void pause_after(struct snapshot_send *s, const char *why)
     s->pause_ms = s->pause_ms == 0 ? PAUSE_MIN_MS : 2 * s->pause_ms;
     s->pause_ms = s->pause_ms < PAUSE_MAX_MS ? s->pause_ms : PAUSE_MAX_MS;
     s->not_before_ms = fli_clock_ms() + s->pause_ms;
-    host_log(&s->config.host, 2,
+    host_log(s->config.host, 2,
              "the snapshot for node %" PRIu64 " was not sent: %s; next attempt in %" PRIu64 " ms",
              s->config.peer_id, why, s->pause_ms);
 }
@@ -125,7 +125,7 @@ static void on_done(struct snapshot_send *s, struct fli_slice body)
         give_up(s, why);
         return;
     }
-    host_log(&s->config.host, 3, "node %" PRIu64 " has the snapshot of entry %" PRIu64,
+    host_log(s->config.host, 3, "node %" PRIu64 " has the snapshot of entry %" PRIu64,
              s->config.peer_id, s->index);
     s->pause_ms = 0;
     end(s, STATE_IDLE);
@@ -169,7 +169,7 @@ static void begin(struct snapshot_send *s)
         give_up(s, fl_strerror(rv));
         return;
     }
-    host_log(&s->config.host, 3,
+    host_log(s->config.host, 3,
              "the snapshot of entry %" PRIu64 " (%" PRIu64 " bytes) is sent to node %" PRIu64,
              s->index, size, s->config.peer_id);
     send_more(s);
@@ -216,13 +216,11 @@ static void ready_cb(void *ctx)
 
 void snapshot_send_start(struct snapshot_send *s, uint64_t index)
 {
-    struct snapshot_source_config config = {.loop = s->config.host.loop,
-                                            .device = s->config.device,
-                                            .index = index,
-                                            .ctx = s,
-                                            .ready = ready_cb,
-                                            .closed_ctx = s->config.ctx,
-                                            .closed = s->config.idle};
+    const struct snapshot_source_config config = {.host = s->config.host,
+                                                  .device = s->config.device,
+                                                  .index = index,
+                                                  .ctx = s,
+                                                  .ready = ready_cb};
     if (s->state != STATE_IDLE || fli_clock_ms() < s->not_before_ms) {
         return;
     }
@@ -234,7 +232,6 @@ void snapshot_send_start(struct snapshot_send *s, uint64_t index)
     s->sent = 0;
     s->taken = 0;
     s->state = STATE_OPENING;
-    s->config.busy(s->config.ctx);
 }
 
 bool snapshot_send_busy(const struct snapshot_send *s)

@@ -35,16 +35,13 @@ enum snapshot_frame {
 struct snapshot_send;
 
 struct snapshot_send_config {
-    struct host host; /* its loop, and lines of the log */
+    const struct host *host;
     struct transport *transport;
     struct log_device *device;
     uint64_t peer_id;
     void *ctx;
     /* The snapshot of this entry is damaged or missing. If it is the newest, make another one. */
     void (*damaged)(void *ctx, uint64_t index);
-    void (*busy)(void *ctx); /* a worker uses the device, until */
-    void (*idle)(void *ctx); /* this is called; maybe by snapshot_send_stop(), and maybe when the
-                                next transfer has begun */
 };
 
 /* Makes one for each peer, idle until it is started. 0 or FL_ENOMEM. */

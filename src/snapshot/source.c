@@ -8,19 +8,17 @@
 
 struct snapshot_source {
     struct snapshot_source_config config;
-    uv_work_t work;
-    bool working, closing;
+    struct host_work work;
+    bool closing;
     struct snapshot_reader *reader;
     uint64_t size; /* 0: not open */
     struct snapshot_error error;
     struct fli_slice unit; /* what is left of the one that was read last, in the reader */
 };
 
-/* ---- the worker ------------------------------------------------------------------------------ */
-
-static void read_cb(uv_work_t *work)
+static void read_unit(struct host_work *w)
 {
-    struct snapshot_source *s = FLI_CONTAINER_OF(work, struct snapshot_source, work);
+    struct snapshot_source *s = FLI_CONTAINER_OF(w, struct snapshot_source, work);
     struct fli_slice data;
     int rv = s->reader != NULL
                  ? 0
@@ -29,42 +27,31 @@ static void read_cb(uv_work_t *work)
     s->error.code = rv;
 }
 
-static void close_cb(uv_work_t *work)
+static void close_file(struct host_work *w)
 {
-    struct snapshot_source *s = FLI_CONTAINER_OF(work, struct snapshot_source, work);
+    const struct snapshot_source *s = FLI_CONTAINER_OF(w, struct snapshot_source, work);
     snapshot_reader_close(s->reader);
-    s->reader = NULL;
 }
 
-/* ---- the loop -------------------------------------------------------------------------------- */
-
-static void worked_cb(uv_work_t *work, int status);
-
-static void start_work(struct snapshot_source *s, uv_work_cb work_cb)
+static void closed(struct host_work *w)
 {
-    int rv = uv_queue_work(s->config.loop, &s->work, work_cb, worked_cb);
-    FLI_ASSERT(rv == 0);
-    s->working = true;
+    free(FLI_CONTAINER_OF(w, struct snapshot_source, work));
 }
 
 /* A newer snapshot may have replaced the file. Then closing it frees its blocks, which takes a file
  * system milliseconds, so a worker does it. */
 static void finish(struct snapshot_source *s)
 {
-    void (*closed)(void *ctx) = s->config.closed;
-    void *ctx = s->config.closed_ctx;
     if (s->reader != NULL) {
-        start_work(s, close_cb);
-        return;
+        host_work(s->config.host, &s->work, close_file, closed);
+    } else {
+        free(s);
     }
-    free(s);
-    closed(ctx);
 }
 
-static void worked_cb(uv_work_t *work, int status)
+static void was_read(struct host_work *w)
 {
-    struct snapshot_source *s = FLI_CONTAINER_OF(work, struct snapshot_source, work);
-    s->working = false;
+    struct snapshot_source *s = FLI_CONTAINER_OF(w, struct snapshot_source, work);
     if (s->closing) {
         finish(s);
         return;
@@ -84,7 +71,7 @@ int snapshot_source_open(const struct snapshot_source_config *config, struct sna
         return FL_ENOMEM;
     }
     s->config = *config;
-    start_work(s, read_cb);
+    host_work(config->host, &s->work, read_unit, was_read);
     *ret = s;
     return 0;
 }
@@ -102,7 +89,7 @@ uint64_t snapshot_source_size(const struct snapshot_source *s)
 int snapshot_source_next(struct snapshot_source *s, size_t most, struct fli_slice *ret,
                          struct snapshot_error *e)
 {
-    if (s->working) {
+    if (s->work.busy) {
         return FL_EBUSY;
     }
     if (s->error.code != 0) {
@@ -118,7 +105,7 @@ void snapshot_source_take(struct snapshot_source *s, size_t len)
     s->unit.data += len;
     s->unit.len -= len;
     if (s->unit.len == 0) {
-        start_work(s, read_cb);
+        host_work(s->config.host, &s->work, read_unit, was_read);
     }
 }
 
@@ -128,7 +115,7 @@ void snapshot_source_close(struct snapshot_source *s)
         return;
     }
     s->closing = true;
-    if (!s->working) {
+    if (!s->work.busy) {
         finish(s);
     }
 }

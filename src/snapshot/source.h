@@ -6,19 +6,17 @@
 #ifndef SNAPSHOT_SOURCE_H
 #define SNAPSHOT_SOURCE_H
 
-#include <uv.h>
-
+#include "peer/host.h"
 #include "snapshot/file.h"
 
 struct snapshot_source;
 
 struct snapshot_source_config {
-    uv_loop_t *loop;
-    struct log_device *device; /* in use until `closed` is called */
-    uint64_t index;            /* of the snapshot */
-    void *ctx, *closed_ctx;
-    void (*ready)(void *ctx);  /* it is open, has more bytes, or has failed; NULL: the owner asks */
-    void (*closed)(void *ctx); /* the source is gone; the last call */
+    const struct host *host; /* its node does not end while a worker uses the device */
+    struct log_device *device;
+    uint64_t index; /* of the snapshot */
+    void *ctx;
+    void (*ready)(void *ctx); /* it is open, has more bytes, or has failed; NULL: the owner asks */
 };
 
 /* Begins to open it. 0 or FL_ENOMEM. */
@@ -38,8 +36,7 @@ int snapshot_source_next(struct snapshot_source *s, size_t most, struct fli_slic
                          struct snapshot_error *e) FLI_MUST_USE;
 void snapshot_source_take(struct snapshot_source *s, size_t len);
 
-/* Calls `closed`, now or when the worker is done, and no other callback any more. NULL is fine, and
- * calls nothing. */
+/* No callback comes any more. NULL is fine. */
 void snapshot_source_close(struct snapshot_source *s);
 
 #endif

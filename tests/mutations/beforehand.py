@@ -388,7 +388,7 @@ MUTANTS = [
     ('scenarios', 'one that is installed stays in the way', 'src/snapshot/install.c',
      '    s->work.machine = garbage;\n    drop(s);\n',
      '    s->work.machine = garbage;\n',
-     'ends by signal'),
+     'ends by signal|it is not connected to all'),
     # Of the sixth thirty.
     ('members', 'who is a member is read from the newest configuration alone', 'src/consensus/membership_peers.c',
      '    return configuration_server(replica_configuration(m->replica), incarnation) != NULL ||\n           (c != NULL && configuration_server(c, incarnation) != NULL);',

@@ -20,7 +20,9 @@ struct snapshot_child {
     uv_poll_t handle; /* only to be closed */
     struct sim_node *node;
     uint64_t life;
-    struct snapshot_child_callbacks cbs;
+    const struct host *host;
+    snapshot_child_cb *done;
+    void *ctx;
     struct log_device *device;
     struct snapshot_meta meta;
     struct fli_buf bytes;
@@ -202,7 +204,7 @@ static void done_deliver(struct sim_event *e)
         return;
     }
     note_end(n, c);
-    c->cbs.done(c->cbs.ctx, c->error, c->why.text, c->bytes.len);
+    c->done(c->ctx, c->error, c->why.text, c->bytes.len);
     check_kept(n);
 }
 
@@ -329,16 +331,18 @@ void sim_snapshot_check_install(const struct sim_node *n)
               "node %u installs a snapshot while a process writes its former state", n->index + 1);
 }
 
-int snapshot_child_start(uv_loop_t *loop, struct log_device *device, const struct machine *m,
-                         const struct snapshot_meta *meta,
-                         const struct snapshot_child_callbacks *cbs, struct snapshot_child **ret)
+int snapshot_child_start(const struct host *host, struct log_device *device,
+                         const struct machine *m, const struct snapshot_meta *meta,
+                         snapshot_child_cb *done, void *ctx, struct snapshot_child **ret)
 {
-    struct sim_node *n = FLI_CONTAINER_OF(loop, struct sim_node, loop);
+    struct sim_node *n = FLI_CONTAINER_OF(host->loop, struct sim_node, loop);
     struct sim *s = n->sim;
     struct snapshot_child *c = fli_xcalloc(1, sizeof *c);
-    c->handle.loop = loop;
+    c->handle.loop = host->loop;
     c->node = n;
-    c->cbs = *cbs;
+    c->host = host;
+    c->done = done;
+    c->ctx = ctx;
     c->device = device;
     c->meta = *meta;
     fli_buf_init(&c->bytes, BYTES_MAX);
@@ -348,6 +352,7 @@ int snapshot_child_start(uv_loop_t *loop, struct log_device *device, const struc
     check_begins(n, meta);
     check_again(n, meta);
     n->child = c;
+    host->hold(host->ctx);
     struct sim_event *e = sim_after(s, sim_below(s, 20), child_fire);
     e->node = n;
     e->life = n->life;
@@ -359,11 +364,10 @@ int snapshot_child_start(uv_loop_t *loop, struct log_device *device, const struc
 static void closed(uv_handle_t *h)
 {
     struct snapshot_child *c = (struct snapshot_child *)(void *)h;
-    void (*gone)(void *ctx) = c->cbs.gone;
-    void *ctx = c->cbs.ctx;
+    const struct host *host = c->host;
     fli_buf_fini(&c->bytes);
     free(c);
-    gone(ctx);
+    host->release(host->ctx);
 }
 
 void snapshot_child_destroy(struct snapshot_child *c)

@@ -22,6 +22,8 @@
 
 struct rig {
     uv_loop_t loop;
+    struct host host;
+    unsigned holds;
     char *dir;
     struct log_device *device;
     struct machine *machine;
@@ -92,18 +94,26 @@ static void on_done(void *ctx, int error, const char *why, uint64_t size)
     snprintf(r->why, sizeof r->why, "%s", why);
 }
 
+static void hold(void *ctx)
+{
+    struct rig *r = ctx;
+    r->holds++;
+}
+
 static void on_gone(void *ctx)
 {
     struct rig *r = ctx;
+    r->holds--;
     r->gones++;
 }
 
 static void start(struct rig *r)
 {
-    struct snapshot_child_callbacks cbs = {.ctx = r, .done = on_done, .gone = on_gone};
+    r->host = (struct host){.loop = &r->loop, .ctx = r, .hold = hold, .release = on_gone};
     assert_int_equal(
-        snapshot_child_start(&r->loop, r->device, r->machine, &r->meta, &cbs, &r->child), 0);
+        snapshot_child_start(&r->host, r->device, r->machine, &r->meta, on_done, r, &r->child), 0);
     assert_int_equal(r->dones, 0);
+    assert_int_equal(r->holds, 1);
 }
 
 static void end(struct rig *r)

@@ -460,7 +460,7 @@ TEST_WITH(stopped_while_calling, transfer_set_up, transfer_tear_down)
     struct fixture *f = *state;
     snapshot_send_start(f->send, 70);
     snapshot_send_stop(f->send);
-    assert_int_equal(f->busies, 1);
-    UNTIL(f, !snapshot_send_busy(f->send) && f->busies == 0);
+    assert_int_equal(f->holds, 1);
+    UNTIL(f, !snapshot_send_busy(f->send) && f->holds == 0);
     assert_int_equal(snapshot_send_failures(f->send), 0);
 }

@@ -143,29 +143,23 @@ static void sent_log_cb(void *ctx, int level, const char *message)
     snprintf(f->sent_log, sizeof f->sent_log, "%s", message);
 }
 
-static void busy_cb(void *ctx)
+static void hold_cb(void *ctx)
 {
     struct fixture *f = ctx;
-    f->busies++;
+    f->holds++;
 }
 
-static void not_busy_cb(void *ctx)
+static void release_cb(void *ctx)
 {
     struct fixture *f = ctx;
-    assert_true(f->busies > 0);
-    f->busies--;
+    assert_true(f->holds > 0);
+    f->holds--;
 }
 
 static void damaged_cb(void *ctx, uint64_t index)
 {
     struct fixture *f = ctx;
     f->damaged++;
-}
-
-static void idle_cb(void *ctx)
-{
-    struct fixture *f = ctx;
-    f->idles++;
 }
 
 void set_now(struct fixture *f, uint64_t now_ms)
@@ -201,21 +195,22 @@ int transfer_set_up(void **state)
     f->machine = states_make(LOCKS);
     write_snapshot(f, 70);
     read_file(f);
-    struct snapshot_send_config sc = {.host = {.loop = &f->r->loop, .ctx = f, .log = sent_log_cb},
+    f->host = (struct host){
+        .loop = &f->r->loop, .ctx = f, .log = log_cb, .hold = hold_cb, .release = release_cb};
+    f->send_host = f->host;
+    f->send_host.log = sent_log_cb;
+    struct snapshot_send_config sc = {.host = &f->send_host,
                                       .transport = f->r->a.t,
                                       .device = sim_device_base(f->from),
                                       .peer_id = 2,
                                       .ctx = f,
-                                      .damaged = damaged_cb,
-                                      .busy = busy_cb,
-                                      .idle = not_busy_cb};
-    struct snapshot_install_config ic = {.host = {.loop = &f->r->loop, .ctx = f, .log = log_cb},
+                                      .damaged = damaged_cb};
+    struct snapshot_install_config ic = {.host = &f->host,
                                          .device = sim_device_base(f->to),
                                          .ctx = f,
                                          .applied = applied_cb,
                                          .is_sound = replica_snapshot_is_sound,
-                                         .ready = ready_cb,
-                                         .idle = idle_cb};
+                                         .ready = ready_cb};
     assert_int_equal(snapshot_send_create(&sc, &f->send), 0);
     assert_int_equal(snapshot_install_create(&ic, &f->install), 0);
     *state = f;
@@ -226,13 +221,10 @@ int transfer_tear_down(void **state)
 {
     struct fixture *f = *state;
     snapshot_send_stop(f->send);
-    assert_int_equal(f->idles, 0);
     snapshot_install_stop(f->install);
-    RUN_UNTIL(f->r, f->idles == 1);
-    RUN_UNTIL(f->r, !snapshot_send_busy(f->send) && f->busies == 0);
+    RUN_UNTIL(f->r, !snapshot_send_busy(f->send) && f->holds == 0);
     rig_close(f->r);
-    assert_int_equal(f->busies, 0);
-    assert_int_equal(f->idles, 1);
+    assert_int_equal(f->holds, 0);
     snapshot_send_destroy(f->send);
     snapshot_install_destroy(f->install);
     machine_destroy(f->machine);

@@ -19,9 +19,10 @@ struct fixture {
     struct snapshot_send *send;
     struct snapshot_install *install;
     unsigned accepted; /* streams given to `install` */
-    unsigned readies, idles, damaged;
-    unsigned busies; /* sends whose worker may read */
-    int take;        /* what `ready` does: 0 installs it, FL_EBUSY leaves it, else refuses */
+    unsigned readies, damaged;
+    struct host host, send_host;
+    unsigned holds; /* work of both that is under way */
+    int take;       /* what `ready` does: 0 installs it, FL_EBUSY leaves it, else refuses */
     uint64_t hash, index;
     uint64_t applied; /* by node 2 */
     char log[512];    /* the last line; and that of each */
