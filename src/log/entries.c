@@ -46,18 +46,14 @@ int log_entries_reserve(struct log_entries *t)
     return n < t->slots_cap ? 0 : resize(t, t->slots_cap == 0 ? CAP_MIN : t->slots_cap * 2);
 }
 
-void log_entries_add(struct log_entries *t, const struct log_entry *e, uint32_t segment,
-                     uint64_t offset)
+void log_entries_add(struct log_entries *t, uint64_t term, uint32_t len, uint8_t kind,
+                     uint32_t segment, uint64_t offset)
 {
-    FLI_ASSERT(e->index == t->last + 1 && e->kind != 0);
-    FLI_ASSERT(t->first > t->last || e->term >= log_entries_term(t, t->last));
+    FLI_ASSERT(kind != 0 && term >= log_entries_term(t, t->last));
     FLI_ASSERT(t->last + 1 - t->first < t->slots_cap);
     t->last++;
-    t->slots[t->last & (t->slots_cap - 1)] = (struct log_slot){.term = e->term,
-                                                               .segment = segment,
-                                                               .offset = (uint32_t)offset,
-                                                               .len = e->len,
-                                                               .kind = e->kind};
+    t->slots[t->last & (t->slots_cap - 1)] = (struct log_slot){
+        .term = term, .segment = segment, .offset = (uint32_t)offset, .len = len, .kind = kind};
 }
 
 void log_entries_truncate(struct log_entries *t, uint64_t index)

@@ -32,9 +32,9 @@ void log_entries_reset(struct log_entries *t, uint64_t index, uint64_t term);
 /* Makes room for one more. 0 or FL_ENOMEM, which changes nothing. */
 FLI_MUST_USE int log_entries_reserve(struct log_entries *t);
 
-/* Adds e, whose index is last + 1, and for which there is room. */
-void log_entries_add(struct log_entries *t, const struct log_entry *e, uint32_t segment,
-                     uint64_t offset);
+/* Adds the entry last + 1, for which there is room. */
+void log_entries_add(struct log_entries *t, uint64_t term, uint32_t len, uint8_t kind,
+                     uint32_t segment, uint64_t offset);
 
 /* Removes entries >= index; first <= index <= last + 1. */
 void log_entries_truncate(struct log_entries *t, uint64_t index);

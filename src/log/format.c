@@ -258,55 +258,71 @@ static const char *header_wrong(const struct log_scan *s)
                                           : "an older write is where a newer one should be";
     }
     const struct log_state *b = &w->before;
-    if (b->last_index != s->state.last_index || b->last_term != s->state.last_term ||
-        b->hard.term != s->state.hard.term || b->hard.vote != s->state.hard.vote ||
-        b->chain != s->state.chain) {
+    if (b->last_index != s->entries->last ||
+        b->last_term != log_entries_term(s->entries, s->entries->last) ||
+        b->hard.term != s->hard.term || b->hard.vote != s->hard.vote || b->chain != s->chain) {
         return "this write does not follow the one before";
     }
     return NULL;
 }
 
-/* Applies a record to the state; NULL, or what is wrong with it. */
-static const char *record_step(struct log_scan *s, const struct log_record *r)
+static bool can_follow(const struct log_entries *t, const struct log_record *r)
 {
-    struct log_state *st = &s->state;
-    if (r->crc_before != st->chain) {
+    uint64_t last_term = log_entries_term(t, t->last);
+    switch (r->type) {
+    case LOG_RECORD_ENTRY:
+        return r->index == t->last + 1 && r->term >= last_term && r->term != 0 && r->kind != 0 &&
+               r->index <= LOG_INDEX_MAX;
+    case LOG_RECORD_TRUNCATE:
+        return r->index != 0 && r->index <= t->last + 1 && r->term <= last_term &&
+               (r->index < t->first || log_entries_term(t, r->index - 1) == r->term);
+    case LOG_RECORD_RESET:
+        return r->index <= LOG_INDEX_MAX;
+    default:
+        return r->type == LOG_RECORD_HARD_STATE;
+    }
+}
+
+/* Applies a record, which is at this offset. Only an entry may be too much for the memory. */
+static bool apply(struct log_scan *s, const struct log_record *r, size_t at)
+{
+    struct log_entries *t = s->entries;
+    s->chain = r->crc;
+    switch (r->type) {
+    case LOG_RECORD_ENTRY:
+        if (log_entries_reserve(t) != 0) {
+            return false;
+        }
+        log_entries_add(t, r->term, r->len, r->kind, s->segment, at);
+        return true;
+    case LOG_RECORD_TRUNCATE:
+        if (r->index < t->first) {
+            log_entries_reset(t, r->index - 1, r->term);
+        } else {
+            log_entries_truncate(t, r->index);
+        }
+        return true;
+    case LOG_RECORD_RESET:
+        log_entries_reset(t, r->index, r->term);
+        return true;
+    default:
+        s->hard = (struct log_hard_state){.term = r->term, .vote = r->index};
+        return true;
+    }
+}
+
+/* NULL, or what is wrong with a record. */
+static const char *record_wrong(const struct log_scan *s, const struct log_record *r)
+{
+    if (r->crc_before != s->chain) {
         return "a record does not follow the one before";
     }
     if (r->type != LOG_RECORD_ENTRY && (r->len != 0 || r->kind != 0)) {
         return "a record has an impossible length or kind";
     }
-    switch (r->type) {
-    case LOG_RECORD_ENTRY:
-        if (r->index != st->last_index + 1 || r->term < st->last_term || r->term == 0 ||
-            r->kind == 0 || r->index > LOG_INDEX_MAX) {
-            return "an entry has an index or a term that cannot follow";
-        }
-        st->last_index = r->index;
-        st->last_term = r->term;
-        break;
-    case LOG_RECORD_TRUNCATE:
-        if (r->index == 0 || r->index > st->last_index + 1 || r->term > st->last_term) {
-            return "a truncation has an index or a term that cannot follow";
-        }
-        st->last_index = r->index - 1;
-        st->last_term = r->term;
-        break;
-    case LOG_RECORD_HARD_STATE:
-        st->hard = (struct log_hard_state){.term = r->term, .vote = r->index};
-        break;
-    case LOG_RECORD_RESET:
-        if (r->index > LOG_INDEX_MAX) {
-            return "a reset has an impossible index";
-        }
-        st->last_index = r->index;
-        st->last_term = r->term;
-        break;
-    default:
-        return "a record is of no known type";
-    }
-    st->chain = r->crc;
-    return NULL;
+    return can_follow(s->entries, r)
+               ? NULL
+               : "a record has a type, an impossible index or a term that cannot follow";
 }
 
 /* Scans the records of a write whose sectors are all there. */
@@ -324,12 +340,15 @@ static enum log_scan_end scan_records(struct log_scan *s)
         if (!log_is_zero(r.data + r.len, pad)) {
             return damaged(s, p + LOG_RECORD_HEADER + r.len, "padding is not zero");
         }
-        const char *wrong = record_step(s, &r);
+        const char *wrong = record_wrong(s, &r);
         if (wrong != NULL) {
             return damaged(s, p, wrong);
         }
+        if (!apply(s, &r, p)) {
+            return LOG_SCAN_MEMORY;
+        }
     }
-    if (n != s->write.records || s->state.chain != s->write.chain_after) {
+    if (n != s->write.records || s->chain != s->write.chain_after) {
         return damaged(s, s->at, "a write has not the records that its header says");
     }
     if (!log_is_zero(s->data + end, s->next - end)) {
@@ -386,7 +405,9 @@ enum log_scan_end log_scan_next(struct log_scan *s)
         s->known = true;
         s->log_id = w->log_id;
         s->next_number = w->number;
-        s->state = w->before;
+        s->hard = w->before.hard;
+        s->chain = w->before.chain;
+        log_entries_reset(s->entries, w->before.last_index, w->before.last_term);
     }
     s->next_number++;
     return scan_records(s);

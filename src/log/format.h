@@ -3,7 +3,7 @@
 #ifndef LOG_FORMAT_H
 #define LOG_FORMAT_H
 
-#include "log/log.h"
+#include "log/entries.h"
 
 #define LOG_FORMAT_VERSION 1u
 #define LOG_WRITE_HEADER ((size_t)128)
@@ -86,10 +86,12 @@ enum log_scan_end {
     LOG_SCAN_TORN,    /* from `at` to `next` are the remains of an unfinished write */
     LOG_SCAN_DAMAGED, /* `at` is the first wrong byte, `why` the reason */
     LOG_SCAN_VERSION, /* written by another version, which `why` names */
+    LOG_SCAN_MEMORY,  /* there is not enough for the entries */
 };
 
 /* The state of a recovery; it goes on from one segment to the next. */
 struct log_scan {
+    struct log_entries *entries; /* the caller's, which it fills */
     /* Set by the caller for each segment. */
     uint32_t segment; /* its number */
     const uint8_t *data;
@@ -99,14 +101,15 @@ struct log_scan {
     bool known;
     uint64_t log_id;
     uint64_t next_number;
-    struct log_state state;
+    struct log_hard_state hard;
+    uint32_t chain;
     /* The results of the last call. */
     size_t at;
     struct log_write write;
     char why[160];
 };
 
-/* Looks at the next write of the segment. */
+/* Looks at the next write of the segment, and applies its records. */
 enum log_scan_end log_scan_next(struct log_scan *s);
 
 #endif

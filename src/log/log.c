@@ -198,7 +198,8 @@ uint64_t log_append(struct log *l, const struct log_entry *e)
     if (b == NULL) {
         return 0;
     }
-    log_entries_add(&l->entries, e, b->write.segment, b->write.offset + b->write.len);
+    log_entries_add(&l->entries, e->term, e->len, e->kind, b->write.segment,
+                    b->write.offset + b->write.len);
     struct log_record r = {.type = LOG_RECORD_ENTRY,
                            .kind = e->kind,
                            .index = e->index,

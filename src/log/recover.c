@@ -222,59 +222,6 @@ static int read_segment(struct recovery *r, struct log_segment *f)
     return rv;
 }
 
-static int apply_record(struct recovery *r, const struct log_record *rec, size_t at)
-{
-    struct log_entries *t = &r->l->entries;
-    switch (rec->type) {
-    case LOG_RECORD_ENTRY:
-        if (log_entries_reserve(t) != 0) {
-            return no_memory(r);
-        }
-        log_entries_add(
-            t,
-            &(struct log_entry){
-                .index = rec->index, .term = rec->term, .kind = rec->kind, .len = rec->len},
-            r->scan.segment, at);
-        return 0;
-    case LOG_RECORD_TRUNCATE:
-        if (rec->index < t->first) {
-            log_entries_reset(t, rec->index - 1, rec->term);
-            return 0;
-        }
-        if (log_entries_term(t, rec->index - 1) != rec->term) {
-            return segment_error(r, FL_ECORRUPT, r->scan.segment, at,
-                                 "a truncation does not fit the entries before it");
-        }
-        log_entries_truncate(t, rec->index);
-        return 0;
-    case LOG_RECORD_RESET:
-        log_entries_reset(t, rec->index, rec->term);
-        return 0;
-    default:
-        return 0;
-    }
-}
-
-/* Applies the write that was found. */
-static int apply_write(struct recovery *r)
-{
-    const struct log_scan *s = &r->scan;
-    struct log_record rec;
-    int rv = 0;
-    if (r->last_begun == 0) {
-        log_entries_reset(&r->l->entries, s->write.before.last_index, s->write.before.last_term);
-    }
-    r->last_begun = s->segment;
-    r->last_at = s->at;
-    r->end = s->next;
-    for (size_t at = s->at + LOG_WRITE_HEADER; rv == 0 && at < s->at + s->write.len;
-         at += log_record_size(rec.len)) {
-        log_record_peek(s->data + at, &rec);
-        rv = apply_record(r, &rec, at);
-    }
-    return rv;
-}
-
 /* Whether what was found in this segment may follow what was found before. */
 static int check_order(struct recovery *r, uint32_t number, enum log_scan_end found)
 {
@@ -305,10 +252,15 @@ static int apply_segment(struct recovery *r, const struct log_segment *f)
     enum log_scan_end found = log_scan_next(s);
     int rv = check_order(r, f->number, found);
     for (; rv == 0 && found == LOG_SCAN_WRITE; found = log_scan_next(s)) {
-        rv = apply_write(r);
+        r->last_begun = f->number;
+        r->last_at = s->at;
+        r->end = s->next;
     }
     if (rv != 0) {
         return rv;
+    }
+    if (found == LOG_SCAN_MEMORY) {
+        return no_memory(r);
     }
     if (found == LOG_SCAN_DAMAGED || found == LOG_SCAN_VERSION) {
         return segment_error(r, found == LOG_SCAN_DAMAGED ? FL_ECORRUPT : FL_EVERSION, f->number,
@@ -329,6 +281,7 @@ static int apply_segment(struct recovery *r, const struct log_segment *f)
 
 static int read_all(struct recovery *r)
 {
+    r->scan.entries = &r->l->entries;
     int rv = 0;
     for (size_t i = 0; rv == 0 && i < r->l->segments_len; i++) {
         rv = read_segment(r, &r->l->segments[i]);
@@ -469,10 +422,8 @@ static int finish_recovery(struct recovery *r)
     l->offset = r->end % l->block == 0 ? r->end : log_segment_of(l, l->current)->size;
     l->log_id = r->scan.log_id;
     l->next_number = r->scan.next_number;
-    l->hard = r->scan.state.hard;
-    l->chain = r->scan.state.chain;
-    FLI_ASSERT(l->entries.last == r->scan.state.last_index);
-    FLI_ASSERT(log_last_term(l) == r->scan.state.last_term);
+    l->hard = r->scan.hard;
+    l->chain = r->scan.chain;
     rv = open_segments(r);
     if (rv == 0) {
         rv = write_last_again(r);
