@@ -246,7 +246,7 @@ void node_loop_init(struct node *n)
     rv = rv != 0 ? rv : uv_idle_init(loop, &l->idle);
     l->check.data = l->prepare.data = l->timer.data = l->tick.data = l->idle.data = n;
     for (unsigned i = 0; i < LOG_DEVICE_FDS; i++) {
-        int fd = log_device_fd(l->device, i);
+        int fd = l->device->fds[i];
         if (fd >= 0) {
             uv_poll_t *poll = &l->disk[l->disk_handles++];
             rv = rv != 0 ? rv : uv_poll_init(loop, poll, fd);

@@ -10,7 +10,7 @@ bool log_device_wait(struct log_device *d, int timeout_ms)
     struct pollfd fds[LOG_DEVICE_FDS];
     bool any = false;
     for (unsigned i = 0; i < LOG_DEVICE_FDS; i++) {
-        fds[i] = (struct pollfd){.fd = log_device_fd(d, i), .events = POLLIN};
+        fds[i] = (struct pollfd){.fd = d->fds[i], .events = POLLIN};
         any = any || fds[i].fd >= 0;
     }
     int n = 1;

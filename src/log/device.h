@@ -95,12 +95,12 @@ struct log_device_ops {
     void (*perform)(struct log_device *d, struct log_io *io);
     void (*cancel)(struct log_device *d); /* the operation of lane BACKGROUND ends soon, and a write
                                              begins without its delay; until the next start */
-    /* A descriptor that is readable when poll has something to do; -1: there is none. */
-    int (*fd)(struct log_device *d, unsigned which);
     void (*poll)(struct log_device *d);
     uint64_t (*now_ns)(struct log_device *d); /* monotonic, for statistics only */
     void (*random)(struct log_device *d, void *data, size_t len);
 };
+
+#define LOG_DEVICE_FDS 2u
 
 /* The head of every implementation. */
 struct log_device {
@@ -110,14 +110,10 @@ struct log_device {
     size_t block;       /* LOG_BLOCK or a power of two above it, at most LOG_BLOCK_MAX */
     int keep_fd;        /* the descriptor that a child of fork() must keep for synchronous calls;
                            -1: none */
+    int fds[LOG_DEVICE_FDS]; /* readable when poll has something to do; -1: there is none */
 };
 
-/* For the owner's loop: watch the descriptors for reading and call poll when one is readable. */
-#define LOG_DEVICE_FDS 2u
-static inline int log_device_fd(struct log_device *d, unsigned which)
-{
-    return d->ops->fd(d, which);
-}
+/* For the owner's loop: when a descriptor is readable. */
 static inline void log_device_poll(struct log_device *d)
 {
     d->ops->poll(d);

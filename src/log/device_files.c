@@ -12,7 +12,9 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,28 +34,29 @@
 #define LOCK_AGAIN_NS 10000000
 #define LOCK_NEW_MS 1000u /* a child after fork() has the file open, too, until it closes all */
 
+enum { EVENT, RING }; /* of struct log_device's descriptors: a lane is done, or the ring's write */
+
 struct log_file {
     int fd;
 };
 
 struct files;
 
-/* A thread's lane. Guarded by the device's mutex, except the fields of `io` while the thread works
- * on it. */
+/* A thread's lane. From the start of an operation until it is done, `io` is the thread's. */
 struct lane {
     struct files *device;
     pthread_t thread;
     bool running;
-    pthread_cond_t wake;
-    struct log_io *todo, *done;
+    sem_t wake;
+    struct log_io *io; /* NULL when the thread is woken: it ends */
     int result;
     uint64_t took_ns;
+    atomic_bool done;
 };
 
 struct files {
     struct log_device base;
     int dir_fd;
-    int event_fd;  /* readable: `notified` is set */
     int cancel_fd; /* readable: the operation of lane BACKGROUND must end */
     bool cancelled;
     bool direct; /* O_DIRECT is possible */
@@ -62,9 +65,6 @@ struct files {
     bool uring_broken; /* it has refused a write, and would begin that together with the next */
     struct log_io *uring_io;
     uint64_t uring_since_ns;
-    pthread_mutex_t mutex;
-    bool notified; /* a lane has a completion for poll */
-    bool ending;
     struct lane lanes[LOG_LANES];
     char where[512];
     char engine[128];
@@ -346,15 +346,6 @@ static void notify(int event_fd)
     } while (n < 0 && errno == EINTR);
 }
 
-/* Makes the loop call poll, since a lane has a completion. Under the mutex. */
-static void notify_poll(struct files *f)
-{
-    if (!f->notified) {
-        f->notified = true;
-        notify(f->event_fd);
-    }
-}
-
 static void clear(int event_fd)
 {
     uint64_t count;
@@ -373,44 +364,28 @@ static bool pause_first(struct files *f, uint32_t delay_ms)
     return n == 0;
 }
 
-/* Called under the mutex, which it releases while it works. */
-static void work(struct lane *lane, struct log_io *io)
-{
-    struct files *f = lane->device;
-    pthread_mutex_unlock(&f->mutex);
-    bool go = io->delay_ms == 0 || pause_first(f, io->delay_ms);
-    uint64_t since = fli_clock_ns();
-    int result = go ? execute(f, io) : -ECANCELED;
-    uint64_t took = fli_clock_ns() - since;
-    pthread_mutex_lock(&f->mutex);
-    lane->done = io;
-    lane->result = result;
-    lane->took_ns = took;
-}
-
 static void *lane_main(void *arg)
 {
     struct lane *lane = arg;
     struct files *f = lane->device;
-    pthread_mutex_lock(&f->mutex);
     for (;;) {
-        while (lane->todo == NULL && !f->ending) {
-            pthread_cond_wait(&lane->wake, &f->mutex);
+        while (sem_wait(&lane->wake) != 0) { /* interrupted */
         }
-        if (lane->todo == NULL) {
-            break;
+        struct log_io *io = lane->io;
+        if (io == NULL) {
+            return NULL;
         }
-        struct log_io *io = lane->todo;
-        lane->todo = NULL;
-        work(lane, io);
-        notify_poll(f);
+        bool go = io->delay_ms == 0 || pause_first(f, io->delay_ms);
+        uint64_t since = fli_clock_ns();
+        lane->result = go ? execute(f, io) : -ECANCELED;
+        lane->took_ns = fli_clock_ns() - since;
+        atomic_store(&lane->done, true);
+        notify(f->base.fds[EVENT]);
     }
-    pthread_mutex_unlock(&f->mutex);
-    return NULL;
 }
 
 /* Signals go to the main thread. */
-static int start_thread(struct lane *lane)
+static int start_thread(struct files *f, struct lane *lane)
 {
     sigset_t all;
     sigset_t before;
@@ -421,6 +396,9 @@ static int start_thread(struct lane *lane)
     }
     (void)pthread_attr_setstacksize(&attr, STACK_BYTES); /* on failure the stack is only larger
                                                             than needed */
+    lane->device = f;
+    rv = sem_init(&lane->wake, 0, 0);
+    FLI_ASSERT(rv == 0); /* it is of one process, and its value is small */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     rv = pthread_create(&lane->thread, &attr, lane_main, lane);
@@ -430,13 +408,11 @@ static int start_thread(struct lane *lane)
     return -rv;
 }
 
-static void start_in_thread(struct files *f, struct lane *lane, struct log_io *io)
+static void start_in_thread(struct lane *lane, struct log_io *io)
 {
-    pthread_mutex_lock(&f->mutex);
-    FLI_ASSERT(lane->running && lane->todo == NULL && lane->done == NULL);
-    lane->todo = io;
-    pthread_cond_signal(&lane->wake);
-    pthread_mutex_unlock(&f->mutex);
+    FLI_ASSERT(lane->running && lane->io == NULL);
+    lane->io = io;
+    sem_post(&lane->wake);
 }
 
 static bool start_in_ring(struct files *f, struct log_io *io)
@@ -459,7 +435,7 @@ static void files_start(struct log_device *d, enum log_lane lane, struct log_io 
         clear(f->cancel_fd);
     }
     if (lane != LOG_LANE_WRITE || !start_in_ring(f, io)) {
-        start_in_thread(f, &f->lanes[lane], io);
+        start_in_thread(&f->lanes[lane], io);
     }
 }
 
@@ -478,15 +454,6 @@ static void files_cancel(struct log_device *d)
     notify(f->cancel_fd);
 }
 
-static int files_fd(struct log_device *d, unsigned which)
-{
-    struct files *f = files_of(d);
-    if (which == 0) {
-        return f->event_fd;
-    }
-    return f->uring == NULL ? -1 : log_uring_fd(f->uring);
-}
-
 /* Nothing of it, or a part, was written. After any other error nobody knows, and the log ends or
  * waits by it: a flush that says yes the second time means nothing (docs/adr/0024). */
 static bool is_undone(int result, size_t len)
@@ -496,47 +463,42 @@ static bool is_undone(int result, size_t len)
                              result == -EINVAL || result == -EOPNOTSUPP;
 }
 
-static void poll_uring(struct files *f)
+/* Whether a write of the ring was done. */
+static bool poll_uring(struct files *f)
 {
     int result = 0;
     if (f->uring == NULL || !log_uring_reap(f->uring, &result)) {
-        return;
+        return false;
     }
     struct log_io *io = f->uring_io;
     f->uring_io = NULL;
     if (is_undone(result, io->len)) {
-        start_in_thread(f, &f->lanes[LOG_LANE_WRITE], io);
+        start_in_thread(&f->lanes[LOG_LANE_WRITE], io);
     } else {
         io->done(io, result < 0 ? result : 0, fli_clock_ns() - f->uring_since_ns);
     }
+    return true;
 }
 
-static void poll_lane(struct files *f, struct lane *lane)
+static void poll_lanes(struct files *f)
 {
-    pthread_mutex_lock(&f->mutex);
-    struct log_io *io = lane->done;
-    int result = lane->result;
-    uint64_t took = lane->took_ns;
-    lane->done = NULL;
-    pthread_mutex_unlock(&f->mutex);
-    if (io != NULL) {
-        io->done(io, result, took);
+    clear(f->base.fds[EVENT]);
+    for (unsigned i = 0; i < LOG_LANES; i++) {
+        struct lane *lane = &f->lanes[i];
+        if (atomic_exchange(&lane->done, false)) {
+            struct log_io *io = lane->io;
+            lane->io = NULL;
+            io->done(io, lane->result, lane->took_ns);
+        }
     }
 }
 
+/* While the eventfd is readable, the loop calls again: a ring's write costs no look at it. */
 static void files_poll(struct log_device *d)
 {
     struct files *f = files_of(d);
-    poll_uring(f);
-    pthread_mutex_lock(&f->mutex);
-    bool notified = f->notified;
-    f->notified = false;
-    if (notified) {
-        clear(f->event_fd);
-    }
-    pthread_mutex_unlock(&f->mutex);
-    for (unsigned i = 0; notified && i < LOG_LANES; i++) {
-        poll_lane(f, &f->lanes[i]);
+    if (!poll_uring(f)) {
+        poll_lanes(f);
     }
 }
 
@@ -557,7 +519,6 @@ static const struct log_device_ops files_ops = {
     .start = files_start,
     .perform = files_perform,
     .cancel = files_cancel,
-    .fd = files_fd,
     .poll = files_poll,
     .now_ns = files_now_ns,
     .random = files_random,
@@ -616,6 +577,7 @@ static void choose_engine(struct files *f, unsigned engine, int *ret_uring)
     const char *way = f->direct ? "" : "; the file system has no direct writes";
     *ret_uring = engine == LOG_ENGINE_THREAD ? 0 : log_uring_create(&f->uring);
     if (f->uring != NULL) {
+        f->base.fds[RING] = log_uring_fd(f->uring);
         snprintf(f->engine, sizeof f->engine, "io_uring%s", way);
     } else {
         snprintf(f->engine, sizeof f->engine, "thread: %s%s%s",
@@ -625,25 +587,15 @@ static void choose_engine(struct files *f, unsigned engine, int *ret_uring)
     f->base.engine = f->engine;
 }
 
-static int init_threads(struct files *f)
-{
-    int rv = pthread_mutex_init(&f->mutex, NULL);
-    for (unsigned i = 0; rv == 0 && i < LOG_LANES; i++) {
-        f->lanes[i].device = f;
-        rv = pthread_cond_init(&f->lanes[i].wake, NULL);
-    }
-    return -rv;
-}
-
 static int open_all(struct files *f, const char *dir, bool direct)
 {
     f->dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (f->dir_fd < 0) {
         return -errno;
     }
-    f->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    f->base.fds[EVENT] = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     f->cancel_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (f->event_fd < 0 || f->cancel_fd < 0) {
+    if (f->base.fds[EVENT] < 0 || f->cancel_fd < 0) {
         return -errno;
     }
     f->base.block = LOG_BLOCK;
@@ -660,13 +612,11 @@ int log_files_create(const char *dir, unsigned engine, struct log_device **ret, 
         return FL_ENOMEM;
     }
     memset(f->zeros, 0, FILL_BYTES);
-    f->dir_fd = f->event_fd = f->cancel_fd = -1;
+    f->dir_fd = f->cancel_fd = f->base.fds[EVENT] = f->base.fds[RING] = -1;
     f->base.ops = &files_ops;
     f->base.where = f->where;
     snprintf(f->where, sizeof f->where, "%s", dir);
-    int rv = init_threads(f);
-    FLI_ASSERT(rv == 0); /* they allocate nothing on Linux */
-    rv = open_all(f, dir, (engine & LOG_ENGINE_NO_DIRECT) == 0);
+    int rv = open_all(f, dir, (engine & LOG_ENGINE_NO_DIRECT) == 0);
     engine &= ~(unsigned)LOG_ENGINE_NO_DIRECT;
     if (rv != 0) {
         snprintf(errmsg, errmsg_size, "cannot use %s for the log: %s", dir, strerror(-rv));
@@ -682,7 +632,7 @@ int log_files_create(const char *dir, unsigned engine, struct log_device **ret, 
         return FL_ESYSTEM;
     }
     for (unsigned i = 0; rv == 0 && i < LOG_LANES; i++) {
-        rv = start_thread(&f->lanes[i]);
+        rv = start_thread(f, &f->lanes[i]);
     }
     if (rv != 0) {
         snprintf(errmsg, errmsg_size, "no thread for the log in %s: %s", dir, strerror(-rv));
@@ -693,34 +643,28 @@ int log_files_create(const char *dir, unsigned engine, struct log_device **ret, 
     return 0;
 }
 
+static void close_fd(int fd)
+{
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
 void log_files_destroy(struct log_device *d)
 {
     struct files *f = files_of(d);
-    pthread_mutex_lock(&f->mutex);
-    f->ending = true;
-    for (unsigned i = 0; i < LOG_LANES; i++) {
-        pthread_cond_signal(&f->lanes[i].wake);
+    for (unsigned i = 0; i < LOG_LANES && f->lanes[i].running; i++) {
+        FLI_ASSERT(f->lanes[i].io == NULL);
+        sem_post(&f->lanes[i].wake);
+        pthread_join(f->lanes[i].thread, NULL);
+        sem_destroy(&f->lanes[i].wake);
     }
-    pthread_mutex_unlock(&f->mutex);
-    for (unsigned i = 0; i < LOG_LANES; i++) {
-        if (f->lanes[i].running) {
-            pthread_join(f->lanes[i].thread, NULL);
-        }
-        pthread_cond_destroy(&f->lanes[i].wake);
-    }
-    pthread_mutex_destroy(&f->mutex);
     if (f->uring != NULL) {
         log_uring_destroy(f->uring);
     }
-    if (f->event_fd >= 0) {
-        close(f->event_fd);
-    }
-    if (f->cancel_fd >= 0) {
-        close(f->cancel_fd);
-    }
-    if (f->dir_fd >= 0) {
-        close(f->dir_fd);
-    }
+    close_fd(d->fds[EVENT]);
+    close_fd(f->cancel_fd);
+    close_fd(f->dir_fd);
     free(f->zeros);
     free(f);
 }

@@ -273,11 +273,6 @@ static void sim_cancel(struct log_device *base)
     sim_of(base)->cancelled = true;
 }
 
-static int sim_fd(struct log_device *base, unsigned which)
-{
-    return -1;
-}
-
 /* Only who waits calls it, and then for a read. */
 static void sim_poll(struct log_device *base)
 {
@@ -344,7 +339,6 @@ static const struct log_device_ops sim_ops = {
     .start = sim_start,
     .perform = sim_perform,
     .cancel = sim_cancel,
-    .fd = sim_fd,
     .poll = sim_poll,
     .now_ns = sim_now_ns,
     .random = sim_random,
@@ -748,8 +742,12 @@ const char *sim_device_name(const struct sim_device *d, size_t i)
 struct sim_device *sim_device_create(uint64_t seed)
 {
     struct sim_device *d = fli_xcalloc(1, sizeof *d);
-    d->base = (struct log_device){
-        .ops = &sim_ops, .where = "sim", .engine = "simulated", .block = LOG_BLOCK, .keep_fd = -1};
+    d->base = (struct log_device){.ops = &sim_ops,
+                                  .where = "sim",
+                                  .engine = "simulated",
+                                  .block = LOG_BLOCK,
+                                  .keep_fd = -1,
+                                  .fds = {-1, -1}};
     int rv = pthread_mutex_init(&d->mutex, NULL);
     FLI_ASSERT(rv == 0);
     d->rng = seed;
