@@ -286,8 +286,6 @@ static void put(struct stream *s, struct fli_buf *from)
     }
 }
 
-/* What is encrypted is taken out of the buffer once it is half of it: so each byte moves once, on
- * average. */
 static void encrypt_piece(struct stream *s)
 {
     size_t left = s->gather.len - s->at;
@@ -297,21 +295,21 @@ static void encrypt_piece(struct stream *s)
         return;
     }
     s->at += n;
-    if (s->at >= s->gather.len - s->at) {
-        fli_buf_consume(&s->gather, s->at);
-        s->at = 0;
-    }
 }
 
 void stream_push(struct stream *s)
 {
     struct fli_buf *from = s->tls == NULL ? &s->gather : &s->cipher;
-    while (!s->closing && !s->writing && (s->cipher.len > 0 || s->gather.len > 0)) {
+    while (!s->closing && !s->writing && (s->cipher.len > 0 || s->gather.len > s->at)) {
         if (from->len > 0) {
             put(s, from);
         } else {
             encrypt_piece(s);
         }
+    }
+    if (s->at >= s->gather.len - s->at) { /* so each byte moves once, on average, or never */
+        fli_buf_consume(&s->gather, s->at);
+        s->at = 0;
     }
     if (s->cipher.len == 0) {
         fli_buf_shrink(&s->cipher);

@@ -1,14 +1,14 @@
 /* transport_private.h: a connection between two nodes, and the transport that it belongs to.
  *
- *   dialed:   resolving --> connecting --> shaking --> undecided --> given --> open --> lost
- *                               ^  next      |            |  ^ |       ^
- *                               `--address---+------------'  | |       |
- *   accepted:                           shaking -------------' `-------'
+ *   dialed:    resolving -> connecting -> shaking -> undecided -> given -> open -> lost
+ *   accepted:                             shaking -> undecided -> given -> open -> lost
  *
- * Any of these may end the connection, and `undecided` is left out where this node can decide at
- * once. Its memory goes when its owner has let it go and the loop has released the socket: only
- * from the loop, or in stream_close() of a stream that was lost before. So each callback may close
- * streams, and the list of all may be read on after it.
+ * A connection may end in each phase. `undecided` is left out where this node can decide at once. A
+ * dial goes back to `connecting` when an address has failed.
+ *
+ * Its memory goes when its owner has let it go and the loop has released the socket: only from the
+ * loop, or in stream_close() of a stream that was lost before. So each callback may close streams,
+ * and the list of all may be read on after it.
  *
  * transport.c: life, deadlines, members, log. transport_accept.c and transport_dial.c: how a
  * connection begins. transport_shake.c: handshakes. stream.c: frames, writing, the end.
