@@ -437,33 +437,29 @@ void fli_channel_leave(struct fl_call *c, bool silent)
     }
 }
 
-void fli_channels_drop(struct fli_engine *e, uint32_t node)
+static void close_idle(struct fli_engine *e, uint32_t node, bool keeps_one)
 {
+    bool enough = !keeps_one;
     FLI_LIST_FOREACH_SAFE(at, next, &e->nodes[node].channels)
     {
         struct fli_channel *ch = FLI_CONTAINER_OF(at, struct fli_channel, in);
-        if (ch->link.ready && is_idle(ch)) {
+        bool usable = is_shared(ch);
+        if (is_idle(ch) && ch->link.ready && (enough || !usable)) {
             shut(ch);
         }
+        enough = enough || usable;
     }
+}
+
+void fli_channels_drop(struct fli_engine *e, uint32_t node)
+{
+    close_idle(e, node, false);
 }
 
 void fli_channels_tidy(struct fli_engine *e, uint32_t node)
 {
     for (uint32_t i = 0; i <= e->n_nodes; i++) {
-        if (i != node) {
-            fli_channels_drop(e, i);
-        }
-    }
-    bool has = false;
-    FLI_LIST_FOREACH_SAFE(at, next, &e->nodes[node].channels)
-    {
-        struct fli_channel *ch = FLI_CONTAINER_OF(at, struct fli_channel, in);
-        bool usable = is_shared(ch);
-        if (is_idle(ch) && ch->link.ready && (has || !usable)) {
-            shut(ch);
-        }
-        has = has || usable;
+        close_idle(e, i, i == node);
     }
 }
 

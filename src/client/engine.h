@@ -25,7 +25,7 @@ enum fli_kind {
 
 /* Copies the options; the owner is random when they have none. Resolves names, which may block;
  * with `resolves`, each connection does that instead. 0;
- * FL_EINVAL, FL_ENOCONN, FL_ESYSTEM. */
+ * FL_EINVAL, FL_ENOMEM, FL_ENOCONN, FL_ESYSTEM. */
 int fli_engine_init(struct fli_engine *e, const char *nodes, enum fli_kind kind, bool resolves,
                     const struct fl_client_options *options) FLI_MUST_USE;
 /* Resolves the names at once, for a program that cannot be ended while a call resolves one; none is

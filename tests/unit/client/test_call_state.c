@@ -524,6 +524,25 @@ TEST(test_a_silent_wait_is_probed_and_goes_on)
     expect_end(&f, 0);
 }
 
+TEST(test_an_answer_or_its_loss_while_the_node_is_probed)
+{
+    struct fli_call_config c = acquire_config(60000);
+    for (int lost = 0; lost < 2; lost++) {
+        struct fli_call_state f;
+        fli_call_state_init(&f, &c);
+        reach_answer(&f, START_MS);
+        fli_call_state_feed(&f, START_MS + 2000, FLI_EVENT_SILENT, 0);
+        assert_int_equal(f.order.want, FLI_WANT_PROBE);
+        fli_call_state_feed(&f, START_MS + 2001, lost ? FLI_EVENT_LOST : FLI_EVENT_YES, 0);
+        if (lost) {
+            expect_order(&f, FLI_WANT_CONNECT, 1, START_MS + 3001);
+            assert_true(f.unknown);
+        } else {
+            expect_end(&f, 0);
+        }
+    }
+}
+
 TEST(test_a_wait_at_a_hung_node_moves_with_the_rest_of_its_wait)
 {
     struct fli_call_state f;

@@ -265,6 +265,30 @@ TEST_WITH(a_call_whose_time_is_over_at_once, set_up, tear_down)
     }
 }
 
+/* What comes unasked, and be it a part, must not become the answer to the next request. */
+TEST_WITH(a_part_of_an_answer_that_nobody_asked_for, set_up, tear_down)
+{
+    bool over;
+    char byte;
+    begin("first", &over);
+    struct conn *c = await(0, LISTED - 1, "first");
+    answer(c, "*-1\r\n:1\r\n"); /* to LEADER, too */
+    while (!over) {
+        turn();
+    }
+    answer(c, ":1");
+    while (recv(c->fd, &byte, 1, MSG_PEEK) != 0) { /* until it is closed */
+        turn();
+    }
+    begin("second", &over);
+    struct conn *next = await(0, LISTED - 1, "second");
+    assert_ptr_not_equal(next, c);
+    answer(next, "*-1\r\n:1\r\n");
+    while (!over) {
+        turn();
+    }
+}
+
 /* ---- many calls ------------------------------------------------------------------------------ */
 
 #define MANY 3000
