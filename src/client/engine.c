@@ -176,15 +176,6 @@ static uint32_t node_at(struct fli_engine *e, const char *address, size_t len)
     return e->n_nodes;
 }
 
-static void hint(struct fli_list *calls, uint32_t leader)
-{
-    FLI_LIST_FOREACH(at, calls)
-    {
-        struct fl_call *c = FLI_CONTAINER_OF(at, struct fl_call, in_channel);
-        fli_call_state_hint(&c->call_state, leader);
-    }
-}
-
 void fli_engine_leader_is(struct fli_channel *ch, const redisReply *reply)
 {
     struct fli_engine *e = ch->engine;
@@ -196,8 +187,13 @@ void fli_engine_leader_is(struct fli_channel *ch, const redisReply *reply)
     if (address->type == REDIS_REPLY_STRING || address->type == REDIS_REPLY_STATUS) {
         e->leader = node_at(e, address->str, address->len);
     }
-    if (e->leader != FLI_CALL_NOBODY) {
-        hint(&ch->calls, e->leader);
+    if (e->leader == FLI_CALL_NOBODY) {
+        return;
+    }
+    FLI_LIST_FOREACH(at, &ch->calls)
+    {
+        struct fl_call *c = FLI_CONTAINER_OF(at, struct fl_call, in_channel);
+        fli_call_state_hint(&c->call_state, e->leader);
     }
 }
 
@@ -737,6 +733,7 @@ int fli_engine_own(struct fli_engine *e)
     fli_owner_make(&e->owner);
     e->owner_is_given = false;
     e->inherited = e->newest;
-    e->process = fli_process();
-    return e->backend != NULL ? e->backend->own(e) : 0;
+    int rc = e->backend != NULL ? e->backend->own(e) : 0;
+    e->process = rc == 0 ? fli_process() : e->process;
+    return rc;
 }

@@ -113,7 +113,6 @@ static int make(const char *nodes, const struct fl_client_options *o, enum fli_k
     init_mutex(c);
     init_lists(c);
     c->refs = 1;
-    c->process = fli_process();
     c->own_loop = o->own_loop;
     c->on_log = o->on_log;
     c->log_arg = o->log_arg;
@@ -165,18 +164,16 @@ static void forget(fl_client *c)
 
 static int own(fl_client *c)
 {
-    if (c->process == fli_process()) {
+    if (!fli_engine_is_inherited(&c->engine)) {
         return 0;
     }
     if (c->closed) {
         init_mutex(c);
-        c->process = fli_process();
+        c->engine.process = fli_process();
         return 0;
     }
     forget(c);
-    int rc = fli_engine_own(&c->engine);
-    c->process = rc == 0 ? fli_process() : c->process;
-    return rc;
+    return fli_engine_own(&c->engine);
 }
 
 int fli_client_enter(fl_client *c)

@@ -33,7 +33,6 @@ struct fl_client {
     pthread_t thread;
     unsigned inside;  /* calls that block */
     unsigned calling; /* threads that call back */
-    uint64_t process; /* whose it is */
     struct fli_engine engine;
     struct fli_list locks;
     struct fli_list watches;
@@ -157,7 +156,6 @@ struct fl_lock {
     struct fli_list in_shared; /* of a shared session */
     struct fli_list members;   /* of a session: its locks */
     unsigned takers;           /* of a session: calls that take locks under it */
-    uint64_t opening_until_ms; /* of a shared session that is not held yet */
     struct fl_call *renewal;
     struct fl_call *inspection;      /* of a session: how many locks the service has for it */
     struct fli_call_request request; /* its name and owner, whose texts are in bytes */

@@ -277,7 +277,6 @@ static struct fl_lock *open_shared(fl_client *c, uint64_t ttl_ms,
     }
     session->is_shared = true;
     session->is_renewed = true;
-    session->opening_until_ms = times->deadline_ms;
     session->renewal = fli_engine_start(&c->engine, &request, times, session_opened, session);
     if (session->renewal == NULL) {
         fli_lock_discard(session);
@@ -318,7 +317,8 @@ static struct fl_lock *shared_session(fl_client *c, const struct fli_call_plan *
         return NULL;
     }
     struct fl_lock *session = find_shared(c, request->ttl_ms);
-    if (session != NULL && !session->is_held && session->opening_until_ms > times->deadline_ms) {
+    if (session != NULL && !session->is_held &&
+        session->renewal->call_state.config.deadline_ms > times->deadline_ms) {
         return NULL; /* it would wait for longer than it may */
     }
     if (session != NULL) {

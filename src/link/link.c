@@ -272,7 +272,7 @@ static int take_cipher(struct fli_link *l, const void *data, size_t len)
         snprintf(l->error, sizeof l->error, "TLS: %.140s", fli_tls_error(l->tls));
         return fli_tls_was_refused(l->tls) ? FL_EDENIED : FL_EIO;
     }
-    if (l->reader != NULL && l->plain.len > 0) {
+    if (l->plain.len > 0) {
         rc = feed(l, l->plain.data, l->plain.len);
         fli_buf_clear(&l->plain);
     }
@@ -375,14 +375,9 @@ static int login_step(struct fli_link *l)
 /* A connection is there: one step towards being able to talk. */
 static int ready_step(struct fli_link *l)
 {
-    int rc = 0;
-    if (l->reader == NULL) {
-        rc = l->security != NULL && l->security->context != NULL ? handshake_step(l) : 0;
-        rc = rc == 0 ? make_reader(l) : rc;
-        if (rc == 0 && l->tls != NULL && l->plain.len > 0) { /* came with the handshake's end */
-            rc = feed(l, l->plain.data, l->plain.len);
-            fli_buf_clear(&l->plain);
-        }
+    int rc = l->reader == NULL ? make_reader(l) : 0;
+    if (rc == 0 && l->security != NULL && l->security->context != NULL) {
+        rc = handshake_step(l); /* what comes with its end is read already */
     }
     if (rc == 0 && l->security != NULL && l->security->login != NULL) {
         rc = login_step(l);
@@ -413,7 +408,7 @@ int fli_link_begin(struct fli_link *l, struct fli_link_security *security, const
 int fli_link_finish(struct fli_link *l)
 {
     FLI_ASSERT(l->fd >= 0 && !l->ready);
-    if (l->tls != NULL || l->reader != NULL) {
+    if (l->reader != NULL) {
         return ready_step(l);
     }
     int rc = connect_step(l);

@@ -33,7 +33,7 @@ struct fli_link {
     uint64_t again_ms; /* when to begin another socket; UINT64_MAX: not */
     struct sockaddr_storage to;
     socklen_t to_len;
-    redisReader *reader; /* NULL until the connection and its handshake are complete */
+    redisReader *reader; /* NULL until there is a connection */
     bool ready;          /* and has logged in, if a user is named: requests may be sent */
     size_t login_at;     /* bytes of the login that have been sent */
     /* With TLS; else NULL and empty. */
