@@ -490,7 +490,9 @@ int cli_ask_cluster(const struct cli_args *a, fl_client *c, const char *const *w
 {
     struct cluster k = {.args = a, .client = c};
     int code = ask_for(&k, words, n, changes, end_of(a), ret);
-    *ret_uncertain = k.uncertain;
+    if (ret_uncertain != NULL) {
+        *ret_uncertain = k.uncertain;
+    }
     return code;
 }
 

@@ -1,7 +1,6 @@
 /* fencelock_cmd_redlock.c: locks on Redis servers (Redlock), one call at a time.
  *
  * If nodes are named (--nodes or FENCELOCK_NODES), they issue a token once the quorum is held. */
-#include <inttypes.h>
 #include <string.h>
 
 #include "cli/fencelock_common.h"

@@ -73,8 +73,7 @@ static int refuse_known(const struct cli_args *a, fl_client *c)
 {
     const char *const words[] = {"ACL", "GETUSER", a->arg[0]};
     redisReply *r = NULL;
-    bool unused;
-    int code = cli_ask_cluster(a, c, words, 3, false, &r, &unused);
+    int code = cli_ask_cluster(a, c, words, 3, false, &r, NULL);
     if (code == 0 && r->type != REDIS_REPLY_NIL) {
         code = cli_fail(a, FL_EEXISTS,
                         "there is a user of that name; fencelock user remove deletes it, and ACL "
@@ -92,7 +91,6 @@ int cli_run_user_add(const struct cli_args *a, fl_client *c)
     /* "reset": the request may be sent again, and gives one password all the same */
     const char *words[6 + CLI_ARGS_MAX] = {"ACL", "SETUSER", a->arg[0], "reset", "on", password};
     redisReply *r = NULL;
-    bool unused;
     int code = refuse_known(a, c);
     code = code != 0 ? code : read_password(password);
     for (unsigned i = 1; i < a->n_args; i++) {
@@ -102,7 +100,7 @@ int cli_run_user_add(const struct cli_args *a, fl_client *c)
                                "machine could read");
         }
     }
-    code = code != 0 ? code : cli_ask_cluster(a, c, words, 5 + a->n_args, true, &r, &unused);
+    code = code != 0 ? code : cli_ask_cluster(a, c, words, 5 + a->n_args, true, &r, NULL);
     explicit_bzero(password, sizeof password);
     if (code == 0) {
         freeReplyObject(r);
@@ -156,8 +154,7 @@ int cli_run_user_list(const struct cli_args *a, fl_client *c)
     static const char *const words[] = {"ACL", "LIST"};
     struct cli_list l;
     redisReply *r = NULL;
-    bool unused;
-    int code = cli_ask_cluster(a, c, words, 2, false, &r, &unused);
+    int code = cli_ask_cluster(a, c, words, 2, false, &r, NULL);
     if (code != 0) {
         return code;
     }

@@ -115,8 +115,8 @@ void cli_complain(const char *fmt, ...) FLI_PRINTF(1, 2);
 int cli_discover(struct cli_args *a);
 
 /* Sends a change that may be made twice, or a question, to the leader. 0: *ret is the answer, which
- * is no error, for freeReplyObject(); else the exit code after a sentence. *ret_uncertain: whether
- * an earlier attempt, without an answer, may have made the change already. */
+ * is no error, for freeReplyObject(); else the exit code after a sentence. *ret_uncertain (may be
+ * NULL): whether an earlier attempt, without an answer, may have made the change already. */
 int cli_ask_cluster(const struct cli_args *a, fl_client *c, const char *const *words, unsigned n,
                     bool changes, struct redisReply **ret, bool *ret_uncertain);
 

@@ -2,7 +2,6 @@
 #include "cli/fencelockd.h"
 
 #include <inttypes.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"

@@ -2,9 +2,7 @@
 #include "cli/fencelockd.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/daemon.h"
 #include "cli/output.h"

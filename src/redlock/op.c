@@ -48,7 +48,7 @@ bool fli_redlock_progress(fl_client *c, fl_call name, char text[FL_REDLOCK_TEXT_
     (void)pthread_mutex_lock(&c->mutex);
     const struct fl_call *call = fli_call_find(c, name);
     const struct fli_redlock_op *op = call != NULL ? call->op : NULL;
-    bool ended = op != NULL && op->state == OP_PAUSE;
+    bool ended = op != NULL && op->state == OP_PAUSE && op->attempts > 0;
     int code = op != NULL ? fli_attempt_blame(&op->attempt) : FL_ENOTHELD;
     if (code != FL_ENOTHELD) {
         struct fl_redlock_report report = *op->report;
@@ -355,7 +355,6 @@ static void on_due(struct fli_due *d, uint64_t now_ms)
     case OP_ISSUED:
         use_token(op, now_ms);
         break;
-    case OP_CONNECTING:
     case OP_PAUSE:
         begin_attempt(op, now_ms);
         break;
@@ -405,7 +404,7 @@ void fli_ops_server_changed(struct fli_server *s)
         fli_op_send_deferred(s);
     }
     for (struct fli_redlock_op *op = NULL; (op = next_op(r, op)) != NULL;) {
-        if (op->state == OP_CONNECTING && may) {
+        if (op->state == OP_PAUSE && op->attempts == 0 && may) {
             begin_attempt(op, now_ns / NS_PER_MS);
         } else {
             consider(op, s->index, true, now_ns);
@@ -460,6 +459,7 @@ static void begin(struct fl_call *c)
     *op = (struct fli_redlock_op){.r = r,
                                   .call = c,
                                   .refs = 2, /* one is ours until the end of this function */
+                                  .state = OP_PAUSE,
                                   .attempt = {.kind = kind_of(q->command), .n = r->n},
                                   .began_ns = fli_clock_ns(),
                                   .until_ms =

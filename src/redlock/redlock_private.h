@@ -50,11 +50,10 @@ struct fli_redlock {
  * for its call, for each request without an answer, and for the issuer of a token while that may
  * call back. An answer that comes after the end of the call changes nothing. */
 enum fli_op_state {
-    OP_CONNECTING, /* the first connections are still being made */
     OP_ATTEMPT,
     OP_ISSUING, /* the quorum is held, and the token has not come yet */
     OP_ISSUED,  /* it has come, or cannot: the engine's turn goes on with it */
-    OP_PAUSE,   /* the pause before the next attempt */
+    OP_PAUSE,   /* the next attempt is due; before the first one, connections are being made */
     OP_ENDED
 };
 
