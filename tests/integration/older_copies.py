@@ -425,7 +425,7 @@ class OlderCopies(Case):
         os.rename(folder, folder + '.gone')
         node.call('TOKEN', 'x') # after it nothing more is committed
         index = node.info()['applied_index']
-        node.process.wait_output('cannot be written to the witness')
+        node.process.wait_output(witness + ' cannot be written')
         self.assertLess(node.info()['witness_index'], index)
         os.rename(folder + '.gone', folder)
         wait_until(lambda: node.info()['witness_index'] >= index, 'the witness')
