@@ -42,20 +42,19 @@ static struct node_config with_defaults(const struct node_config *given)
 static int check_config(const struct node_config *c, char *errmsg, size_t errmsg_size)
 {
     if (members_find(c->members, c->id) == NULL) {
-        snprintf(errmsg, errmsg_size, "node %" PRIu64 " is not among the members of the cluster",
-                 c->id);
-        return FL_EINVAL;
+        return fli_refuse(errmsg, errmsg_size, FL_EINVAL,
+                          "node %" PRIu64 " is not among the members of the cluster", c->id);
     }
     if (c->heartbeat_ms < 5 || c->election_ms > 60000 || c->election_ms < 3 * c->heartbeat_ms) {
-        snprintf(errmsg, errmsg_size,
-                 "heartbeat %u ms and election %u ms: the heartbeat must be at least 5 ms, the "
-                 "election at least three heartbeats and at most 60000 ms",
-                 c->heartbeat_ms, c->election_ms);
-        return FL_EINVAL;
+        return fli_refuse(
+            errmsg, errmsg_size, FL_EINVAL,
+            "heartbeat %u ms and election %u ms: the heartbeat must be at least 5 ms, the election "
+            "at least three heartbeats and at most 60000 ms",
+            c->heartbeat_ms, c->election_ms);
     }
     if (c->pending_max < MACHINE_COMMAND_MAX) {
-        snprintf(errmsg, errmsg_size, "pending_max must be at least %u bytes", MACHINE_COMMAND_MAX);
-        return FL_EINVAL;
+        return fli_refuse(errmsg, errmsg_size, FL_EINVAL, "pending_max must be at least %u bytes",
+                          MACHINE_COMMAND_MAX);
     }
     return 0;
 }
@@ -67,13 +66,13 @@ static int check_library(char *errmsg, size_t errmsg_size)
     if (version == RAFT_VERSION_NUMBER) {
         return 0;
     }
-    snprintf(errmsg, errmsg_size,
-             "the raft library is version %d.%d.%d, and this program was built and tested with "
-             "%d.%d.%d: install that version, or rebuild once src/consensus/RAFT.md was checked "
-             "against the other",
-             version / 10000, version / 100 % 100, version % 100, RAFT_VERSION_MAJOR,
-             RAFT_VERSION_MINOR, RAFT_VERSION_RELEASE);
-    return FL_EVERSION;
+    return fli_refuse(
+        errmsg, errmsg_size, FL_EVERSION,
+        "the raft library is version %d.%d.%d, and this program was built and tested with "
+        "%d.%d.%d: install that version, or rebuild once src/consensus/RAFT.md was checked "
+        "against the other",
+        version / 10000, version / 100 % 100, version % 100, RAFT_VERSION_MAJOR, RAFT_VERSION_MINOR,
+        RAFT_VERSION_RELEASE);
 }
 
 /* ---- what the parts call back ---- */
@@ -267,12 +266,12 @@ static int load_snapshot(struct opening *o)
     if (rv == 0 || rv == FL_ENOTFOUND) {
         rv = snapshot_clean(device, UINT64_MAX, &error);
     }
-    if (rv != 0) {
-        machine_destroy(o->machine);
-        snprintf(o->errmsg, o->errmsg_size, "the snapshot in %s cannot be read: %s%s",
-                 o->n->record.dir.log_path, error.text, snapshot_advice(rv, error.text));
+    if (rv == 0) {
+        return 0;
     }
-    return rv;
+    machine_destroy(o->machine);
+    return fli_refuse(o->errmsg, o->errmsg_size, rv, "the snapshot in %s cannot be read: %s%s",
+                      o->n->record.dir.log_path, error.text, snapshot_advice(rv, error.text));
 }
 
 /* A received snapshot may be newer than the log: the node stopped before it began a new log behind
@@ -325,9 +324,8 @@ static int begin(struct opening *o)
             return rv;
         }
     } else if (!id->joins && id->members.n == 1 && append_first_entry(n) != 0) {
-        snprintf(o->errmsg, o->errmsg_size, "cannot write the first entry of the log in %s",
-                 n->record.dir.log_path);
-        return FL_EIO;
+        return fli_refuse(o->errmsg, o->errmsg_size, FL_EIO,
+                          "cannot write the first entry of the log in %s", n->record.dir.log_path);
     }
     return node_record_begin(&n->record, n->config.witness, n->config.witness_reset, o->errmsg,
                              o->errmsg_size);
@@ -475,8 +473,7 @@ static int make_replica(struct opening *o)
     char why[400];
     int rv = replica_create(&config, fli_clock_ms(), &n->replica, why, sizeof why);
     if (rv != 0) {
-        snprintf(o->errmsg, o->errmsg_size, "%s: %s", n->record.dir.log_path, why);
-        return rv;
+        return fli_refuse(o->errmsg, o->errmsg_size, rv, "%s: %s", n->record.dir.log_path, why);
     }
     proposer_set_replica(n->proposer, n->replica);
     membership_set_replica(n->membership, n->replica);
@@ -574,8 +571,7 @@ int node_create(uv_loop_t *loop, const struct node_config *given, const struct n
     }
     struct node *n = o.n = calloc(1, sizeof *n);
     if (n == NULL) {
-        snprintf(errmsg, errmsg_size, "out of memory");
-        return FL_ENOMEM;
+        return fli_refuse(errmsg, errmsg_size, FL_ENOMEM, "out of memory");
     }
     n->config = config;
     n->cbs = *cbs;

@@ -67,25 +67,24 @@ static int check_tail(const struct node_record *k, char *errmsg, size_t errmsg_s
     if (has >= had) {
         return 0;
     }
-    snprintf(errmsg, errmsg_size,
-             "the log in %s is an older copy, or its newest part is missing: it had %" PRIu64
-             " writes, and has %" PRIu64 " (up to entry %" PRIu64
-             "): put back the files that were taken away; if they are lost, a member is replaced "
-             "(fencelock cluster replace %" PRIu64 "), and a node alone begins anew with "
-             "fencelockd --recover-from %s --tokens-above N",
-             k->dir.log_path, had, has, log_last_index(k->log), k->own.now.identity.id,
-             k->dir.path);
-    return FL_EDENIED;
+    return fli_refuse(
+        errmsg, errmsg_size, FL_EDENIED,
+        "the log in %s is an older copy, or its newest part is missing: it had %" PRIu64
+        " writes, and has %" PRIu64 " (up to entry %" PRIu64
+        "): put back the files that were taken away; if they are lost, a member is replaced "
+        "(fencelock cluster replace %" PRIu64 "), and a node alone begins anew with "
+        "fencelockd --recover-from %s --tokens-above N",
+        k->dir.log_path, had, has, log_last_index(k->log), k->own.now.identity.id, k->dir.path);
 }
 
 int node_record_check(const struct node_record *k, char *errmsg, size_t errmsg_size)
 {
     if (k->own.now.starts.next.number == STARTS_REFUSED) {
-        snprintf(errmsg, errmsg_size,
-                 "the data directory %s is an older copy, the other members have said: move it "
-                 "away, run fencelock cluster replace %" PRIu64 ", and start with an empty one",
-                 k->dir.path, k->own.now.identity.id);
-        return FL_EDENIED;
+        return fli_refuse(errmsg, errmsg_size, FL_EDENIED,
+                          "the data directory %s is an older copy, the other members have said: "
+                          "move it away, run "
+                          "fencelock cluster replace %" PRIu64 ", and start with an empty one",
+                          k->dir.path, k->own.now.identity.id);
     }
     return check_tail(k, errmsg, errmsg_size);
 }
@@ -133,8 +132,8 @@ int node_record_begin(struct node_record *k, const char *witness, bool reset, ch
     s->next = (struct start){.number = witness == NULL ? 0 : STARTS_RECORDED};
     k->own.now.identity.bootstrapped = true;
     if (store(&k->own) != 0) {
-        snprintf(errmsg, errmsg_size, "cannot write %s/identity: %s", k->dir.path, strerror(errno));
-        return FL_EIO;
+        return fli_refuse(errmsg, errmsg_size, FL_EIO, "cannot write %s/identity: %s", k->dir.path,
+                          strerror(errno));
     }
     rv = witness == NULL ? 0 : witness_settle(witness, &k->witness.now, errmsg, errmsg_size);
     k->witness.kept = k->witness.now;

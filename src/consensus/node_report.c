@@ -171,8 +171,10 @@ int node_report_receive(struct node *n, uint64_t from, struct fli_slice body)
 
 const struct node_report *node_report_of(const struct node *n, uint64_t id)
 {
-    return id == n->config.id ? node_report_fresh(&n->reports.own)
-                              : node_report_of_peer(&n->peers, id);
+    if (id != n->config.id) {
+        return node_report_of_peer(&n->peers, id);
+    }
+    return n->reports.own.at_ms != 0 ? &n->reports.own : NULL;
 }
 
 /* ---- the members ----------------------------------------------------------------------------- */

@@ -41,15 +41,12 @@ int node_report_decode(struct fli_slice body, struct node_report *ret)
     return 0;
 }
 
-const struct node_report *node_report_fresh(const struct node_report *r)
-{
-    return r->at_ms != 0 && fli_clock_since_ms(r->at_ms) < NODE_REPORT_OLD_MS ? r : NULL;
-}
-
 const struct node_report *node_report_of_peer(const struct peers *peers, uint64_t id)
 {
     const struct peer *p = peers_find(peers, id);
-    return p == NULL ? NULL : node_report_fresh(&p->report);
+    bool fresh = p != NULL && p->report.at_ms != 0 &&
+                 fli_clock_since_ms(p->report.at_ms) < NODE_REPORT_OLD_MS;
+    return fresh ? &p->report : NULL;
 }
 
 /* A node that has told nothing yet may be as good as any. */

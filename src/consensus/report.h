@@ -42,8 +42,6 @@ struct node_report {
 void node_report_encode(const struct node_report *r, uint8_t out[NODE_REPORT_SIZE]);
 int node_report_decode(struct fli_slice body, struct node_report *ret) FLI_MUST_USE; /* FL_EPROTO */
 
-/* NULL when there is none, or it is too old. */
-const struct node_report *node_report_fresh(const struct node_report *r);
 /* What another node has told last; NULL: nothing, or too long ago. */
 const struct node_report *node_report_of_peer(const struct peers *p, uint64_t id);
 /* Whether another node could take over, as far as it has told of itself. */
