@@ -91,7 +91,7 @@ struct log_device_ops {
     int (*sync_dir)(struct log_device *d);
     void (*start)(struct log_device *d, enum log_lane lane, struct log_io *io);
     /* A write of lane WRITE, when none is under way: the calling thread does it, without a delay,
-     * and calls `done`. */
+     * and calls `done`; or it is begun, as by start(). */
     void (*perform)(struct log_device *d, struct log_io *io);
     void (*cancel)(struct log_device *d); /* the operation of lane BACKGROUND ends soon, and a write
                                              begins without its delay; until the next start */

@@ -417,7 +417,6 @@ static void begin(struct log *l, struct log_batch *b)
     l->writing = true;
     if (l->here) {
         l->here = false; /* what came meanwhile is begun as usual */
-        l->stats.writes_here++;
         l->device->ops->perform(l->device, &l->write);
     } else {
         l->device->ops->start(l->device, LOG_LANE_WRITE, &l->write);
@@ -453,6 +452,7 @@ bool log_flush_here(struct log *l)
     l->here = l->slow_ns == 0 || l->device->ops->now_ns(l->device) - l->slow_ns > SLOW_FOR_NS;
     log_flush(l);
     l->here = false;
+    l->stats.writes_here += l->durable > durable;
     return l->durable > durable;
 }
 

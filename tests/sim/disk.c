@@ -186,6 +186,18 @@ static void device_start(struct log_device *d, enum log_lane lane, struct log_io
     }
 }
 
+/* Each other time it is done at once, unless a fault is to strike it. */
+static void device_perform(struct log_device *d, struct log_io *io)
+{
+    struct sim_node *n = node_of(d);
+    struct sim *s = n->sim;
+    device_start(d, LOG_LANE_WRITE, io);
+    if (!n->cut && n->disk.stalled_until <= s->now && s->orders.sabotage != SIM_SABOTAGE_NO_SYNC &&
+        sim_below(s, 2) == 0) {
+        finish(n, LOG_LANE_WRITE);
+    }
+}
+
 static void device_cancel(struct log_device *d)
 {
     struct sim_node *n = node_of(d);
@@ -314,6 +326,7 @@ static void give_device(struct sim_node *n, struct sim_device *given)
     base = base == NULL ? device->ops : base;
     ops = *base;
     ops.start = device_start;
+    ops.perform = device_perform;
     ops.cancel = device_cancel;
     ops.poll = device_poll;
     ops.now_ns = device_now_ns;
