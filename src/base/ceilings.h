@@ -13,18 +13,18 @@
  *     MACHINE_LIMITS_DEFAULT    none: locks, sessions and waits are for whom rights allow
  *     MACHINE_USERS_MAX         none: only @admin makes users
  *     MACHINE_USERS_BYTES_MAX   none: likewise
- *     MACHINE_BATCH_COST_MAX    connections: commands_first in consensus/commands.c
- *     MACHINE_BATCH_COMMANDS_MAX connections: commands_first in consensus/commands.c
- *     MACHINE_BATCH_MAX         connections: commands_first in consensus/commands.c
- *   consensus/node_private.h
- *     NODE_PENDING_MAX          connections: has_room in consensus/commands.c
- *   consensus/commands.h
+ *     MACHINE_BATCH_COST_MAX    connections: commands_first in commands/commands.c
+ *     MACHINE_BATCH_COMMANDS_MAX connections: commands_first in commands/commands.c
+ *     MACHINE_BATCH_MAX         connections: commands_first in commands/commands.c
+ *   node/node_private.h
+ *     NODE_PENDING_MAX          connections: has_room in commands/commands.c
+ *   commands/commands.h
  *     COMMANDS_EXPIRED_MAX      none: the one that came first goes first
- *   consensus/relay_codec.h
- *     RELAY_WINDOW              connections: commands_first in consensus/commands.c
- *   consensus/relay.c
- *     QUERIES_MAX               connections: commands_first in consensus/commands.c
- *     BYTES_MAX                 connections: commands_first in consensus/commands.c
+ *   commands/relay_codec.h
+ *     RELAY_WINDOW              connections: commands_first in commands/commands.c
+ *   commands/relay.c
+ *     QUERIES_MAX               connections: commands_first in commands/commands.c
+ *     BYTES_MAX                 connections: commands_first in commands/commands.c
  *   server/dispatch.h
  *     DISPATCH_CALLS_DEFAULT    connections: DISPATCH_FEW in server/dispatch.c
  *     DISPATCH_CLEANUP_MAX      addresses: fli_line_pop in server/cleanup.c
@@ -86,18 +86,18 @@
  *   auth/logins.h: AUTH_USER_MAX
  *   consensus/configuration.h: CONFIGURATION_SIZE_MAX
  *   consensus/election.c: ROUNDS_MAX
- *   consensus/data_dir.c: FILE_PATH_MAX
- *   consensus/data_dir.h: DATA_DIR_PATH_MAX
+ *   members/data_dir.c: FILE_PATH_MAX
+ *   members/data_dir.h: DATA_DIR_PATH_MAX
  *   consensus/message_codec.h: MESSAGE_ENTRIES_MAX MESSAGE_BYTES_MAX MESSAGE_HEAD_MAX
  *       MESSAGE_ENTRY_MAX MESSAGE_BODY_MAX
- *   consensus/node_open.c: RAFT_FRAME_MAX RAFT_OUT_MAX RELAY_FRAME_MAX RELAY_OUT_MAX
- *   consensus/node_snapshot.c: ENTRIES_MAX TRAILING_MAX
- *   consensus/proposer.c: QUERY_PAYLOAD_MAX IN_FLIGHT_COST_MAX
+ *   node/node_open.c: RAFT_FRAME_MAX RAFT_OUT_MAX RELAY_FRAME_MAX RELAY_OUT_MAX
+ *   node/node_snapshot.c: ENTRIES_MAX TRAILING_MAX
+ *   commands/proposer.c: QUERY_PAYLOAD_MAX IN_FLIGHT_COST_MAX
  *   consensus/raft_edge.h: RAFT_EDGE_TERM_STEP_MAX
  *   consensus/replica_private.h: REPLICA_HELD_MAX
  *   snapshot/install.c: WAITING_MAX
  *   snapshot/send.h: SNAPSHOT_WINDOW SNAPSHOT_FRAME_MAX
- *   consensus/starts.h: STARTS_MESSAGE_MAX
+ *   members/starts.h: STARTS_MESSAGE_MAX
  *   machine/acl.h: ACL_NAME_MAX ACL_PASSWORDS_MAX ACL_RULES_MAX ACL_PATTERN_MAX ACL_TEXT_MAX
  *       ACL_ENCODED_MAX
  *   machine/batch.c: FIELDS_MAX

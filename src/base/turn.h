@@ -30,8 +30,8 @@
  *   apply        steps, not time          machine/limits.h: MACHINE_APPLY_STEPS_MAX an entry
  *   catching up  bytes, not time          consensus/replica_private.h: REPLICA_REST_BYTES, to
  *                                         followers that are behind
- *   moving       counts, not time         consensus/relay_codec.h: RELAY_WINDOW commands go to a
- *                                         leader, or back from a former one; consensus/commands.h:
+ *   moving       counts, not time         commands/relay_codec.h: RELAY_WINDOW commands go to a
+ *                                         leader, or back from a former one; commands/commands.h:
  *                                         COMMANDS_EXPIRED_MAX end
  *   queries      cost, not time           machine/limits.h: MACHINE_LIST_COST, MACHINE_SHOW_COST of
  *                                         what an entry may cost; lists wait in a queue first,

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "cli/daemon.h"
 #include "cli/output.h"
-#include "consensus/beginning.h"
+#include "recovery/beginning.h"
 
 #define SENTENCE_MAX 1024u
 

@@ -10,7 +10,7 @@
 
 #include "base/lines.h"
 #include "base/option_rows.h"
-#include "consensus/node.h"
+#include "node/node.h"
 
 #define OPTION_VALUES struct config
 

@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-#include "consensus/beginning.h"
+#include "recovery/beginning.h"
 #include "peer/members.h"
 #include "peer/security.h"
 #include "machine/limits.h"

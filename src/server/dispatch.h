@@ -26,7 +26,7 @@
 #ifndef SERVER_DISPATCH_H
 #define SERVER_DISPATCH_H
 
-#include "consensus/node.h"
+#include "node/node.h"
 #include "frontdoor/request.h"
 #include "server/info.h"
 #include "wire/commands.h"

@@ -3,7 +3,7 @@
 #ifndef SERVER_INFO_H
 #define SERVER_INFO_H
 
-#include "consensus/node.h"
+#include "node/node.h"
 #include "net/net.h"
 #include "server/events.h"
 

@@ -6,7 +6,7 @@
 #define SERVER_READINESS_H
 
 #include "base/buf.h"
-#include "consensus/node.h"
+#include "node/node.h"
 
 struct readiness {
     uint64_t apart_since_ms; /* since when it reaches no leader; 0: it reaches one */

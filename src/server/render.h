@@ -3,7 +3,7 @@
 #ifndef SERVER_RENDER_H
 #define SERVER_RENDER_H
 
-#include "consensus/node.h"
+#include "node/node.h"
 #include "machine/machine.h"
 #include "metrics/busiest.h"
 #include "wire/commands.h"

@@ -15,8 +15,8 @@
 #include <sys/resource.h>
 
 #include "base/clock.h"
-#include "consensus/data_dir.h"
-#include "consensus/node.h"
+#include "members/data_dir.h"
+#include "node/node.h"
 #include "server/server_private.h"
 #include "server/status_line.h"
 

@@ -2,7 +2,7 @@
 #ifndef SERVER_SERVER_CHECK_H
 #define SERVER_SERVER_CHECK_H
 
-#include "consensus/data_dir.h"
+#include "members/data_dir.h"
 #include "server/config.h"
 
 /* Reads every file that the configuration names, as a start does, and inspects the data directory.

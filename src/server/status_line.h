@@ -2,7 +2,7 @@
 #ifndef SERVER_STATUS_LINE_H
 #define SERVER_STATUS_LINE_H
 
-#include "consensus/node.h"
+#include "node/node.h"
 
 /* "node 1 leads, 3 of 3 nodes connected, term 5, 12 clients". n: NULL when it is stopping. */
 void status_line(struct node *n, uint64_t id, size_t clients, char *out, size_t size);

@@ -24,7 +24,7 @@ from harness import LONG_ELECTION_TIMEOUT, PATIENCE_S, Cluster, Lab, Store, main
 FLIPS = int(os.environ.get('FENCELOCK_FLIPS') or 6)
 SWEEP = int(os.environ.get('FENCELOCK_SWEEP') or 0)
 GRANTS, KEYS = 300, 40
-KEPT_ENTRIES = 256 # of its log, that a leader has in memory: NODE_LOG_KEPT_ENTRIES of src/consensus/node_private.h
+KEPT_ENTRIES = 256 # of its log, that a leader has in memory: NODE_LOG_KEPT_ENTRIES of src/node/node_private.h
 SNAPSHOT_OPTIONS = ('--snapshot-bytes', 65536) # or 129 entries; 256 entries of log stay behind a snapshot
 
 

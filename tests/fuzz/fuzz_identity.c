@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "consensus/data_dir.h"
+#include "members/data_dir.h"
 
 static void check_members(const struct members *m)
 {

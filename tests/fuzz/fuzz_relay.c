@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "consensus/relay_codec.h"
+#include "commands/relay_codec.h"
 
 static void check_within(struct fli_slice part, struct fli_slice body)
 {

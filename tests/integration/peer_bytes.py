@@ -24,7 +24,7 @@ FULL = '--full' in sys.argv
 if FULL:
     sys.argv.remove('--full')
 RAFT, RELAY, SNAPSHOT = 1, 2, 3
-RESULT = 2                 # src/consensus/relay_codec.h
+RESULT = 2                 # src/commands/relay_codec.h
 KINDS = {RAFT: 'raft', RELAY: 'relay', SNAPSHOT: 'snapshot'}
 HEAD = 16                  # src/peer/frame.h
 KEPT = 4                   # frames of each kind that are kept of a run

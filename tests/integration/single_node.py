@@ -14,7 +14,7 @@ from harness import Case, Cluster, Resp, RespError, binary, main, wait_until
 from harness.lab import directory_size, port_is_free
 
 OWNER_A, OWNER_B = 'owner-a-0123456789', 'owner-b-0123456789'
-LOCK_WAIT_S = 4 # how long a node waits for a lock is a second more (src/consensus/data_dir.c)
+LOCK_WAIT_S = 4 # how long a node waits for a lock is a second more (src/members/data_dir.c)
 PORT_WAIT_S = 0.9 # and for a port a tenth more (src/base/listen.h)
 
 

@@ -1,17 +1,17 @@
 """Mistakes that a rebuilding of membership, start counts, snapshots and relay could make. Each is noticed above the unit level: by
 `sim_cluster`, or by `sim_cluster --members-heavy`. Each was planted, and seen to be noticed by what is named."""
 
-CHANGE = 'src/consensus/membership_change.c'
-COMMANDS = 'src/consensus/commands.c'
+CHANGE = 'src/members/membership_change.c'
+COMMANDS = 'src/commands/commands.c'
 EDGE = 'src/consensus/raft_edge.c'
-KNOWN = 'src/consensus/membership_peers.c'
-MEMBERS = 'src/consensus/membership_peers.c'
-NODE_RECORD = 'src/consensus/node_record.c'
+KNOWN = 'src/members/membership_peers.c'
+MEMBERS = 'src/members/membership_peers.c'
+NODE_RECORD = 'src/members/node_record.c'
 PEERS = 'src/consensus/peers.c'
-PROPOSER = 'src/consensus/proposer.c'
+PROPOSER = 'src/commands/proposer.c'
 REPLICA = 'src/consensus/replica.c'
-STARTS = 'src/consensus/starts.c'
-STARTS_M = 'src/consensus/membership_starts.c'
+STARTS = 'src/members/starts.c'
+STARTS_M = 'src/members/membership_starts.c'
 
 # level, what, file, the line, what it becomes, what the simulation then says (other seeds may say it in other words)
 MUTANTS = [
@@ -115,7 +115,7 @@ MUTANTS = [
      'if (other != NULL && !leaving_waits(m, other)) {',
      'if (0 && other != NULL && !leaving_waits(m, other)) {',
      'a change of node \\d+ is answered OK, though another one leaves'),
-    ('integration', 'a founder that is gone founds the cluster', 'src/consensus/membership.c',
+    ('integration', 'a founder that is gone founds the cluster', 'src/members/membership.c',
      'return outbound_is_up(&p->outbound) && p->told.incarnation != 0 &&',
      'return p->told.incarnation != 0 &&',
      ('data_dirs.py', 'a_disk_is_exchanged')),

@@ -1,6 +1,6 @@
 """What only a unit test notices, which, and why nothing above it can."""
 
-RELAY, PROPOSER = 'src/consensus/relay.c', 'src/consensus/proposer.c'
+RELAY, PROPOSER = 'src/commands/relay.c', 'src/commands/proposer.c'
 OUTCOMES, KEYS, FLOW = 'src/machine/outcomes.c', 'src/machine/keys.c', 'src/client/call_state.c'
 NO_SHARED = 'the clients of the simulation take the nodes for one server'
 MARKS, RULE = 'src/fence/marks.c', 'src/fence/rule.c'
@@ -16,19 +16,19 @@ NO_TIME = 'neither steps nor turns of the loop take time in the simulation'
 
 # what, file, the line, what it becomes, the test's program, the reason
 MUTANTS = [
-    ('a node whose state differs from a majority\'s goes on', 'src/consensus/node_report.c', '    if (differ > voters / 2 && differ > 1) {', '    if (differ > voters) {',
-     'consensus/test_consensus_difference', 'no fault of the memory is in the simulation'),
-    ('the learner beside a damaged voter ends', 'src/consensus/node_report.c', '    if (differ > voters / 2 && differ > 1) {', '    if (differ > voters / 2) {',
-     'consensus/test_consensus_difference', 'no fault of the memory is in the simulation'),
+    ('a node whose state differs from a majority\'s goes on', 'src/node/node_report.c', '    if (differ > voters / 2 && differ > 1) {', '    if (differ > voters) {',
+     'node/test_node_difference', 'no fault of the memory is in the simulation'),
+    ('the learner beside a damaged voter ends', 'src/node/node_report.c', '    if (differ > voters / 2 && differ > 1) {', '    if (differ > voters / 2) {',
+     'node/test_node_difference', 'no fault of the memory is in the simulation'),
     ('elections compare two clocks', 'src/consensus/election.c', '    uint64_t silence_ms = replica_silence_ms(e->replica, fli_clock_ms());\n    bool gone',
-     '    uint64_t silence_ms = replica_silence_ms(e->replica, uv_now(e->host.loop));\n    bool gone', 'consensus/test_consensus_election',
+     '    uint64_t silence_ms = replica_silence_ms(e->replica, uv_now(e->host.loop));\n    bool gone', 'node/test_node_election',
      'the core elects by its own timer, later'),
     ('what may be relayed includes what is the leader\'s own', RELAY, 'case MACHINE_OP_SESSION_OPEN:\n    case MACHINE_OP_SESSION_RENEW:',
-     'case MACHINE_OP_RAISE:\n    case MACHINE_OP_SESSION_OPEN:\n    case MACHINE_OP_SESSION_RENEW:', 'consensus/test_consensus_relay',
+     'case MACHINE_OP_RAISE:\n    case MACHINE_OP_SESSION_OPEN:\n    case MACHINE_OP_SESSION_RENEW:', 'node/test_node_relay',
      'no correct node sends it'),
     ('a follower waits for a disk that was slow', 'src/log/log.c', 'l->slow_ns = now_ns - l->since_ns > SLOW_NS ? now_ns : l->slow_ns;', '(void)now_ns;',
      'log/test_log_ticks', NO_TIME),
-    ('who waits at a follower is not told ahead', RELAY, '!ends || !proposer_is_open', 'ends || !proposer_is_open', 'consensus/test_consensus_push', TIME_ONLY),
+    ('who waits at a follower is not told ahead', RELAY, '!ends || !proposer_is_open', 'ends || !proposer_is_open', 'node/test_node_push', TIME_ONLY),
     ('the newest attempt is refused with the late ones', OUTCOMES, 'number < o->number', 'number <= o->number', 'machine/test_machine_attempt',
      'the client counts on and is served'),
     ('attempts are noted for all locks together', OUTCOMES, '    memcpy(key + 6, name.data, name.len);\n    memcpy(key + 6 + name.len, what', '    memset(key + 6, 97, name.len);\n    memcpy(key + 6 + name.len, what',
@@ -102,16 +102,16 @@ MUTANTS = [
      '    if (op->result != 0) {\n        return op->result != FL_ESTALE && has_token(op) ? raise_mark(s, op, e.mark) : 0;', 'store/test_store', NO_SHELL),
     ('the storage keeps what a transaction had read that was rolled back', 'src/store/store.c', '    memset(s->recent, 0, STORE_RECENT * sizeof(*s->recent));\n', '',
      'store/test_store', NO_SHELL),
-    ('CHECK is answered before its entry is committed', 'src/consensus/proposer.c', '    p->stats.batches++;\n',
+    ('CHECK is answered before its entry is committed', 'src/commands/proposer.c', '    p->stats.batches++;\n',
      '    p->stats.batches++;\n    FLI_LIST_FOREACH_SAFE(pos, next, &b->commands)\n    {\n        struct command *c = FLI_CONTAINER_OF(pos, struct command, at_batch);\n'
      '        struct machine_command q;\n        struct machine_result r;\n        if (!c->reads) {\n            continue;\n        }\n        fli_list_remove(pos);\n        fli_buf_clear(&p->payload);\n'
      '        (void)machine_command_redecode(c->data, c->len, &q);\n        int rc = machine_query(fsm_machine(p->config.fsm), &q, 0, &r, &p->payload);\n'
      '        commands_end(p->config.queue, c, rc == 0 ? 0 : FL_EBUSY, &r, (struct fli_slice){p->payload.data, p->payload.len});\n    }\n',
-     'consensus/test_consensus_proposer', 'a leader that is replaced steps down as the other is elected: of 370 questions in 1000 seeds none was of a token that had ended by then'),
+     'commands/test_commands_proposer', 'a leader that is replaced steps down as the other is elected: of 370 questions in 1000 seeds none was of a token that had ended by then'),
     ('bytes that nobody acknowledges are waited for as long as TCP likes', 'src/peer/stream.c', 'TCP_USER_TIMEOUT, &s->t->unacked_ms,',
      'TCP_USER_TIMEOUT, &(unsigned){0},', 'peer/test_peer_transport', 'the streams of the simulation are not TCP'),
     ('who was cut off from all does not ask for votes when another is heard', 'src/consensus/election.c', '        begin(e, NOBODY, 0);\n',
-     '        (void)begin;\n', 'consensus/test_consensus_election', TIME_ONLY),
+     '        (void)begin;\n', 'node/test_node_election', TIME_ONLY),
     ('the wall clock in place of the monotonic one', 'src/base/clock.c', 'clock_gettime(CLOCK_BOOTTIME, &now) != 0', 'clock_gettime(CLOCK_REALTIME, &now) != 0',
      'base/test_base_clock', 'nodes take their time from the loop; who takes it from here, the shells of clients, is in no simulation'),
     ('a candidate asks for pre-votes only once', 'src/consensus/raft_edge.c', 'if (again && r->pre_vote', 'if (again && e->paused && r->pre_vote',
@@ -120,11 +120,11 @@ MUTANTS = [
      'if (m->prev_log_index > 0 || m->prev_log_index >= commit || m->term', 'consensus/test_consensus_raft_edge_compacted',
      'the simulation meets it in one of 38,000 seeds: the answer to a snapshot is lost, and the leader has the entries behind what it knew before'),
     ('a follower that cannot answer about a snapshot keeps the connection', 'src/snapshot/install.c',
-     '    } else {\n        hang_up(s);\n    }\n}', '    }\n}', 'consensus/test_consensus_snapshot_transfer', 'memory is never short in the simulation'),
+     '    } else {\n        hang_up(s);\n    }\n}', '    }\n}', 'snapshot/test_snapshot_transfer', 'memory is never short in the simulation'),
     ('a silent follower is waited for as long as it likes', 'src/snapshot/send.c', 'if (fli_clock_since_ms(stream_heard_ms(s->stream)) > SNAPSHOT_SILENCE_MS) {',
-     'if (false) {', 'consensus/test_consensus_snapshot_transfer', 'a stream of the simulation that is not acknowledged ends, and a paused node goes on'),
+     'if (false) {', 'snapshot/test_snapshot_transfer', 'a stream of the simulation that is not acknowledged ends, and a paused node goes on'),
     ('a silent sender is waited for as long as it likes', 'src/snapshot/install.c', '    } else if (is_silent(s)) {',
-     '    } else if (false && is_silent(s)) {', 'consensus/test_consensus_snapshot_sender', 'a stream of the simulation that is not acknowledged ends'),
+     '    } else if (false && is_silent(s)) {', 'snapshot/test_snapshot_sender', 'a stream of the simulation that is not acknowledged ends'),
     ('a learner gives no vote', 'src/consensus/raft_edge.c', '    self->role = RAFT_VOTER;\n', '    (void)role;\n',
      'consensus/test_consensus_raft_edge_learner', 'the simulation meets it in one of many long seeds: a member that is promoted, has not heard of it, and is needed at once'),
     ('the audit log loses what waits when a node stops', 'src/server/audit.c', '    if (a->filling.len > 0) {\n        swap(a);', '    if (false) {\n        swap(a);',
@@ -152,10 +152,10 @@ MUTANTS = [
      'auth/test_auth', 'passwords are not guessed in the simulation'),
     ('the password that does not wait is told for ever', 'src/auth/throttle.c', 'if (e->judged == THROTTLE_JUDGED_MAX) {', 'if (e->judged == UINT32_MAX) {',
      'auth/test_auth', 'passwords are not guessed in the simulation'),
-    ('what is cleaned up after clients goes before what others ask', 'src/consensus/commands.c', '        return COMMAND_CLEANUP;', '        return COMMAND_URGENT;',
-     'consensus/test_consensus_commands', TIME_ONLY),
+    ('what is cleaned up after clients goes before what others ask', 'src/commands/commands.c', '        return COMMAND_CLEANUP;', '        return COMMAND_URGENT;',
+     'commands/test_commands_commands', TIME_ONLY),
     ('the loop closes a snapshot that was sent', 'src/snapshot/source.c', '        host_work(s->config.host, &s->work, close_file, closed);\n',
-     '        (void)close_file;\n        (void)closed;\n        snapshot_reader_close(s->reader);\n', 'consensus/test_consensus_snapshot_transfer', NO_TIME),
+     '        (void)close_file;\n        (void)closed;\n        snapshot_reader_close(s->reader);\n', 'snapshot/test_snapshot_transfer', NO_TIME),
     ('a check of waits costs nothing', 'src/machine/users.c', 'machine_charge(m, steps < m->steps ? (uint32_t)steps : m->steps);', '(void)m, (void)steps;',
      'machine/test_machine_rights', NO_TIME),
     ('a pattern is tried at each byte of a name, however long it is', 'src/machine/glob.c', 'return pattern.len >= STATES ||', 'return pattern.len > 0 ||',
@@ -183,8 +183,8 @@ MUTANTS = [
     ('a learner confirms', ROUND, 'answers += s->role == CONFIGURATION_VOTER && has_answered(r, s->incarnation);', 'answers += has_answered(r, s->incarnation);', 'consensus/test_consensus_round', REPLACED),
     ('a question that is lost is not asked again', ROUND, 'r->edge.now_ms >= replica_round_due_ms(r)', 'r->round.sent_ms == UINT64_MAX',
      'consensus/test_consensus_round', 'the next change of leader ends it'),
-    ('a query alone is answered without a round', 'src/consensus/proposer.c', ' && replica_round_confirmed(p->replica) >= b->round', '', 'consensus/test_consensus_proposer_reads', REPLACED),
-    ('a query is answered by what came behind it', 'src/consensus/proposer.c', '    if (behind_reads) {\n        answer_reads(p);\n    }\n', '', 'consensus/test_consensus_proposer_reads',
+    ('a query alone is answered without a round', 'src/commands/proposer.c', ' && replica_round_confirmed(p->replica) >= b->round', '', 'commands/test_commands_proposer_reads', REPLACED),
+    ('a query is answered by what came behind it', 'src/commands/proposer.c', '    if (behind_reads) {\n        answer_reads(p);\n    }\n', '', 'commands/test_commands_proposer_reads',
      'clients of the simulation have one request on its way for each lock'),
     ('a renewal is answered while the end of its lease is on its way', TIMERS, 's->lease.place != LEASE_WATCHED || until_ms', 'until_ms',
      'machine/test_machine_leases', REPLACED),
@@ -192,10 +192,10 @@ MUTANTS = [
      'clients of the simulation do not change theirs'),
     ('an entry forgets what the leader has promised', TIMERS, 's->later_ms = until_ms > deadline_ms ? (uint32_t)(until_ms - deadline_ms) : 0;', 's->later_ms = 0;',
      'machine/test_machine_leases', 'an entry renews for longer than what was promised'),
-    ('a lease does not wait for its renewal', PROPOSER, 'decoded, p->clock.value_ms, NULL));', 'decoded, 0, NULL));', 'consensus/test_consensus_proposer_reads',
+    ('a lease does not wait for its renewal', PROPOSER, 'decoded, p->clock.value_ms, NULL));', 'decoded, 0, NULL));', 'commands/test_commands_proposer_reads',
      'a lease of the simulation is seldom due in the turn in which its renewal waits'),
     ('leases are given up while no renewal is taken', PROPOSER, 'p->marked && (p->classes & COMMANDS_OF(COMMAND_URGENT)) != 0 &&', 'p->marked &&',
-     'consensus/test_consensus_proposer_reads', 'a lease of the simulation is seldom due in the turn in which its renewal waits'),
+     'commands/test_commands_proposer_reads', 'a lease of the simulation is seldom due in the turn in which its renewal waits'),
     ('what a former leader gave up is never watched again', PROPOSER, '    machine_leases_take_back(fsm_machine(p->config.fsm));\n', '',
-     'consensus/test_consensus_proposer_reads', 'hardly any leader leads again while its lease lives'),
+     'commands/test_commands_proposer_reads', 'hardly any leader leads again while its lease lives'),
 ]

@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-#include "consensus/membership_private.h"
+#include "members/membership_private.h"
 #include "node_clock.h"
 
 #define NEW_LEADER_MS 3000u /* as in membership_change.c */

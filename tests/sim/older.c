@@ -13,7 +13,7 @@
  * With the sabotage "older-copies" nobody looks. */
 #include "members.h"
 
-#include "consensus/membership_private.h"
+#include "members/membership_private.h"
 
 #define BACK_MS 100u
 

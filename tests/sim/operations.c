@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "consensus/membership_private.h"
+#include "members/membership_private.h"
 #include "node_clock.h"
 
 #define NEW_LEADER_MS 3000u /* as in membership_change.c */

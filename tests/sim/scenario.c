@@ -33,7 +33,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "consensus/membership_private.h"
+#include "members/membership_private.h"
 #include "scenario_steps.h"
 
 #define CHURN 1500u /* commands that make a snapshot due, twice */

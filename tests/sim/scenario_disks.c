@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "consensus/membership_private.h"
+#include "members/membership_private.h"
 #include "log/log_private.h"
 #include "scenario_steps.h"
 

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "consensus/membership_private.h"
-#include "consensus/proposer_private.h"
+#include "members/membership_private.h"
+#include "commands/proposer_private.h"
 #include "consensus/message_codec.h"
 #include "members.h"
 #include "node_clock.h"

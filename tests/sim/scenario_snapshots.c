@@ -2,7 +2,7 @@
  * what is under way when it comes (scenario.c). */
 #include <string.h>
 
-#include "consensus/membership_private.h"
+#include "members/membership_private.h"
 #include "consensus/report.h"
 #include "consensus/replica_private.h"
 #include "log/log_private.h"

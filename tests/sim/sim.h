@@ -28,7 +28,7 @@
  *             give back;  operations: operators' answers;  rest: what comes once all is well
  *   main      options, phases of a run;  tools: many seeds, sabotage, the shortening of a failure
  *
- * Shipping code: the machine; all of src/consensus but the process of snapshot/child.c and the
+ * Shipping code: the machine; src/consensus to src/node but the process of snapshot/child.c and the
  * files of data_dir.c, with the raft library below it; the log and the snapshot files; outbound.c
  * and frame.c of src/peer; of src/server what is between sockets and node: dispatch, parked waits,
  * clean-up behind clients that left, answers in RESP; the wire; the client's requests, judgement of
@@ -46,9 +46,9 @@
 #include "client/attempts.h"
 #include "client/call_state.h"
 #include "client/lease.h"
-#include "consensus/clock.h"
-#include "consensus/data_dir.h"
-#include "consensus/node_private.h"
+#include "commands/clock.h"
+#include "members/data_dir.h"
+#include "node/node_private.h"
 #include "machine/view.h"
 #include "redlock/attempt.h"
 #include "redlock/quorum.h"

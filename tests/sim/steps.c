@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "consensus/membership_private.h"
+#include "members/membership_private.h"
 #include "members.h"
 #include "net_private.h"
 #include "node_clock.h"

@@ -6,7 +6,7 @@
  *   - It has streams of one incarnation, and one start, of another node at a time. One on which a
  *     snapshot comes may outlast its start.
  *   - Who does not lead sends no snapshot. */
-#include "consensus/membership_private.h"
+#include "members/membership_private.h"
 #include "net_private.h"
 #include "steps.h"
 

@@ -15,8 +15,8 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "consensus/relay.h"
-#include "consensus/relay_codec.h"
+#include "commands/relay.h"
+#include "commands/relay_codec.h"
 #include "snapshot/send.h"
 #include "snapshot/format.h"
 #include "node_clock.h"

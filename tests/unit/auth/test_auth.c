@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <semaphore.h>
 
-#include "../consensus/scratch.h"
+#include "../../lib/scratch.h"
 #include "auth/aclfile.h"
 #include "auth/hash.h"
 #include "auth/throttle.h"

@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../consensus/scratch.h"
+#include "../../lib/scratch.h"
 #include "base/part.h"
 
 #define CONTENT_SIZE 65536u /* more than one page, so that half of it can be seen */

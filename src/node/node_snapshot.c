@@ -1,0 +1,384 @@
+/* node_snapshot.c: taking, sending and installing snapshots.
+ *
+ * A snapshot is taken when enough bytes of entries, or enough entries, were applied since the last
+ * one, or when the log takes too much room on disk (each write fills a block at least). All three
+ * limits grow with the size of the state. A child process writes it (snapshot/child.h). A failure
+ * is logged and counted, and the snapshot is tried again after a pause that doubles up to a minute.
+ * A healthy node never stops for want of a snapshot: only its log grows. */
+#include <inttypes.h>
+
+#include "base/clock.h"
+#include "node/node_private.h"
+
+#define ENTRIES_MAX 1048576u /* for the largest state */
+#define STAGGER 16u
+#define DISK_SHARE 4u     /* of bytes_max: log on disk */
+#define TRAILING_SHARE 4u /* of snapshot_bytes: log kept behind a snapshot, for late followers */
+#define TRAILING_MAX 8192u
+#define PAUSE_MIN_MS 1000u
+#define PAUSE_MAX_MS 60000u
+#define CLEAN_AGAIN_MS 1000u
+
+/* ---- removing ---- */
+
+static void clean_work(struct host_work *w)
+{
+    struct node_cleaning *k = FLI_CONTAINER_OF(w, struct node_cleaning, work);
+    (void)!snapshot_clean(k->device, k->parts, &k->error);
+}
+
+static void clean_done(struct host_work *w)
+{
+    struct node_snapshots *s = FLI_CONTAINER_OF(w, struct node_snapshots, cleaning.work);
+    if (s->cleaning.error.code != 0) {
+        host_log(w->host, 2, "an old snapshot cannot be removed: %s; this is tried again",
+                 s->cleaning.error.text);
+        s->clean_wanted = true;
+        s->clean_not_before_ms = fli_clock_ms() + CLEAN_AGAIN_MS;
+    }
+}
+
+/* Whether a snapshot has come: it is decoded, or waits to be installed, or what it replaces is
+ * dropped. */
+static bool install_works(const struct node_snapshots *s)
+{
+    return snapshot_install_busy(s->install) && snapshot_install_receives(s->install) == 0;
+}
+
+/* Removes old snapshots, and what a child that was killed has left. Not on the loop: a file system
+ * takes milliseconds to free the blocks of a large file. Not while a child writes, nor does one
+ * begin meanwhile. One that comes is of a later entry than the last child's. When it has come and
+ * is not installed yet it is the newest, but this node's own is what a backup reads. */
+static void clean_if_possible(struct node *n)
+{
+    struct node_snapshots *s = &n->snapshots;
+    if (!s->clean_wanted || s->cleaning.work.busy || s->child != NULL || install_works(s) ||
+        fli_clock_ms() < s->clean_not_before_ms) {
+        return;
+    }
+    s->clean_wanted = false;
+    s->cleaning = (struct node_cleaning){.device = n->loop.device, .parts = s->meta.index};
+    host_work(&n->host, &s->cleaning.work, clean_work, clean_done);
+}
+
+static void clean(struct node *n)
+{
+    n->snapshots.clean_wanted = true;
+    clean_if_possible(n);
+}
+
+/* ---- taking ---- */
+
+/* Spreads the nodes out: with the same log, all would write their snapshots at the same moment. */
+static uint64_t staggered(const struct node *n, uint64_t most)
+{
+    return most + most / STAGGER * (n->config.id % 3);
+}
+
+static struct node_applied applied_now(const struct node *n)
+{
+    struct fsm_stats s;
+    fsm_get_stats(n->fsm, &s);
+    return (struct node_applied){.bytes = s.bytes, .entries = s.entries};
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static bool is_due(const struct node *n)
+{
+    const struct node_snapshots *s = &n->snapshots;
+    struct node_applied now = applied_now(n);
+    uint64_t bytes = now.bytes - s->at_last.bytes;
+    uint64_t entries = now.entries - s->at_last.entries;
+    uint64_t half = s->last_bytes / 2;
+    uint64_t bytes_max =
+        staggered(n, n->config.snapshot_bytes < half ? half : n->config.snapshot_bytes);
+    uint64_t entries_max = n->config.snapshot_entries + s->last_bytes / 512;
+    return bytes >= bytes_max || entries >= staggered(n, least(entries_max, ENTRIES_MAX)) ||
+           (n->watch.log_bytes >= DISK_SHARE * bytes_max && entries >= TRAILING_MAX);
+}
+
+/* The index up to which the log may be compacted. */
+static uint64_t keep_index(const struct node *n)
+{
+    const struct node_snapshots *s = &n->snapshots;
+    uint64_t entries = s->at_child.entries - s->at_last.entries;
+    uint64_t bytes = s->at_child.bytes - s->at_last.bytes;
+    uint64_t each = bytes / (entries == 0 ? 1 : entries) + 1;
+    uint64_t trailing = least(n->config.snapshot_bytes / TRAILING_SHARE / each, TRAILING_MAX);
+    trailing = trailing < n->config.log_kept_entries ? n->config.log_kept_entries : trailing;
+    uint64_t keep = s->meta.index > trailing ? s->meta.index - trailing : 0;
+    /* A follower that is being sent an older snapshot needs the entries that follow it. */
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        const struct snapshot_send *send = n->peers.list[i].send;
+        uint64_t sent = send == NULL ? 0 : snapshot_send_index(send);
+        keep = sent != 0 && sent < keep ? sent : keep;
+    }
+    return keep;
+}
+
+static void failed(struct node *n, const char *why)
+{
+    struct node_snapshots *s = &n->snapshots;
+    s->failures++;
+    s->pause_ms = s->pause_ms == 0 ? PAUSE_MIN_MS : least(2 * s->pause_ms, PAUSE_MAX_MS);
+    s->not_before_ms = fli_clock_ms() + s->pause_ms;
+    clean(n); /* of a full disk, too */
+    host_log(&n->host, 2, "no snapshot was taken: %s; next attempt in %" PRIu64 " ms", why,
+             s->pause_ms);
+}
+
+/* This node has a snapshot of that size, behind which `at` was applied. */
+static void note_complete(struct node *n, uint64_t size, struct node_applied at)
+{
+    struct node_snapshots *s = &n->snapshots;
+    s->last_bytes = size;
+    s->at_ms = fli_clock_ms();
+    s->at_last = at;
+    clean(n);
+}
+
+static void child_done(void *ctx, int error, const char *why, uint64_t size)
+{
+    struct node *n = ctx;
+    struct node_snapshots *s = &n->snapshots;
+    snapshot_child_destroy(s->child);
+    s->child = NULL;
+    node_backup_ended(n, error, why);
+    if (error != 0) {
+        failed(n, why);
+        return;
+    }
+    s->made++;
+    s->pause_ms = 0;
+    s->damaged = false;
+    s->last_ns = fli_clock_ns() - s->child_began_ns;
+    replica_snapshot_taken(n->replica, fli_clock_ms(), &s->meta, keep_index(n));
+    note_complete(n, size, s->at_child);
+    host_log(&n->host, 3,
+             "a snapshot is taken index=%" PRIu64 " bytes=%" PRIu64 " took_ms=%" PRIu64,
+             s->meta.index, size, s->last_ns / 1000000);
+    node_wake(n);
+}
+
+/* One that is on its way may be long in coming, or never come. Its file has another name than this
+ * node's own, since it is of a later entry. */
+static bool install_forbids(const struct node_snapshots *s, uint64_t index)
+{
+    uint64_t receives = snapshot_install_receives(s->install);
+    return install_works(s) || (receives != 0 && receives <= index);
+}
+
+void node_snapshot_turn(struct node *n)
+{
+    struct node_snapshots *s = &n->snapshots;
+    struct snapshot_meta meta;
+    bool again = s->damaged || node_backup_is_wanted(n);
+    if (s->child != NULL || s->cleaning.work.busy || !node_running(n) || !(is_due(n) || again) ||
+        fli_clock_ms() < s->not_before_ms || replica_snapshot_meta(n->replica, again, &meta) != 0 ||
+        install_forbids(s, meta.index)) {
+        return;
+    }
+    s->meta = meta;
+    s->meta.node_id = n->config.id;
+    s->meta.made_ms = fli_clock_wall_ms();
+    s->at_child = applied_now(n);
+    s->child_began_ns = fli_clock_ns();
+    enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_SNAPSHOT);
+    int rv = snapshot_child_start(&s->host, n->loop.device, fsm_machine(n->fsm), &s->meta,
+                                  child_done, n, &s->child);
+    fli_turn_leave(n->host.turn, part);
+    if (rv != 0) {
+        s->child = NULL;
+        failed(n, "there is no process to write it");
+        return;
+    }
+    node_backup_began(n, s->meta.index);
+}
+
+/* ---- sending ---- */
+
+/* The newest snapshot file is damaged, so neither a follower nor the next start could use it. The
+ * state in memory is written again, even when it is of the same entry. One that was being sent may
+ * not be the newest any more. */
+static void on_damaged(void *ctx, uint64_t index)
+{
+    struct node *n = ctx;
+    if (index < replica_snapshot_index(n->replica)) {
+        return;
+    }
+    if (!n->snapshots.damaged) {
+        host_log(&n->host, 1, "the newest snapshot cannot be used; another one is taken");
+    }
+    n->snapshots.damaged = true;
+    node_wake(n);
+}
+
+static void make_send(struct node *n, struct peer *p)
+{
+    struct snapshot_send_config sc = {.host = &n->snapshots.host,
+                                      .transport = n->peers.transport,
+                                      .device = n->loop.device,
+                                      .peer_id = p->id,
+                                      .ctx = n,
+                                      .damaged = on_damaged};
+    if (snapshot_send_create(&sc, &p->send) != 0) {
+        p->send = NULL; /* it is asked for again */
+    }
+}
+
+/* Whether a transfer that has begun may go on: what forbids to begin one may be known only now. */
+static bool may_go_on(const struct node *n, const struct peer *p)
+{
+    return !snapshot_send_busy(p->send) || membership_may_send_snapshot(n->membership, p->id);
+}
+
+/* Stops transfers to nodes that are no members any more, or that may not have this node's state any
+ * longer. Those to nodes that are gone are freed when they have ended. */
+void node_snapshot_review(struct node *n)
+{
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        struct peer *p = &n->peers.list[i];
+        bool is_member = members_find(n->election.members, p->id) != NULL;
+        if (p->send == NULL || (is_member && may_go_on(n, p))) {
+            continue;
+        }
+        snapshot_send_stop(p->send);
+        if (!is_member && !snapshot_send_busy(p->send)) {
+            snapshot_send_destroy(p->send);
+            p->send = NULL;
+        }
+    }
+}
+
+void node_snapshot_wanted(void *ctx, uint64_t peer_id)
+{
+    struct node *n = ctx;
+    struct peer *p = peers_find(&n->peers, peer_id);
+    if (p == NULL || !node_running(n) || !membership_may_send_snapshot(n->membership, peer_id)) {
+        return; /* it is asked for again */
+    }
+    if (p->send == NULL) {
+        make_send(n, p);
+    }
+    if (p->send != NULL) {
+        snapshot_send_start(p->send, replica_snapshot_index(n->replica));
+    }
+}
+
+bool node_sends_snapshot(void *ctx, uint64_t peer_id)
+{
+    const struct node *n = ctx;
+    const struct peer *p = peers_find(&n->peers, peer_id);
+    return p != NULL && p->send != NULL && snapshot_send_busy(p->send);
+}
+
+/* Calls it for each transfer that there is. */
+static void each_send(struct node *n, void (*call)(struct snapshot_send *s))
+{
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        if (n->peers.list[i].send != NULL) {
+            call(n->peers.list[i].send);
+        }
+    }
+}
+
+void node_snapshot_deposed(struct node *n)
+{
+    each_send(n, snapshot_send_stop);
+}
+
+/* ---- installing ---- */
+
+static uint64_t applied_index(void *ctx)
+{
+    const struct node *n = ctx;
+    return replica_applied_index(n->replica);
+}
+
+static void on_ready(void *ctx, const struct snapshot_meta *meta, struct machine *fresh)
+{
+    struct node *n = ctx;
+    struct machine *garbage = fresh;
+    if (n->snapshots.child != NULL && n->phase < PHASE_CLOSE) {
+        return; /* the child's memory is of the state to be replaced; tried again at the next
+                   tick */
+    }
+    int rv = replica_install(n->replica, fli_clock_ms(), meta, fresh, &garbage);
+    if (rv == FL_EBUSY) {
+        return;
+    }
+    if (rv == 0) {
+        host_log(&n->host, 3, "the snapshot of entry %" PRIu64 " is installed", meta->index);
+        note_complete(n, meta->size, applied_now(n));
+        node_report_installed(n);
+    }
+    snapshot_install_taken(n->snapshots.install, rv, garbage);
+    node_wake(n);
+}
+
+int node_snapshot_make(struct node *n, const struct snapshot_meta *meta)
+{
+    struct snapshot_install_config ic = {.host = &n->snapshots.host,
+                                         .device = n->loop.device,
+                                         .ctx = n,
+                                         .applied = applied_index,
+                                         .is_sound = replica_snapshot_is_sound,
+                                         .ready = on_ready};
+    n->snapshots.host = n->host;
+    n->snapshots.host.log = node_log_snapshot;
+    n->snapshots.last_bytes = meta->size;
+    n->snapshots.at_ms = fli_clock_ms();
+    return snapshot_install_create(&ic, &n->snapshots.install);
+}
+
+/* ---- both ---- */
+
+void node_snapshot_tick(struct node *n)
+{
+    snapshot_install_tick(n->snapshots.install);
+    clean_if_possible(n);
+    node_backup_tick(n);
+    node_snapshot_review(n);
+    each_send(n, snapshot_send_tick);
+}
+
+uint64_t node_snapshot_failures(const struct node *n)
+{
+    uint64_t failures = n->snapshots.failures + snapshot_install_failures(n->snapshots.install);
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        const struct snapshot_send *send = n->peers.list[i].send;
+        failures += send == NULL ? 0 : snapshot_send_failures(send);
+    }
+    return failures;
+}
+
+void node_snapshot_status(const struct node *n, struct node_status *ret)
+{
+    const struct node_snapshots *s = &n->snapshots;
+    ret->snapshots = s->made;
+    ret->snapshot_last_ms = s->last_ns / 1000000;
+    ret->snapshot_last_bytes = s->last_bytes;
+    ret->snapshot_age_ms = fli_clock_ms() - s->at_ms;
+    ret->snapshot_failures = node_snapshot_failures(n);
+}
+
+void node_snapshot_stop(struct node *n)
+{
+    node_snapshot_deposed(n);
+    node_backup_stop(n);
+    if (n->snapshots.child != NULL) {
+        snapshot_child_destroy(n->snapshots.child);
+        n->snapshots.child = NULL;
+    }
+    snapshot_install_stop(n->snapshots.install);
+}
+
+void node_snapshot_free(struct node *n)
+{
+    each_send(n, snapshot_send_destroy);
+    snapshot_install_destroy(n->snapshots.install);
+}

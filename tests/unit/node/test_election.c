@@ -1,0 +1,229 @@
+/* A leader that is dead is replaced at once; one that lives is not, whatever its connections do.
+ * The election time is set so long that nothing here waits for it. */
+#include "../../lib/unit.h"
+
+#include "../../lib/break_connections.h"
+#include "base/clock.h"
+#include "cluster.h"
+#include "node/node_private.h"
+#include "consensus/replica_private.h"
+#include "consensus/replica_private.h"
+
+#define SUSPENDED_MS 86400000u
+
+uint64_t __real_fli_clock_ms(void);
+uint64_t __wrap_fli_clock_ms(void);
+
+/* As on a machine that was suspended for a day: the loop's clock stood still, and this one did
+ * not. */
+uint64_t __wrap_fli_clock_ms(void)
+{
+    return __real_fli_clock_ms() + SUSPENDED_MS;
+}
+
+static uint64_t campaigns(struct cluster *c)
+{
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < c->n; i++) {
+        sum += c->nodes[i].node == NULL ? 0 : c->nodes[i].node->replica->edge.campaigns;
+    }
+    return sum;
+}
+
+static uint64_t term(struct cluster *c, unsigned i)
+{
+    struct node_status s;
+    node_get_status(c->nodes[i].node, &s);
+    return s.term;
+}
+
+static void replace_the_leader(void **state, unsigned n)
+{
+    struct cluster *c = cluster_up(state, n);
+    unsigned leader = cluster_wait_leader(c);
+    /* Followers have answered it, so that each has a stream that can break. */
+    cluster_acquire(c, leader, "a", "owner-1");
+    cluster_wait_caught_up(c);
+    for (unsigned round = 0; round < 3; round++) {
+        uint64_t term_before = term(c, leader);
+        unsigned dead = leader;
+        char name[2] = {(char)('b' + round), 0};
+        cluster_stop(c, dead, 0);
+        leader = cluster_wait_leader(c);
+        assert_int_not_equal(leader, dead);
+        assert_true(term(c, leader) > term_before);
+        assert_true(campaigns(c) > 0); /* of those who are left */
+        cluster_acquire(c, (dead + 1) % n, name, "owner-1");
+        cluster_start(c, dead);
+        cluster_wait_caught_up(c);
+    }
+    cluster_expect_same_hash(c);
+}
+
+TEST_WITH(test_a_dead_leader_is_replaced, cluster_set_up, cluster_tear_down)
+{
+    replace_the_leader(state, 3);
+}
+
+TEST_WITH(test_a_dead_leader_of_five, cluster_set_up, cluster_tear_down)
+{
+    replace_the_leader(state, 5);
+}
+
+/* Two of five die at once: when it is the dead follower's turn to call an election, nobody waits
+ * for it. */
+TEST_WITH(test_a_dead_leader_and_another, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 5);
+    unsigned leader = cluster_wait_leader(c);
+    cluster_acquire(c, leader, "a", "owner-1");
+    cluster_wait_caught_up(c);
+    unsigned other = leader == 0 ? 1 : 0;
+    cluster_stop_begin(c, other, 0);
+    cluster_stop(c, leader, 0);
+    cluster_stop(c, other, 0);
+    unsigned next = cluster_wait_leader(c);
+    assert_true(next != leader && next != other);
+    cluster_acquire(c, next, "b", "owner-1");
+}
+
+struct stream_to {
+    struct node *n;
+    uint64_t leader_id;
+};
+
+static bool has_stream(void *ctx)
+{
+    struct stream_to *s = ctx;
+    return relay_has_leader(s->n->relay, s->leader_id);
+}
+
+/* Every connection of every node breaks, again and again. */
+TEST_WITH(test_broken_connections_depose_nobody, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    uint64_t campaigns_before = campaigns(c);
+    uint64_t term_before = term(c, leader);
+    for (unsigned round = 0; round < 5; round++) {
+        unsigned broken = 0;
+        char name[2] = {(char)('a' + round), 0};
+        for (unsigned i = 0; i < 3; i++) {
+            if (i != leader) {
+                struct stream_to to = {c->nodes[i].node, leader + 1};
+                cluster_until(c, has_stream, &to, "there is a stream to the leader");
+            }
+        }
+        broken += break_connections(&c->loop);
+        assert_true(broken >= 4);
+        cluster_acquire(c, (leader + 1) % 3, name, "owner-1");
+        cluster_wait_caught_up(c);
+    }
+    assert_int_equal(cluster_wait_leader(c), leader);
+    assert_int_equal(term(c, leader), term_before);
+    assert_int_equal(campaigns(c), campaigns_before);
+}
+
+/* A follower believes, wrongly, that the leader is dead. */
+TEST_WITH(test_a_live_leader_stays, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    unsigned wrong = (leader + 1) % 3;
+    uint64_t term_before = term(c, leader);
+    election_peer_absent(&c->nodes[wrong].node->election, leader + 1);
+    cluster_run_ms(c, 300);
+    /* Not even when it does call an election. */
+    (void)replica_campaign(c->nodes[wrong].node->replica, fli_clock_ms());
+    cluster_acquire(c, wrong, "a", "owner-1");
+    assert_int_equal(cluster_wait_leader(c), leader);
+    assert_int_equal(term(c, leader), term_before);
+}
+
+#define SILENCE_MS 300u
+
+/* Its process is there and its connections are open, but it does nothing. */
+static void stand_still(struct node *n)
+{
+    uv_check_stop(&n->loop.check);
+    uv_prepare_stop(&n->loop.prepare);
+    uv_timer_stop(&n->loop.timer);
+    uv_timer_stop(&n->loop.tick);
+    uv_idle_stop(&n->loop.idle);
+    n->loop.woken = false;
+}
+
+struct silence {
+    struct cluster *cluster;
+    unsigned leader;
+};
+
+static bool another_leads(void *ctx)
+{
+    const struct silence *s = ctx;
+    for (unsigned i = 0; i < s->cluster->n; i++) {
+        const struct node *n = s->cluster->nodes[i].node;
+        if (i != s->leader && replica_role(n->replica) == REPLICA_LEADER) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* How long a leader may be silent. */
+static void wait_for_leaders(struct cluster *c, unsigned ms)
+{
+    for (unsigned i = 0; i < c->n; i++) {
+        c->nodes[i].node->election.election_ms = ms;
+        c->nodes[i].node->replica->edge.election_ms = ms;
+    }
+}
+
+/* The core's own timers are much longer, so only the turns of election.h can end the silence. */
+TEST_WITH(test_a_silent_leader_is_replaced, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    cluster_acquire(c, leader, "a", "owner-1");
+    cluster_wait_caught_up(c);
+    uint64_t campaigns_before = campaigns(c);
+    unsigned longest = c->nodes[leader].node->election.election_ms;
+    wait_for_leaders(c, SILENCE_MS);
+    stand_still(c->nodes[leader].node);
+    struct silence s = {c, leader};
+    cluster_until(c, another_leads, &s, "another node leads");
+    assert_true(campaigns(c) > campaigns_before);
+    wait_for_leaders(c, longest);
+    node_loop_start(c->nodes[leader].node);
+    cluster_wait_caught_up(c);
+    assert_int_not_equal(cluster_wait_leader(c), leader);
+    cluster_acquire(c, leader, "b", "owner-1");
+    cluster_expect_same_hash(c);
+}
+
+static bool rounds_are_over(void *ctx)
+{
+    const struct silence *s = ctx;
+    const struct node *n = s->cluster->nodes[s->leader].node;
+    return campaigns(s->cluster) > 0 && n->election.gone_id == 0 && replica_leader(n->replica) == 0;
+}
+
+/* A node that found no majority in all its rounds asks again as soon as it hears another node. */
+TEST_WITH(test_rounds_in_vain, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    unsigned left = (leader + 1) % 3;
+    unsigned other = (leader + 2) % 3;
+    cluster_acquire(c, leader, "a", "owner-1");
+    cluster_wait_caught_up(c);
+    cluster_stop(c, other, 0);
+    cluster_stop(c, leader, 0);
+    struct silence s = {c, left};
+    cluster_until(c, rounds_are_over, &s, "the rounds are over");
+    uint64_t campaigns_before = campaigns(c);
+    cluster_start(c, other);
+    assert_int_equal(cluster_wait_leader(c), left);
+    assert_true(campaigns(c) > campaigns_before);
+    cluster_acquire(c, other, "b", "owner-1");
+}

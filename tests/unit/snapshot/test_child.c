@@ -1,0 +1,398 @@
+/* test_snapshot_child.c: a snapshot that a child process writes: what is in it, and what comes of a
+ * child that is killed, fails, or is not wanted any more. Real processes, a real directory. */
+#include "../../lib/unit.h"
+
+#include "../../lib/child_pid.h"
+#include "../../lib/snapshot_bytes.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "snapshot/child.h"
+#include "../../lib/scratch.h"
+#include "states.h"
+
+#define LOCKS 5000u
+
+struct rig {
+    uv_loop_t loop;
+    struct host host;
+    unsigned holds;
+    char *dir;
+    struct log_device *device;
+    struct machine *machine;
+    struct snapshot_child *child;
+    struct snapshot_meta meta;
+    unsigned dones, gones;
+    int error;
+    char why[300];
+    uint64_t size;
+};
+
+static struct rig rig;
+
+pid_t __real_waitpid(pid_t pid, int *status, int options);
+pid_t __wrap_waitpid(pid_t pid, int *status, int options);
+
+static unsigned ends_later; /* so often a child that is asked for is still there */
+static unsigned asked, waited;
+
+pid_t __wrap_waitpid(pid_t pid, int *status, int options)
+{
+    asked++;
+    waited += (options & WNOHANG) == 0;
+    if (pid > 0 && ends_later > 0) {
+        ends_later--;
+        assert_int_equal(rig.dones, 0);
+        return 0;
+    }
+    return __real_waitpid(pid, status, options);
+}
+
+static int set_up(void **state)
+{
+    struct rig *r = &rig;
+    char errmsg[256];
+    memset(r, 0, sizeof *r);
+    asked = waited = ends_later = 0;
+    assert_int_equal(uv_loop_init(&r->loop), 0);
+    r->dir = scratch_make();
+    assert_int_equal(log_files_create(r->dir, LOG_ENGINE_THREAD, &r->device, errmsg, sizeof errmsg),
+                     0);
+    r->machine = states_make(LOCKS);
+    r->meta = (struct snapshot_meta){.index = 7, .term = 3, .conf_index = 1, .conf_len = 4};
+    memcpy(r->meta.conf, "conf", 4);
+    *state = r;
+    return 0;
+}
+
+/* Nothing may be left on the loop, and no process. */
+static int tear_down(void **state)
+{
+    struct rig *r = *state;
+    machine_destroy(r->machine);
+    log_files_destroy(r->device);
+    scratch_remove(r->dir);
+    assert_int_equal(waited, 0);
+    assert_int_equal(ends_later, 0);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    return uv_loop_close(&r->loop);
+}
+
+static void on_done(void *ctx, int error, const char *why, uint64_t size)
+{
+    struct rig *r = ctx;
+    r->dones++;
+    r->error = error;
+    r->size = size;
+    snprintf(r->why, sizeof r->why, "%s", why);
+}
+
+static void hold(void *ctx)
+{
+    struct rig *r = ctx;
+    r->holds++;
+}
+
+static void on_gone(void *ctx)
+{
+    struct rig *r = ctx;
+    r->holds--;
+    r->gones++;
+}
+
+static void start(struct rig *r)
+{
+    r->host = (struct host){.loop = &r->loop, .ctx = r, .hold = hold, .release = on_gone};
+    assert_int_equal(
+        snapshot_child_start(&r->host, r->device, r->machine, &r->meta, on_done, r, &r->child), 0);
+    assert_int_equal(r->dones, 0);
+    assert_int_equal(r->holds, 1);
+}
+
+static void end(struct rig *r)
+{
+    snapshot_child_destroy(r->child);
+    assert_int_equal(r->gones, 0);
+    uv_run(&r->loop, UV_RUN_DEFAULT);
+    assert_int_equal(r->gones, 1);
+}
+
+/* The loop ends when the child has had its last word, or none, and is gone. */
+static void wait_for_done(struct rig *r)
+{
+    uv_run(&r->loop, UV_RUN_DEFAULT);
+    assert_int_equal(r->dones, 1);
+}
+
+static int count_file(void *ctx, const char *name)
+{
+    (*(unsigned *)ctx)++;
+    return 0;
+}
+
+static int count_whole(void *ctx, const char *name)
+{
+    *(unsigned *)ctx += strstr(name, ".part") == NULL;
+    return 0;
+}
+
+static unsigned files(struct rig *r)
+{
+    unsigned n = 0;
+    assert_int_equal(r->device->ops->list(r->device, count_file, &n), 0);
+    return n;
+}
+
+/* All but what a child that is killed leaves, which its owner takes away. */
+static unsigned whole_snapshots(struct rig *r)
+{
+    unsigned n = 0;
+    assert_int_equal(r->device->ops->list(r->device, count_whole, &n), 0);
+    return n;
+}
+
+TEST_WITH(it_is_of_the_moment_of_the_fork, set_up, tear_down)
+{
+    struct rig *r = *state;
+    struct fli_buf expected;
+    struct fli_buf found;
+    struct snapshot_reader *reader;
+    struct snapshot_error error;
+    struct fli_slice whole;
+    struct fli_slice piece;
+    fli_buf_init(&expected, SIZE_MAX / 4);
+    fli_buf_init(&found, SIZE_MAX / 4);
+    start(r);
+    assert_int_equal(machine_snapshot_encode(r->machine, &expected), 0);
+    states_add(r->machine, LOCKS, 2 * LOCKS); /* what comes later is not in it */
+    wait_for_done(r);
+    assert_int_equal(r->error, 0);
+    assert_int_equal(r->size, expected.len);
+    assert_int_equal(snapshot_reader_open(r->device, 0, &reader, &error), 0);
+    assert_int_equal(snapshot_reader_meta(reader)->index, 7);
+    assert_int_equal(snapshot_reader_meta(reader)->term, 3);
+    assert_int_equal(snapshot_reader_meta(reader)->conf_index, 1);
+    assert_memory_equal(snapshot_reader_meta(reader)->conf, "conf", 4);
+    while (snapshot_reader_next(reader, &whole, &piece, &error) == 0 && whole.len > 0) {
+        assert_int_equal(fli_buf_append(&found, piece.data, piece.len), 0);
+    }
+    snapshot_reader_close(reader);
+    assert_int_equal(found.len, expected.len);
+    assert_memory_equal(found.data, expected.data, expected.len);
+    fli_buf_fini(&expected);
+    fli_buf_fini(&found);
+    end(r);
+}
+
+/* The kth call of the disk fails in the child. What is counted is shared with it. */
+static const struct log_device_ops *real_ops;
+static struct shared {
+    unsigned calls, fails; /* the number of the call that fails */
+} * shared;
+
+static bool is_to_fail(void)
+{
+    return ++shared->calls == shared->fails;
+}
+
+static int failing_open(struct log_device *d, const char *name, unsigned flags,
+                        struct log_file **ret)
+{
+    return is_to_fail() ? -EIO : real_ops->open(d, name, flags, ret);
+}
+
+static int failing_write(struct log_device *d, struct log_file *f, const void *data, size_t len,
+                         uint64_t offset)
+{
+    return is_to_fail() ? -EIO : 0; /* the bytes do not matter, and a disk is slow */
+}
+
+static int failing_sync(struct log_device *d, struct log_file *f)
+{
+    return is_to_fail() ? -EIO : 0;
+}
+
+static int failing_rename(struct log_device *d, const char *from, const char *to, bool replace)
+{
+    return is_to_fail() ? -EIO : real_ops->rename(d, from, to, replace);
+}
+
+static int failing_sync_dir(struct log_device *d)
+{
+    return is_to_fail() ? -EIO : real_ops->sync_dir(d);
+}
+
+/* Also a sync in the midst of it: what that one did not write no later one writes. */
+TEST_WITH(each_call_that_fails_is_told, set_up, tear_down)
+{
+    struct rig *r = *state;
+    struct log_device_ops failing = *r->device->ops;
+    real_ops = r->device->ops;
+    failing.open = failing_open;
+    failing.write = failing_write;
+    failing.sync = failing_sync;
+    failing.rename = failing_rename;
+    failing.sync_dir = failing_sync_dir;
+    r->device->ops = &failing;
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(shared != MAP_FAILED);
+    states_add(r->machine, LOCKS, 6 * LOCKS); /* several syncs */
+    bool failed = true;
+    while (failed) {
+        shared->calls = 0;
+        shared->fails++;
+        r->dones = r->gones = 0;
+        start(r);
+        wait_for_done(r);
+        failed = shared->calls >= shared->fails;
+        assert_int_equal(r->error, failed ? FL_EIO : 0);
+        end(r);
+    }
+    assert_true(shared->fails > 15);
+    r->device->ops = real_ops;
+    assert_int_equal(munmap(shared, sizeof *shared), 0);
+}
+
+static void kill_child(void)
+{
+    pid_t pid = child_pid();
+    assert_true(pid > 0);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+}
+
+TEST_WITH(one_that_is_killed_is_told, set_up, tear_down)
+{
+    struct rig *r = *state;
+    states_add(r->machine, LOCKS, 6 * LOCKS); /* dozens of syncs */
+    start(r);
+    kill_child();
+    wait_for_done(r);
+    /* When this process stood still, the child was faster. */
+    for (int tries = 0; r->error == 0; tries++) {
+        assert_int_equal(whole_snapshots(r), 1);
+        assert_in_range(tries, 0, 20);
+        end(r);
+        scratch_wipe(r->dir);
+        r->dones = r->gones = 0;
+        start(r);
+        kill_child();
+        wait_for_done(r);
+    }
+    assert_int_equal(r->error, FL_ESYSTEM);
+    assert_non_null(strstr(r->why, "was killed"));
+    assert_int_equal(whole_snapshots(r), 0);
+    end(r);
+    /* The next one takes the place of what it has left. */
+    r->dones = r->gones = 0;
+    start(r);
+    wait_for_done(r);
+    assert_int_equal(r->error, 0);
+    assert_int_equal(whole_snapshots(r), 1);
+    assert_int_equal(files(r), 1);
+    end(r);
+}
+
+/* A file may not become so large: the child's write fails, as on a full disk. */
+TEST_WITH(a_write_that_fails_is_told, set_up, tear_down)
+{
+    struct rig *r = *state;
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    struct rlimit small = {.rlim_cur = 100000, .rlim_max = before.rlim_max};
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    start(r);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    wait_for_done(r);
+    (void)signal(SIGXFSZ, SIG_DFL);
+    assert_int_equal(r->error, FL_EIO);
+    assert_non_null(strstr(r->why, strerror(EFBIG)));
+    assert_int_equal(whole_snapshots(r), 0);
+    assert_int_equal(files(r), 0);
+    end(r);
+}
+
+/* The directory is gone: the child says so, this process goes on. */
+TEST_WITH(a_directory_that_is_gone_is_told, set_up, tear_down)
+{
+    struct rig *r = *state;
+    char *dir = scratch_path(r->dir, "log");
+    struct log_device *before = r->device;
+    char errmsg[256];
+    scratch_write(dir, "", 0);
+    assert_int_equal(unlink(dir), 0);
+    assert_int_equal(mkdir(dir, 0700), 0);
+    assert_int_equal(log_files_create(dir, LOG_ENGINE_THREAD, &r->device, errmsg, sizeof errmsg),
+                     0);
+    assert_int_equal(rmdir(dir), 0);
+    start(r);
+    wait_for_done(r);
+    assert_int_equal(r->error, FL_EIO);
+    assert_true(r->why[0] != '\0');
+    end(r);
+    log_files_destroy(r->device);
+    r->device = before;
+    free(dir);
+}
+
+TEST_WITH(one_that_is_not_wanted_any_more, set_up, tear_down)
+{
+    struct rig *r = *state;
+    start(r);
+    pid_t pid = child_pid();
+    assert_true(pid > 0);
+    end(r);
+    assert_int_equal(r->dones, 0);
+    assert_int_equal(kill(pid, 0), -1); /* gone, and waited for */
+    assert_int_equal(errno, ESRCH);
+}
+
+/* It keeps nothing open that this process closes: neither sockets nor files. */
+TEST_WITH(it_keeps_no_socket, set_up, tear_down)
+{
+    struct rig *r = *state;
+    int ends[2];
+    char byte;
+    assert_int_equal(pipe(ends), 0);
+    start(r);
+    pid_t pid = child_pid();
+    assert_true(pid > 0);
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    close(ends[1]);
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    assert_int_equal(read(ends[0], &byte, 1), 0); /* the end: nobody else has it */
+    close(ends[0]);
+    wait_for_done(r);
+    assert_int_equal(r->error, 0);
+    end(r);
+}
+
+/* It gives back its memory after its last word, which takes as long as it takes. The loop goes on
+ * meanwhile; it is told when all is over. */
+TEST_WITH(one_that_is_long_in_ending, set_up, tear_down)
+{
+    struct rig *r = *state;
+    ends_later = 3;
+    start(r);
+    wait_for_done(r);
+    assert_int_equal(r->error, 0);
+    assert_true(asked >= 4);
+    end(r);
+}
+
+TEST_WITH(one_that_is_long_in_ending_and_not_wanted, set_up, tear_down)
+{
+    struct rig *r = *state;
+    ends_later = 3;
+    start(r);
+    end(r);
+    assert_int_equal(r->dones, 0);
+    assert_true(asked >= 4);
+}
