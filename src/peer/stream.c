@@ -290,7 +290,9 @@ static void encrypt_piece(struct stream *s)
 {
     size_t left = s->gather.len - s->at;
     size_t n = left < PIECE ? left : PIECE;
-    if (fli_tls_write(s->tls, s->gather.data + s->at, n, &s->cipher) != 0) {
+    /* A session that has failed sends its alert, and nothing behind it. */
+    if (fli_tls_state(s->tls) == FLI_TLS_FAILED ||
+        fli_tls_write(s->tls, s->gather.data + s->at, n, &s->cipher) != 0) {
         stream_break(s, fli_tls_error(s->tls));
         return;
     }

@@ -432,7 +432,24 @@ static void strangers_without_tls(void **state)
 
 EACH_WAY(strangers_without_tls)
 
-/* After TLS and the handshake of a member: bytes that were touched on the way end the stream. */
+/* After TLS and the handshake of a member: bytes that were touched on the way end the stream, and
+ * what waits to be sent on it is dropped. */
+TEST_WITH(test_bytes_are_touched, set_up_certs, tear_down)
+{
+    static const char record[] = "\x17\x03\x03\x00\x20 no key of this stream made this. ";
+    struct rig *r = *state;
+    struct fli_slice part = {(const uint8_t *)"waits", 5};
+    uv_os_fd_t fd;
+    rig_pair(r, STREAM_RELAY);
+    RUN_UNTIL(r, stream_idle(r->b.streams[0].s));
+    assert_int_equal(uv_fileno((uv_handle_t *)&r->b.streams[0].s->tcp, &fd), 0);
+    plain_send(fd, record, sizeof record - 1);
+    assert_int_equal(stream_send(r->mine.s, 5, &part, 1), 0);
+    RUN_UNTIL(r, r->mine.lost == 1);
+    assert_int_equal(r->b.streams[0].frames, 0);
+    RUN_UNTIL(r, r->b.streams[0].lost == 1);
+}
+
 TEST_WITH(test_silence_after_tls, set_up_certs, tear_down)
 {
     struct rig *r = *state;
