@@ -596,7 +596,7 @@ MUTANTS = [
     ('scenarios', 'a torn write stays as it is', 'src/log/recover.c',
      '    int rv = write_synced(r, name, 0, zeros, len, r->torn_at);',
      '    int rv = (int)(0 * len);',
-     'the header of a write is damaged'),
+     'the header of a write is damaged|this write is not whole'),
     ('scenarios', 'a follower that lacks what it was promised is not asked for it again', 'src/consensus/raft_edge.c',
      '    redirect_to_asked(p, m, match);\n',
      '',
