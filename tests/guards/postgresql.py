@@ -415,7 +415,7 @@ class Command(PostgresCase):
 
     def test_wrong_input(self):
         for args, code, word in ((('attack', 'oracle://x'), 2, 'postgres://'), (('check', 'postgres://127.0.0.1:1/x'), 3, 'refused'),
-                                 (('install',), 2, 'URL'), (('instal', 'x'), 2, "did you mean 'install'")):
+                                 (('install',), 2, 'URL'), (('instal', 'x'), 2, "did you mean 'guard install'")):
             got, out, err = self.guard(*args)
             self.assertEqual((got, out), (code, ''), err)
             self.assertIn(word, err)

@@ -101,7 +101,7 @@ func begin(id string) context.Context {
 
 // believe notes the last moment at which the lease was believed in, every few milliseconds, and tells of the loss.
 func believe(id string, l *fencelock.Lease) {
-	last := bootMs()
+	last := 0.0 // it may have been stopped before its first look
 	for {
 		at := bootMs()
 		if l.Err() != nil {

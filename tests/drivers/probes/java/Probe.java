@@ -128,8 +128,8 @@ public class Probe {
 
     /** Notes the last moment at which the lease was believed in, every few milliseconds, and tells of the loss. */
     private static void believe(String id, Lease l) {
-        double last = bootMs();
-        for (double at = last; errorOf(l) == null; at = bootMs()) {
+        double last = 0; // it may have been stopped before its first look
+        for (double at = bootMs(); errorOf(l) == null; at = bootMs()) {
             last = at;
             try {
                 Thread.sleep(5);

@@ -56,7 +56,7 @@ const ended = (lease) => (lease.lost.aborted ? lease.lost.reason : undefined)
 
 /** Notes the last moment at which the lease was believed in, every few milliseconds, and tells of the loss. */
 async function believe(id, lease) {
-  let believed = bootMs()
+  let believed = 0 // it may have been stopped before its first look
   for (;;) {
     const at = bootMs()
     if (ended(lease)) break

@@ -70,7 +70,7 @@ class Believer:
     """Notes the last moment at which a lease was believed in, every few milliseconds, and tells of the loss."""
 
     def __init__(self, who, lease):
-        self.who, self.lease, self.last = who, lease, boot_ms()
+        self.who, self.lease, self.last = who, lease, 0 # it may have been stopped before its first look
 
     def still(self):
         at = boot_ms()

@@ -65,7 +65,7 @@ fn options(words: &[String]) -> Options {
 
 /// Notes the last moment at which the lease was believed in, every few milliseconds, and tells of the loss.
 async fn believe(id: String, lease: Lease) {
-    let mut believed = boot_ms();
+    let mut believed = 0.0; // it may have been stopped before its first look
     loop {
         let at = boot_ms();
         if lease.check().is_err() {
