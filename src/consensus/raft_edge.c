@@ -136,13 +136,13 @@ static void receive_as_voter(struct raft_edge *e, struct raft_message *m)
     }
 }
 
-/* A leader that is silent is given up when another node wants to replace it: the follower forgets
- * it, and so the core is loyal to nobody. If it must refuse the other node, since its own log has
- * more, it asks for votes itself. It asks at no other time: if two nodes ask at once, each gets the
- * other's pre-vote, and then neither gets the vote. */
+/* A leader that is silent is given up when a node wants to replace it, or when it asks for votes
+ * itself: the follower forgets it, and so the core is loyal to nobody. If it must refuse the other
+ * node, since its own log has more, it asks for votes itself. It asks at no other time: if two
+ * nodes ask at once, each gets the other's pre-vote, and then neither gets the vote. */
 static void receive_vote_request(struct raft_edge *e, struct raft_message *m)
 {
-    bool yields = m->server_id != e->heard_id && is_silent(e);
+    bool yields = is_silent(e);
     if (yields) {
         raft_edge_forget_leader(e);
     }

@@ -517,7 +517,8 @@ void group_expect_same(struct group *g)
         if (s->replica == NULL) {
             continue;
         }
-        GROUP_UNTIL(g, replica_applied_index(s->replica) == replica_last_index(l->replica));
+        GROUP_UNTIL(g, replica_applied_index(s->replica) == replica_last_index(l->replica) &&
+                           replica_applied_index(l->replica) == replica_last_index(l->replica));
         assert_true(machine_hash(fsm_machine(s->fsm)) == machine_hash(fsm_machine(l->fsm)));
         assert_int_equal(s->fatals, 0);
     }

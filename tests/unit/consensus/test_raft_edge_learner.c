@@ -84,3 +84,19 @@ TEST(a_learner_elects_nobody_who_lacks_entries)
     assert_int_equal(raft_voted_for(&c.raft), 0);
     core_end(&c);
 }
+
+/* The leader has made it a voter, and has stopped before the learner heard that. Then it needs the
+ * learner's vote, who knows no other leader. */
+TEST(a_learner_elects_its_leader_again)
+{
+    struct core c;
+    begin_as_learner(&c, WITH_EDGE);
+    assert_int_equal(core_append(&c, 2, 1, 1, "", 1), 0);
+    core_timeout(&c, ELECTION_MS);
+    for (unsigned pre_vote = 2; pre_vote-- > 0;) {
+        assert_int_equal(core_vote(&c, 2, 2, 2, pre_vote), 0);
+        assert_true(
+            core_message(&c, 2, RAFT_REQUEST_VOTE_RESULT)->request_vote_result.vote_granted);
+    }
+    core_end(&c);
+}

@@ -635,6 +635,28 @@ TEST_WITH(a_learner_that_is_close_has_caught_up, NULL, group_stop)
     change_to(g, leader, &c);
 }
 
+/* The only voter makes a learner the second one, and stops before that one has heard of it. */
+TEST_WITH(a_leader_is_elected_by_a_learner_of_before, NULL, group_stop)
+{
+    struct group *g = &group;
+    group_init(g, 2);
+    assert_int_equal(configuration_set_role(&g->conf, 2, CONFIGURATION_LEARNER), 0);
+    group_up_all(g);
+    assert_int_equal(group_elect(g), 0);
+    group_begin_term(g, 0);
+    group_expect_same(g);
+    struct configuration c = g->conf;
+    assert_int_equal(configuration_set_role(&c, 2, CONFIGURATION_VOTER), 0);
+    group_isolate(g, 0, true);
+    assert_int_equal(replica_change(group_replica(g, 0), g->now_ms, &c), 0);
+    group_write(g, 0);
+    group_crash(g, 0, SIM_CRASH_PROCESS);
+    group_up(g, 0);
+    group_isolate(g, 0, false);
+    GROUP_UNTIL(g, group_leader(g) == 0);
+    GROUP_UNTIL(g, replica_configuration_committed(group_replica(g, 0)));
+}
+
 /* A leader that is cut off changes the configuration; the next leader's log has no such entry. */
 TEST_WITH(a_change_that_is_cut_off_is_taken_back, NULL, group_stop)
 {
