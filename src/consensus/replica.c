@@ -565,8 +565,10 @@ int replica_begin(struct replica *r, uint64_t now_ms, const struct configuration
 
 bool replica_has_caught_up(struct replica *r, uint64_t now_ms, uint64_t id)
 {
+    uint64_t most_ms =
+        r->edge.election_ms > REPLICA_CAUGHT_UP_MS ? r->edge.election_ms : REPLICA_CAUGHT_UP_MS;
     replica_set_now(r, now_ms);
-    if (r->learner != id || r->edge.now_ms - r->learner_ms >= r->edge.election_ms) {
+    if (r->learner != id || r->edge.now_ms - r->learner_ms >= most_ms) {
         r->learner = id;
         r->learner_ms = r->edge.now_ms;
         r->learner_index = replica_last_index(r);

@@ -118,9 +118,11 @@ int replica_change(struct replica *r, uint64_t now_ms, const struct configuratio
  * itself, and all append the same bytes. 0; FL_EBUSY: the disk is behind. */
 int replica_begin(struct replica *r, uint64_t now_ms, const struct configuration *c) FLI_MUST_USE;
 
-/* Whether a learner of this leader is close enough to vote: within an election time it has
- * confirmed all that the leader had when this was asked first. Else that begins anew (dissertation,
- * section 4.2.1). It is asked for one learner at a time. */
+/* Whether a learner of this leader is close enough to vote: within an election time, or
+ * REPLICA_CAUGHT_UP_MS if that is longer, it has confirmed all that the leader had when this was
+ * asked first. Else that begins anew (dissertation, section 4.2.1). It is asked for one learner at
+ * a time, at least twice in REPLICA_CAUGHT_UP_MS. */
+#define REPLICA_CAUGHT_UP_MS 250u
 bool replica_has_caught_up(struct replica *r, uint64_t now_ms, uint64_t id);
 
 /* Hands leadership to a voter: it gets an election time for the entries that it lacks, and as much

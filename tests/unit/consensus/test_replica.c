@@ -615,14 +615,14 @@ TEST_WITH(a_learner_that_is_close_has_caught_up, NULL, group_stop)
     group_run(g, 100);
     group_isolate(g, learner, true);
     assert_true(replica_has_caught_up(r, g->now_ms, learner + 1)); /* it lacks nothing */
-    group_run(g, GROUP_ELECTION_MS);
+    group_run(g, REPLICA_CAUGHT_UP_MS);
     assert_int_equal(group_submit(g, leader), 0);
     assert_false(replica_has_caught_up(r, g->now_ms, learner + 1));
     group_isolate(g, learner, false);
     GROUP_UNTIL(g, replica_match_index(r, learner + 1) == replica_last_index(r));
     assert_int_equal(group_submit(g, leader), 0); /* one more does not matter */
     assert_true(replica_has_caught_up(r, g->now_ms, learner + 1));
-    group_run(g, GROUP_ELECTION_MS - 1);
+    group_run(g, REPLICA_CAUGHT_UP_MS - 1);
     group_isolate(g, learner, true);
     group_run(g, 1);
     assert_int_equal(group_submit(g, leader), 0);
@@ -633,6 +633,26 @@ TEST_WITH(a_learner_that_is_close_has_caught_up, NULL, group_stop)
     assert_false(replica_has_caught_up(group_replica(g, learner), g->now_ms, leader + 1));
     assert_int_equal(configuration_set_role(&c, learner + 1, CONFIGURATION_VOTER), 0);
     change_to(g, leader, &c);
+}
+
+/* The owner asks less often than an election time takes, and entries never cease. */
+TEST_WITH(a_learner_catches_up_under_load, NULL, group_stop)
+{
+    struct group *g = start(3);
+    unsigned leader = group_elect(g);
+    unsigned learner = (leader + 1) % 3;
+    struct replica *r = group_replica(g, leader);
+    struct configuration c = g->conf;
+    assert_int_equal(configuration_set_role(&c, learner + 1, CONFIGURATION_LEARNER), 0);
+    group_begin_term(g, leader);
+    change_to(g, leader, &c);
+    bool close = false;
+    for (unsigned i = 0; i < 10 * GROUP_ELECTION_MS && !close; i++) {
+        group_step(g);
+        assert_int_equal(group_submit(g, leader), 0);
+        close = i % GROUP_ELECTION_MS == 0 && replica_has_caught_up(r, g->now_ms, learner + 1);
+    }
+    assert_true(close);
 }
 
 /* The only voter makes a learner the second one, and stops before that one has heard of it. */
