@@ -149,13 +149,14 @@ void transport_get_security(const struct transport *t, struct transport_security
 
 static void timer_cb(uv_timer_t *timer);
 
-static void timer_set(struct transport *t, uint64_t at_ms)
+/* The timer's clock stands still while the machine is suspended: so it is asked how long it will
+ * take, not when it is due. */
+static void timer_within(struct transport *t, uint64_t ms)
 {
-    uint64_t now_ms = fli_clock_ms();
     FLI_ASSERT(t->started);
-    if (!t->closing) {
-        t->timer_at_ms = at_ms;
-        int rv = uv_timer_start(&t->timer, timer_cb, at_ms > now_ms ? at_ms - now_ms : 1, 0);
+    if (!t->closing &&
+        (!uv_is_active((uv_handle_t *)&t->timer) || ms < uv_timer_get_due_in(&t->timer))) {
+        int rv = uv_timer_start(&t->timer, timer_cb, ms, 0);
         FLI_ASSERT(rv == 0);
     }
 }
@@ -163,9 +164,7 @@ static void timer_set(struct transport *t, uint64_t at_ms)
 void deadline_set(struct transport *t, struct deadline *d, unsigned after_ms)
 {
     *d = (struct deadline){.at_ms = fli_clock_ms() + after_ms, .late = false};
-    if (d->at_ms < t->timer_at_ms) {
-        timer_set(t, d->at_ms);
-    }
+    timer_within(t, after_ms);
 }
 
 bool deadline_over(struct deadline *d)
@@ -197,7 +196,6 @@ static uint64_t earlier(uint64_t at_ms, const struct deadline *d)
 static void timer_cb(uv_timer_t *timer)
 {
     struct transport *t = timer->data;
-    t->timer_at_ms = UINT64_MAX;
     if (deadline_over(&t->files)) {
         deadline_set(t, &t->files, FLI_TLS_FILES_MS);
         renew(t, false);
@@ -214,8 +212,9 @@ static void timer_cb(uv_timer_t *timer)
     {
         at_ms = earlier(at_ms, &stream_of(pos)->deadline);
     }
-    if (at_ms < t->timer_at_ms) {
-        timer_set(t, at_ms);
+    if (at_ms != UINT64_MAX) {
+        uint64_t now_ms = fli_clock_ms();
+        timer_within(t, at_ms > now_ms ? at_ms - now_ms : 1);
     }
 }
 
@@ -280,7 +279,7 @@ int transport_create(uv_loop_t *loop, const struct transport_config *config,
     t->answer_ms = config->answer_ms;
     t->unacked_ms = config->unacked_ms;
     t->pending_ms = TRANSPORT_PENDING_MS;
-    t->files.at_ms = t->accept_retry.at_ms = t->timer_at_ms = UINT64_MAX;
+    t->files.at_ms = t->accept_retry.at_ms = UINT64_MAX;
     t->members = config->members;
     t->self = config->self;
     t->members_crc = config->members_crc;

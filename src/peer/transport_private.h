@@ -133,8 +133,7 @@ struct transport {
     bool closing;
     struct deadline accept_retry; /* no descriptors: nothing is accepted until then */
     uv_poll_t listener;
-    uv_timer_t timer;     /* fires at the earliest deadline, or before */
-    uint64_t timer_at_ms; /* UINT64_MAX: it does not */
+    uv_timer_t timer; /* fires at the earliest deadline, or before */
     struct fli_list all;
     uint64_t given;
     uint64_t turned_away; /* connections that were refused, or dropped; for tests */
