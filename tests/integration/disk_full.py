@@ -166,7 +166,8 @@ class DiskFull(Case):
         leader.launch()
         def said():
             done = self.tool('health', nodes=[small, leader])
-            return small.address + ' waits for its disk, which is full or slow' in done.stdout and done
+            names = small.address + ' waits for its disk, which is full or slow' in done.stdout
+            return names and 'unreachable' not in done.stdout and done
         done = wait_until(said, 'health to name the disk')
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
 
