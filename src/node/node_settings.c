@@ -40,7 +40,7 @@ static bool is_too_short(const struct node *n)
 {
     unsigned set_ms = n->settings.cluster.election_ms;
     unsigned own_ms = n->config.election_ms;
-    return set_ms != 0 && set_ms < own_ms &&
+    return set_ms != 0 && set_ms < own_ms && n->watch.leader_id == 0 &&
            fli_clock_since_ms(n->watch.led_ms) >= (uint64_t)LEADERLESS_ELECTIONS * own_ms;
 }
 

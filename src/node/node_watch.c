@@ -86,12 +86,13 @@ void node_watch_turn(struct node *n)
     uint64_t leader = replica_leader(n->replica);
     enum node_role role = (enum node_role)replica_role(n->replica);
     bool opened = proposer_is_open(n->proposer);
+    bool led = leader != 0 || w->leader_id != 0; /* until now: a pause before it is not counted */
     n->commands.taker = leader;
     relay_follow(n->relay, role == NODE_FOLLOWER && leader != n->config.id ? leader : 0);
     if (role != w->role || leader != w->leader_id || opened != w->opened) {
         note_leadership(n, role, leader, opened);
     }
-    w->led_ms = leader != 0 ? n->loop.turned_ms : w->led_ms;
+    w->led_ms = led ? n->loop.turned_ms : w->led_ms;
 }
 
 void node_watch_heard(struct node *n, uint64_t now_ms)

@@ -11,6 +11,8 @@
 
 #define SUSPENDED_MS 86400000u
 
+static uint64_t suspended_ms = SUSPENDED_MS;
+
 uint64_t __real_fli_clock_ms(void);
 uint64_t __wrap_fli_clock_ms(void);
 
@@ -18,7 +20,7 @@ uint64_t __wrap_fli_clock_ms(void);
  * not. */
 uint64_t __wrap_fli_clock_ms(void)
 {
-    return __real_fli_clock_ms() + SUSPENDED_MS;
+    return __real_fli_clock_ms() + suspended_ms;
 }
 
 static uint64_t campaigns(struct cluster *c)
@@ -226,4 +228,54 @@ TEST_WITH(test_rounds_in_vain, cluster_set_up, cluster_tear_down)
     assert_int_equal(cluster_wait_leader(c), left);
     assert_true(campaigns(c) > campaigns_before);
     cluster_acquire(c, other, "b", "owner-1");
+}
+
+static bool goes_by_the_setting(void *ctx)
+{
+    const struct cluster *c = ctx;
+    for (unsigned i = 0; i < c->n; i++) {
+        if (c->nodes[i].node->election.election_ms != CLUSTER_ELECTION_MS / 2) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Whoever has stood still for long was not without a leader for so long: the cluster's election
+ * time is not why. A node that leads would never go back to it. */
+static void stand_still_for_long(void **state, unsigned n, bool forget)
+{
+    struct cluster *c = cluster_up_electing(state, n);
+    struct machine_command set = {.op = MACHINE_OP_SETTING_SET,
+                                  .number = MACHINE_SETTING_ELECTION,
+                                  .number2 = CLUSTER_ELECTION_MS / 2};
+    struct op op;
+    op_run_at_last(c, 0, &set, &op);
+    cluster_until(c, goes_by_the_setting, c, "the election time is set");
+    suspended_ms += 100 * CLUSTER_ELECTION_MS;
+    for (unsigned i = 0; i < n && forget; i++) {
+        raft_edge_forget_leader(&c->nodes[i].node->replica->edge);
+    }
+    for (unsigned ms = 0; ms < CLUSTER_ELECTION_MS; ms++) {
+        cluster_run_ms(c, 1);
+        for (unsigned i = 0; i < n; i++) {
+            assert_false(c->nodes[i].node->settings.own_election);
+        }
+    }
+}
+
+TEST_WITH(test_the_setting_survives_a_pause_alone, cluster_set_up, cluster_tear_down)
+{
+    stand_still_for_long(state, 1, false);
+}
+
+TEST_WITH(test_the_setting_survives_a_pause_of_all, cluster_set_up, cluster_tear_down)
+{
+    stand_still_for_long(state, 3, false);
+}
+
+/* What waited in its sockets deposes the leader before the first turn. */
+TEST_WITH(test_the_setting_survives_a_pause_and_its_leader, cluster_set_up, cluster_tear_down)
+{
+    stand_still_for_long(state, 3, true);
 }
