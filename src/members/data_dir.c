@@ -395,12 +395,13 @@ int identity_peek(const char *path, struct directory_summary *ret, char *errmsg,
                           "the path of the data directory must have 1 to %u bytes",
                           DATA_DIR_PATH_MAX - 1);
     }
-    if (scan_dir(path, false, &any, &ret->exists) != 0 || peek_lock(path, &ret->is_used) != 0) {
+    int rv = scan_dir(path, false, &any, &ret->exists);
+    ret->is_empty = !any; /* as far as it is known */
+    if (rv != 0 || peek_lock(path, &ret->is_used) != 0) {
         return fli_refuse(errmsg, errmsg_size, FL_ESYSTEM, "cannot read data directory %s: %s",
                           path, strerror(errno));
     }
-    ret->is_empty = !any;
-    int rv = record_peek(path_of(path, "identity", name), &record);
+    rv = record_peek(path_of(path, "identity", name), &record);
     ret->has_identity = rv == 0;
     if (rv == 0) {
         ret->identity = record.identity;

@@ -124,3 +124,21 @@ TEST(an_entry_that_no_log_can_reach)
                     strstr(errmsg, "no log comes so far") != NULL);
     }
 }
+
+/* What is no directory is not told as one that is not empty. */
+TEST(a_file_in_the_place_of_the_directory)
+{
+    char errmsg[512];
+    struct members members;
+    struct beginning_result result;
+    char *dir = scratch_make();
+    char *data = scratch_path(dir, "data");
+    scratch_write(data, "x", 1);
+    assert_int_equal(members_parse("1=127.0.0.1:1", &members, errmsg, sizeof errmsg), 0);
+    const struct beginning b = {
+        .data = data, .backup = data, .id = 1, .members = &members, .step = BEGINNING_STEP_MIN};
+    assert_int_equal(beginning_make(&b, &result, errmsg, sizeof errmsg), FL_ESYSTEM);
+    assert_non_null(strstr(errmsg, "cannot read data directory"));
+    free(data);
+    scratch_remove(dir);
+}
