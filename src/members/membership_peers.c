@@ -202,8 +202,8 @@ void membership_start(struct membership *m)
 
 /* ---- callers ---- */
 
-static enum handshake_verdict refuse(const struct membership *m, const struct peer_identity *peer,
-                                     char reason[HANDSHAKE_REASON_MAX])
+static int refuse(const struct membership *m, const struct peer_identity *peer,
+                  char reason[HANDSHAKE_REASON_MAX])
 {
     uint64_t id = peer->node_id;
     uint64_t index;
@@ -261,8 +261,8 @@ static bool let_in(struct membership *m, struct peer *p, const struct peer_ident
     return true;
 }
 
-enum handshake_verdict membership_check_peer(struct membership *m, const struct peer_identity *peer,
-                                             char reason[HANDSHAKE_REASON_MAX])
+static int check_peer(struct membership *m, const struct peer_identity *peer,
+                      char reason[HANDSHAKE_REASON_MAX])
 {
     uint64_t id = peer->node_id;
     if (peer->version < machine_version(membership_machine(m))) {
@@ -292,6 +292,12 @@ enum handshake_verdict membership_check_peer(struct membership *m, const struct 
                           id);
     }
     return HANDSHAKE_WELCOME;
+}
+
+enum handshake_verdict membership_check_peer(struct membership *m, const struct peer_identity *peer,
+                                             char reason[HANDSHAKE_REASON_MAX])
+{
+    return (enum handshake_verdict)check_peer(m, peer, reason);
 }
 
 /* A node ends when one that knows better says that it has gone back, was removed, or is wiped:
