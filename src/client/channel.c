@@ -489,6 +489,7 @@ bool fli_channel_is_in_use(const struct fli_engine *e, uint32_t node)
 
 static void note_put(struct fli_channel *ch, size_t before, unsigned requests)
 {
+    ch->idle_at = ch->asked == ch->answered ? ch->queued : ch->idle_at;
     ch->queued += ch->out.len - before;
     ch->asked += requests;
     if (!fli_list_linked(&ch->dirty)) {
@@ -528,7 +529,7 @@ void fli_channel_put_leader(struct fli_channel *ch)
     }
 }
 
-/* The bytes up to here are with the kernel. */
+/* The bytes up to here are with the kernel; their calls stay there, and wait for the answers. */
 static void note_sent(struct fli_channel *ch)
 {
     struct fli_list *at = &ch->calls;
@@ -536,8 +537,7 @@ static void note_sent(struct fli_channel *ch)
         at = at->prev;
     }
     for (; at != &ch->calls && call_in(at)->end <= ch->sent; at = at->next) {
-        fli_call_feed(call_in(at), FLI_EVENT_SENT,
-                      0); /* it stays there, and waits for the answer */
+        fli_call_feed(call_in(at), FLI_EVENT_SENT, 0);
     }
 }
 
@@ -710,31 +710,34 @@ static bool is_told(const struct fli_channel *ch)
     return ch->listener != NULL && ch->asked == ch->answered;
 }
 
+/* Whether what comes now is no answer, since nothing is owed, or nothing of what is owed has been
+ * sent. But the first may be the server's refusal of the connection. */
+static bool is_unasked(const struct fli_channel *ch)
+{
+    return ch->asked == ch->answered || (ch->sent <= ch->idle_at && ch->answered > 0);
+}
+
 /* False: the channel was closed. */
 static bool take_answers(struct fli_channel *ch)
 {
-    redisReply *reply;
+    redisReply *reply = NULL;
     int n = 0;
-    while (!is_told(ch) && (n = fli_link_next(&ch->link, &reply)) == 1) {
-        if (ch->asked == ch->answered) { /* nobody has asked for it */
-            freeReplyObject(reply);
-            shut(ch);
-            return false;
-        }
+    while (!is_told(ch) && (n = fli_link_next(&ch->link, &reply)) == 1 && !is_unasked(ch)) {
         answered(ch, reply);
         if (!is_open(ch)) {
             return false;
         }
     }
-    if (n < 0) {
+    /* a part of it must not become the answer to the next request either */
+    bool unasked = !is_told(ch) && is_unasked(ch) && (n == 1 || ch->link.fed != 0);
+    if (unasked) {
+        freeReplyObject(n == 1 ? reply : NULL);
+        snprintf(ch->link.error, sizeof ch->link.error, "it says something unasked");
+        fli_channel_break(ch, FL_EIO);
+    } else if (n < 0) {
         fli_channel_break(ch, n);
-        return false;
     }
-    bool unasked = ch->listener == NULL && ch->asked == ch->answered && ch->link.fed != 0;
-    if (unasked) { /* a part of it, which must not become the answer to the next request */
-        shut(ch);
-    }
-    return !unasked;
+    return !unasked && n >= 0;
 }
 
 static void read_more(struct fli_channel *ch)

@@ -289,6 +289,35 @@ TEST_WITH(a_part_of_an_answer_that_nobody_asked_for, set_up, tear_down)
     }
 }
 
+/* Nor that to a request which was put in the same turn, and has not left. */
+TEST_WITH(an_answer_that_comes_before_its_request_has_left, set_up, tear_down)
+{
+    const struct fli_call_request other = {
+        .command = FLI_CALL_CHECK, .name = fl_str("other"), .token = 1};
+    bool over;
+    bool other_over = false;
+    begin("mine", &over);
+    struct conn *lost = await(0, LISTED - 1, "mine");
+    const struct fli_call_times there = {
+        .deadline_ms = until_ms, .once = true, .node = 1 - lost->node};
+    assert_non_null(fli_engine_start(&engine, &other, &there, on_end, &other_over));
+    struct conn *idle = await(there.node, there.node, "other");
+    answer(idle, "*-1\r\n:1\r\n"); /* to LEADER, too */
+    while (!other_over) {
+        turn();
+    }
+    turn();          /* nothing has come there: what comes next comes in this order */
+    close(lost->fd); /* its call goes to the other node */
+    *lost = (struct conn){.fd = -1};
+    answer(idle, ":1\r\n");
+    turn();
+    assert_false(over);
+    answer(await(0, LISTED - 1, "mine"), "*-1\r\n:1\r\n");
+    while (!over) {
+        turn();
+    }
+}
+
 /* ---- many calls ------------------------------------------------------------------------------ */
 
 #define MANY 3000
