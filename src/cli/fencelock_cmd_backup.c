@@ -139,7 +139,10 @@ static int open_part(struct backup *b)
 static int rename_part(struct backup *b)
 {
     if (fli_part_publish(b->part, b->path, b->replace) != 0) {
-        return errno == EEXIST ? check_path(b) : disk_error(b, "rename or sync", b->path);
+        int error = errno;
+        int rc = error == EEXIST ? check_path(b) : 0;
+        errno = error; /* what was there may have gone */
+        return rc != 0 ? rc : disk_error(b, "rename or sync", b->path);
     }
     (void)close(b->fd); /* `part` is a name that another process may take now */
     b->fd = -1;

@@ -338,7 +338,7 @@ static int report_failure(struct cluster *k, int rc)
     char again[96];
     const char *hint = k->refused && rc == FL_EDENIED ? remedy_of_refusal(k->error) : NULL;
     rc = k->refused || rc == FL_EBUSY || !k->uncertain ? rc : FL_EUNCERTAIN;
-    if (!k->refused && rc == FL_EUNCERTAIN && k->of[0] != '\0') {
+    if (rc == FL_EUNCERTAIN && k->of[0] != '\0') {
         (void)snprintf(again, sizeof again, "Run it again with --of %s: that does it once.", k->of);
         hint = again;
     }

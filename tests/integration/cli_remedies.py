@@ -197,6 +197,7 @@ class Strange(CliCase):
                 code, out, err = self.ask(s, 'cluster', *change)
                 self.assertEqual((code, out), (UNKNOWN, ''))
                 self.assertIn('node 2 is not a member', err)
+                self.assertIn('again with --of' if '--of' in change else 'Ask again', err)
                 self.assertEqual(s.requests[0], s.requests[1])
 
     def test_a_setting_cannot_drive_a_terminal(self):
