@@ -592,9 +592,9 @@ bool fli_wait(fl_client *c, struct fli_wait *w)
         if (c->driving) {
             fli_engine_wake_for(&c->engine, until_ms);
             (void)pthread_cond_wait(&c->turned, &c->mutex);
-            continue;
+        } else {
+            drive(c, until_ms);
         }
-        drive(c, until_ms);
         if (!w->over && fli_clock_ms() >= silent_ms) {
             tell(w, FLI_SILENCE_MS, w->without ? "no node takes the request" : "no answer yet");
             silent_ms = FLI_DUE_NEVER;
