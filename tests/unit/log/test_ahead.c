@@ -115,6 +115,23 @@ TEST(what_is_in_memory_is_not_read)
     rig_fini(&r);
 }
 
+/* A record that does not fit into what is left of a chunk begins another one, at the same place of
+ * the segment. What comes behind it is not looked for in the former. */
+TEST(chunks_that_overlap)
+{
+    struct rig r;
+    open_with(&r, UINT64_C(8) << 20);
+    r.log->config.cache_bytes = LOG_CACHE_DEFAULT;
+    for (uint64_t i = 1; i <= 40; i++) {
+        append(&r, 1, 1, i % 4 == 0 ? 600000 : LEN);
+        for (uint64_t k = i < 20 ? 1 : i - 19; k <= i; k++) {
+            assert_int_equal(take(&r, k), 0);
+        }
+    }
+    assert_int_equal(sim_device_calls(r.sim, SIM_READ_IO), 0);
+    rig_fini(&r);
+}
+
 TEST(memory_is_bounded)
 {
     const size_t max = (size_t)4 << 20;

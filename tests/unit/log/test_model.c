@@ -282,8 +282,12 @@ static void step(struct world *w)
         reset(w);
     } else if (what < 490) {
         compact(w);
-    } else if (what < 700) {
+    } else if (what < 630) {
         log_flush(l);
+    } else if (what < 700) {
+        *sim_device_clock(w->rig.sim) += rng_below(&w->rng, 2000000000);
+        (void)log_flush_here(l);
+        settle(w);
     } else if (what < 980) {
         if (sim_device_step(w->rig.sim)) {
             settle(w);
