@@ -92,7 +92,9 @@ static bool is_kept(const struct membership *m, uint64_t incarnation)
 
 static void note_start(struct membership *m, uint64_t id, uint64_t incarnation, struct start start)
 {
-    starts_make_room(m->config.starts, replica_configuration(m->replica));
+    if (starts_find(m->config.starts, incarnation) == NULL) {
+        starts_make_room(m->config.starts, replica_configuration(m->replica));
+    }
     if (starts_record(m->config.starts, id, incarnation, start)) {
         m->config.save(m->config.ctx);
     }

@@ -485,6 +485,26 @@ TEST_WITH(hearsay_of_who_was_replaced_takes_nothing_away, cluster_set_up, cluste
     assert_non_null(starts_find(known, before));
 }
 
+/* It is a member by a configuration that this node lacks, and calls again when the list is full. */
+TEST_WITH(a_known_caller_is_not_forgotten_for_its_own_call, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    unsigned behind = cluster_other_than(c, leader);
+    unsigned wiped = 3 - leader - behind;
+    struct node *n = c->nodes[behind].node;
+    struct starts *known = &n->record.own.now.starts;
+    uint64_t index = replica_configuration_index(n->replica);
+    cluster_stop(c, wiped, 0);
+    (void)call_as(n, wiped + 1, 77, index + 1, c->members.list[wiped].address, false);
+    assert_true(starts_record_progress(known, 77, 1, 1));
+    for (uint64_t other = 1000; known->n < KNOWN_MEMBERS_MAX; other++) {
+        assert_true(starts_record(known, other, other, (struct start){1, 1}));
+    }
+    (void)call_as(n, wiped + 1, 77, index + 1, c->members.list[wiped].address, true);
+    assert_int_equal(starts_find(known, 77)->index, 1);
+}
+
 static pthread_mutex_t threads_stand = PTHREAD_MUTEX_INITIALIZER;
 
 static void stand(uv_work_t *req)
