@@ -34,7 +34,7 @@ MUTANTS = [
     ('members', 'a second incarnation is let in by a node that does not lead', KNOWN,
      'return told->member_index == 0 && proposer_is_open(m->config.proposer) &&',
      'return told->member_index == 0 &&',
-     'node \\d+, which does not lead, lets in'),
+     'node \\d+, which does not lead, lets in|is of another cluster'),
     ('members', 'a leader that is removed keeps its office', CHANGE,
      '        return give_up_leadership(m);',
      '        return give_up_leadership != NULL;',

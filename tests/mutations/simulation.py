@@ -146,7 +146,7 @@ MUTANTS = [
     (16, 'who has closed its side is granted', CLEANUP, '    if (c->made_owner && granted && (c->request == NULL || c->hung_up)) {', '    if (c->made_owner && granted && c->request == NULL) {',
      'is granted what it could never ask for again'),
     (6, 'the leader does not give back what it could not do', 'src/commands/relay.c', '        send_result(o, way->number, status,', '        if (status != FL_ENOLEADER) send_result(o, way->number, status,',
-     'not everybody is answered|must be answered'),
+     'not everybody is answered|must be answered|not all requests of a pipeline are answered'),
     (6, 'a leader that is replaced keeps what it was sent', 'src/commands/proposer.c', '    commands_end_bound(p->config.queue);\n', '',
      'not everybody is answered'),
     (6, 'a leader that is replaced forgets what was in flight', 'src/commands/proposer.c', '    give_up_all(p);\n    commands_end_bound', '    commands_end_bound',
