@@ -489,7 +489,6 @@ bool fli_channel_is_in_use(const struct fli_engine *e, uint32_t node)
 
 static void note_put(struct fli_channel *ch, size_t before, unsigned requests)
 {
-    ch->idle_at = ch->asked == ch->answered ? ch->queued : ch->idle_at;
     ch->queued += ch->out.len - before;
     ch->asked += requests;
     if (!fli_list_linked(&ch->dirty)) {
@@ -548,6 +547,7 @@ static void flush(struct fli_channel *ch)
     size_t before = ch->out_at;
     int rc = fli_link_push(&ch->link, ch->out.data, ch->out.len, &ch->out_at);
     ch->sent += ch->out_at - before;
+    ch->begun = ch->out_at > before ? ch->asked : ch->begun;
     ch->full = rc == FL_EBUSY;
     if (ch->out_at == ch->out.len) {
         fli_buf_clear(&ch->out);
@@ -714,7 +714,7 @@ static bool is_told(const struct fli_channel *ch)
  * sent. But the first may be the server's refusal of the connection. */
 static bool is_unasked(const struct fli_channel *ch)
 {
-    return ch->asked == ch->answered || (ch->sent <= ch->idle_at && ch->answered > 0);
+    return ch->asked == ch->answered || (ch->answered >= ch->begun && ch->answered > 0);
 }
 
 /* False: the channel was closed. */

@@ -111,8 +111,8 @@ struct fli_channel {
     struct fli_buf out;
     size_t out_at;
     uint64_t queued, sent;    /* bytes, ever */
-    uint64_t idle_at;         /* so many were queued when the first request was put that is owed */
     uint64_t asked, answered; /* requests, ever */
+    uint64_t begun;           /* of those asked: a part of each may have been sent */
     uint64_t leader, check;   /* the number of this request; 0: none is owed */
     struct fli_list calls;    /* in the order of their requests, which is that of the answers */
 };
