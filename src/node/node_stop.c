@@ -100,7 +100,9 @@ static bool handed_over(struct node *n)
 void node_stop_turn(struct node *n)
 {
     bool late = fli_clock_ms() >= n->stop.drain_until_ms;
-    if (!node_can_propose(n)) {
+    struct proposer_stats s;
+    proposer_get_stats(n->proposer, &s);
+    if (!node_can_propose(n) && s.in_flight == 0) { /* else some may overtake what is given back */
         commands_end_waiting(&n->commands);
     }
     relay_flush(n->relay);

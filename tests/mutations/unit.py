@@ -26,6 +26,8 @@ MUTANTS = [
     ('what may be relayed includes what is the leader\'s own', RELAY, 'case MACHINE_OP_SESSION_OPEN:\n    case MACHINE_OP_SESSION_RENEW:',
      'case MACHINE_OP_RAISE:\n    case MACHINE_OP_SESSION_OPEN:\n    case MACHINE_OP_SESSION_RENEW:', 'node/test_node_relay',
      'no correct node sends it'),
+    ('a transfer that is done does not end', 'src/snapshot/send.c', '    s->pause_ms = 0;\n    end(s, STATE_IDLE);', '    s->pause_ms = 0;',
+     'snapshot/test_snapshot_transfer', 'the receiver ends the stream as well, so it costs a line and a pause'),
     ('a follower waits for a disk that was slow', 'src/log/log.c', 'l->slow_ns = now_ns - l->since_ns > SLOW_NS ? now_ns : l->slow_ns;', '(void)now_ns;',
      'log/test_log_ticks', NO_TIME),
     ('who waits at a follower is not told ahead', RELAY, '!ends || !proposer_is_open', 'ends || !proposer_is_open', 'node/test_node_push', TIME_ONLY),
