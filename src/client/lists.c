@@ -52,7 +52,7 @@ struct shape {
     }
 #define SHAPE(fields, type, skips)                                                                 \
     {                                                                                              \
-        fields, sizeof fields / sizeof fields[0], sizeof(struct type), skips                       \
+        (fields), sizeof(fields) / sizeof(fields)[0], sizeof(struct type), skips                   \
     }
 
 static const struct field lock_fields[] = {
