@@ -202,7 +202,6 @@ struct sim_node {
     struct snapshot_child *child;
     uint64_t child_serial;
     bool kill_child;
-    uint64_t learner_at;                /* the last change that made it a learner */
     uint64_t labelled, labelled_change; /* of the last snapshot that was begun in this life */
     struct {
         uint64_t life, failed_ms, index; /* 0: the last one was taken; the last that was */

@@ -213,9 +213,9 @@ static bool is_on_disk(const struct sim_node *n, uint64_t index)
 }
 
 /* Whoever gets a vote has the change that made it a learner on its disk. Otherwise it could give
- * none after a start that finds no more than its disk has. It may lack later changes of others. */
+ * none after a start that finds no more than its disk has. */
 static void check_knows_itself(const struct sim_node *leader, const struct configuration *was,
-                               const struct configuration *now)
+                               const struct configuration *now, uint64_t index)
 {
     for (unsigned i = 0; i < now->n; i++) {
         uint64_t id = now->servers[i].id;
@@ -225,21 +225,8 @@ static void check_knows_itself(const struct sim_node *leader, const struct confi
                       before->role == CONFIGURATION_LEARNER;
         bool lost =
             n->node == NULL || n->disk.record.identity.incarnation != now->servers[i].incarnation;
-        SIM_CHECK(leader->sim, !raised || lost || is_on_disk(n, n->learner_at),
+        SIM_CHECK(leader->sim, !raised || lost || is_on_disk(n, index),
                   "node %llu gets a vote, and has not on disk that it is a member", ull(id));
-    }
-}
-
-static void note_learners(const struct sim_node *leader, const struct configuration *was,
-                          const struct configuration *now)
-{
-    for (unsigned i = 0; i < now->n; i++) {
-        const struct configuration_server *s = &now->servers[i];
-        const struct configuration_server *before = configuration_find(was, s->id);
-        if (s->role == CONFIGURATION_LEARNER &&
-            (before == NULL || before->incarnation != s->incarnation)) {
-            leader->sim->nodes[s->id - 1].learner_at = log_last_index(leader->node->log);
-        }
     }
 }
 
@@ -262,8 +249,7 @@ int __wrap_replica_change(struct replica *r, uint64_t now_ms, const struct confi
     SIM_CHECK(n->sim, term == 0 || term == replica_term(r),
               "node %u changes members in term %llu, and has committed nothing of it", n->index + 1,
               ull(replica_term(r)));
-    check_knows_itself(n, &was, c);
-    note_learners(n, &was, c);
+    check_knows_itself(n, &was, c, index);
     unsigned differ = compare(n, &was, c);
     SIM_CHECK(n->sim, differ == 1, "one change changes %u members", differ);
     return rv;
