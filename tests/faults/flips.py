@@ -221,7 +221,7 @@ class Flips(unittest.TestCase):
         follower.kill()
         path = os.path.join(leader.data, 'log', 'segment-0000000002')
         with leader.client(timeout=PATIENCE_S) as c:
-            for _ in range(13):
+            for _ in range(24): # 26 MB: 16 MiB of the log stay in memory, and at 32 MiB a snapshot is due
                 c.pipeline([('ACQUIRE', 'large', 'TTL', 86000000, 'OWNER', 'owner-of-this-lock', 'VALUE', b'v' * 1024)] * 1000)
                 asked(c, 'RELEASE', 'large', asked(c, 'ACQUIRE', 'large', 'TTL', 86000000, 'OWNER', 'owner-of-this-lock'))
             # A busy leader puts a thousand commands into one entry; so it is these that fill what it keeps in memory.

@@ -11,7 +11,7 @@ from shim import Shim, library
 
 READ_US = 200000
 HANGS_US = 3600 * 1000000
-REQUESTS, BATCHES = 500, 40 # 20 MB: the cache has 8, and no snapshot is due
+REQUESTS, BATCHES = 500, 40 # 20 MB: 16 MiB stay in memory, and no snapshot is due
 
 
 @unittest.skipUnless(library(), 'the shim is not built')
