@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "members/membership_private.h"
-#include "log/log_private.h"
 #include "scenario_steps.h"
 
 #define TORN 40u        /* writes */
@@ -455,7 +454,6 @@ void scenario_torn(struct sim *s)
         }
         uint64_t until = s->now + SOON_MS;
         while (s->now < until && !is_writing(n)) {
-            n->node->log->slow_ns = s->now * 1000000; /* so that its loop waits for no write */
             sim_step(s);
         }
         s->marks->scenarios_told += is_writing(n);
