@@ -22,13 +22,17 @@ static uint64_t sent_of(const struct fli_lease *h, uint64_t lease_until_ms)
     return lease_until_ms - believed_ms;
 }
 
-/* How much before a third of the TTL the next renewal is due. */
-static uint64_t sooner_ms(struct fli_lease *h)
+/* When the renewal of a lease is due that was asked for at sent_ms. The moments are multiples of a
+ * step, so that one packet carries the renewals of many leases, and one timer wakes for them. */
+static uint64_t renewal_ms(struct fli_lease *h, uint64_t sent_ms)
 {
+    uint64_t latest_ms = sent_ms + h->config.ttl_ms / 3;
     if (h->config.seed == 0) {
-        return 0;
+        return latest_ms;
     }
-    return fli_splitmix(&h->config.seed) % (h->config.ttl_ms / 6 + 1);
+    uint64_t step_ms = h->config.ttl_ms / 128 + 1;
+    uint64_t sooner_ms = fli_splitmix(&h->config.seed) % (h->config.ttl_ms / 6 + 2 - step_ms);
+    return latest_ms - sooner_ms - (latest_ms - sooner_ms) % step_ms;
 }
 
 static void begin_lease(struct fli_lease *h, uint64_t lease_until_ms)
@@ -37,7 +41,7 @@ static void begin_lease(struct fli_lease *h, uint64_t lease_until_ms)
     h->config.lease_until_ms = lease_until_ms;
     h->deadline_ms = least(less(lease_until_ms, h->config.reserve_ms), h->end_ms);
     h->jeopardy_ms = sent_ms + h->config.ttl_ms / 2;
-    h->renew_ms = sent_ms + h->config.ttl_ms / 3 - sooner_ms(h);
+    h->renew_ms = renewal_ms(h, sent_ms);
 }
 
 void fli_lease_init(struct fli_lease *h, const struct fli_lease_config *config)

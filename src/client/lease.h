@@ -29,7 +29,7 @@ struct fli_lease_config {
     /* the lease counts as lost so long after the grant was asked for; 0: no such limit */
     uint64_t max_hold_ms;
     /* Renewals are due at random moments of the second sixth of the TTL, so that those of thousands
-     * of leases that began together do not go together; 0: after a third of it. */
+     * of leases that began together do not go all together; 0: after a third of it. */
     uint64_t seed;
 };
 

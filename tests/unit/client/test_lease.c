@@ -300,11 +300,14 @@ TEST(test_never_believed_too_long)
     assert_true(renewed > 20000);
 }
 
-/* Thousands of leases that began together are not renewed together; none is renewed late. */
-TEST(test_renewals_are_spread)
+/* Thousands of leases that began together are not renewed together; none is renewed late. They are
+ * gathered: a client has few moments to wake at. */
+TEST(test_renewals_are_spread_and_gathered)
 {
-    enum { LEASES = 2000, TTL = 60000, PARTS = 10 };
+    enum { LEASES = 2000, TTL = 60000, PARTS = 10, MOMENTS = 24 };
     unsigned at[PARTS] = {0};
+    bool taken[TTL] = {false};
+    unsigned moments = 0;
     for (uint64_t seed = 1; seed <= LEASES; seed++) {
         struct fli_lease h;
         const struct fli_lease_config config = {
@@ -313,8 +316,11 @@ TEST(test_renewals_are_spread)
         uint64_t due_ms = fli_lease_next_ms(&h) - 1000;
         assert_in_range(due_ms, TTL / 6, TTL / 3);
         at[(due_ms - TTL / 6) * PARTS / (TTL / 6 + 1)]++;
+        moments += !taken[due_ms];
+        taken[due_ms] = true;
     }
     for (unsigned i = 0; i < PARTS; i++) {
         assert_in_range(at[i], LEASES / PARTS / 2, LEASES / PARTS * 2);
     }
+    assert_in_range(moments, PARTS, MOMENTS);
 }
