@@ -9,16 +9,10 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-static uint64_t most(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
 void cluster_clock_start(struct cluster_clock *c, uint64_t machine_ms, uint64_t now_ms)
 {
     c->value_ms = machine_ms;
     c->tick_at_ms = now_ms;
-    c->proposed_ms = machine_ms;
 }
 
 void cluster_clock_tick(struct cluster_clock *c, uint64_t now_ms)
@@ -28,18 +22,6 @@ void cluster_clock_tick(struct cluster_clock *c, uint64_t now_ms)
         c->value_ms = least(c->value_ms + step_ms, MACHINE_CLOCK_MAX_MS);
         c->tick_at_ms = now_ms;
     }
-}
-
-uint64_t cluster_clock_timestamp(const struct cluster_clock *c, uint64_t machine_ms)
-{
-    return most(most(c->value_ms, c->proposed_ms), machine_ms);
-}
-
-void cluster_clock_proposed(struct cluster_clock *c, uint64_t timestamp_ms)
-{
-    FLI_ASSERT(timestamp_ms >= c->proposed_ms);
-    c->proposed_ms = timestamp_ms;
-    c->value_ms = most(c->value_ms, timestamp_ms);
 }
 
 uint64_t cluster_clock_wait(const struct cluster_clock *c, uint64_t deadline_ms, uint64_t now_ms)

@@ -20,9 +20,8 @@ _Static_assert(CLUSTER_CLOCK_STEP_MAX_MS >= 2 * CLUSTER_CLOCK_TICK_MS,
                "a tick that is a little late is not clipped");
 
 struct cluster_clock {
-    uint64_t value_ms;    /* the cluster clock at the last tick */
-    uint64_t tick_at_ms;  /* when that tick was, on the monotonic clock */
-    uint64_t proposed_ms; /* the largest timestamp that was proposed */
+    uint64_t value_ms;   /* the cluster clock at the last tick */
+    uint64_t tick_at_ms; /* when that tick was, on the monotonic clock */
 };
 
 /* A term begins: machine_ms is the clock of the machine once the barrier of the term is applied. No
@@ -32,13 +31,6 @@ void cluster_clock_start(struct cluster_clock *c, uint64_t machine_ms, uint64_t 
 /* Advances by the time since the last tick, at most CLUSTER_CLOCK_STEP_MAX_MS. If now_ms went back,
  * no time passes. At MACHINE_CLOCK_MAX_MS the clock stands still. */
 void cluster_clock_tick(struct cluster_clock *c, uint64_t now_ms);
-
-/* The timestamp for a batch that is sealed now: never below the last proposed one, nor below the
- * machine's clock. Does not change the clock, since the batch may still be refused. */
-uint64_t cluster_clock_timestamp(const struct cluster_clock *c, uint64_t machine_ms);
-
-/* Notes that the batch with this timestamp was proposed. */
-void cluster_clock_proposed(struct cluster_clock *c, uint64_t timestamp_ms);
 
 /* Monotonic time from now_ms until the cluster clock can reach deadline_ms, or until the next tick
  * is due, whichever comes first. */

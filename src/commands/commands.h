@@ -67,7 +67,7 @@ struct command_way {
 struct command {
     struct fli_list age;       /* in `own` or `bound`, by when they came */
     struct fli_list at_source; /* likewise, of its source */
-    struct fli_list at_batch;  /* of the batch that has it, in batch_build.h */
+    struct fli_list at_batch;  /* of the batch that has it, in proposer.c */
     struct command_source *source;
     struct node_ticket *t; /* NULL: of another node */
     struct command_way way;

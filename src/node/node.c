@@ -43,7 +43,7 @@ bool node_running(const struct node *n)
 
 bool node_can_propose(const struct node *n)
 {
-    return n->loop.unverified_until_ms == 0 && proposer_is_open(n->proposer) &&
+    return n->loop.unverified_until_ms == 0 && proposer_is_open(&n->proposer) &&
            replica_transferee(n->replica) == 0 && membership_formed(n->membership) &&
            membership_may_speak(n->membership);
 }
@@ -56,7 +56,7 @@ static void relay(struct node *n)
 {
     unsigned classes = COMMANDS_ALL;
     struct command *c;
-    while (!proposer_is_open(n->proposer) && (c = commands_first(&n->commands, classes)) != NULL) {
+    while (!proposer_is_open(&n->proposer) && (c = commands_first(&n->commands, classes)) != NULL) {
         if (!relay_send(n->relay, c)) {
             classes &= ~COMMANDS_OF(c->class);
         }
@@ -69,7 +69,7 @@ static void expire(struct node *n)
         return;
     }
     uint64_t now_ns = fli_clock_ns();
-    if (!proposer_is_open(n->proposer)) {
+    if (!proposer_is_open(&n->proposer)) {
         commands_expire_bound(&n->commands, now_ns);
     }
     if (commands_expire(&n->commands, now_ns)) {
@@ -131,7 +131,7 @@ static void timer_cb(uv_timer_t *timer)
 static void plan_turn(struct node *n)
 {
     uint64_t now_ms = fli_clock_ms();
-    uint64_t next_ms = proposer_next_turn_ms(n->proposer, now_ms);
+    uint64_t next_ms = proposer_next_turn_ms(&n->proposer, now_ms);
     next_ms = least(next_ms, n->loop.paused ? 0 : replica_next_ms(n->replica, now_ms));
     next_ms = least(next_ms, peers_next_ms(&n->peers));
     next_ms = least(next_ms, election_next_ms(&n->election, may_call_elections(n)));
@@ -150,7 +150,7 @@ static void raft_turn(struct node *n)
 {
     if (!n->failed) { /* a node whose disk has failed receives and sends nothing more */
         replica_turn(n->replica, n->loop.turned_ms, n->loop.paused);
-        proposer_turn(n->proposer,
+        proposer_turn(&n->proposer,
                       node_can_propose(n) ? COMMANDS_ALL : COMMANDS_OF(COMMAND_CLUSTER),
                       n->loop.turned_ms);
     }
@@ -305,7 +305,7 @@ int node_submit(struct node *n, struct node_ticket *t, const void *command, size
     FLI_ASSERT(cb != NULL && len >= 4 && len <= MACHINE_COMMAND_LARGEST);
     t->cb = cb;
     int rv = commands_add(&n->commands, t, command, len, fli_clock_ns());
-    n->commands.waited += rv == 0 && !proposer_is_open(n->proposer);
+    n->commands.waited += rv == 0 && !proposer_is_open(&n->proposer);
     node_wake(n);
     return rv;
 }
@@ -326,13 +326,12 @@ int node_transfer(struct node *n, uint64_t id, void (*cb)(void *ctx, int status)
 
 void node_get_status(struct node *n, struct node_status *ret)
 {
-    struct proposer_stats p;
+    const struct proposer_stats *p = &n->proposer.stats;
     struct fsm_stats f;
     if (n->phase == PHASE_CLOSED) {
         *ret = (struct node_status){.id = n->config.id, .role = NODE_STOPPED};
         return;
     }
-    proposer_get_stats(n->proposer, &p);
     fsm_get_stats(n->fsm, &f);
     *ret = (struct node_status){
         .id = n->config.id,
@@ -342,20 +341,20 @@ void node_get_status(struct node *n, struct node_status *ret)
         .applied_index = replica_applied_index(n->replica),
         .last_index = replica_last_index(n->replica),
         .snapshot_index = replica_snapshot_index(n->replica),
-        .batches = p.batches,
-        .commands = p.commands,
-        .queries = p.queries,
-        .bytes_proposed = p.bytes,
+        .batches = p->batches,
+        .commands = p->commands,
+        .queries = p->queries,
+        .bytes_proposed = p->bytes,
         .relayed = relay_sent(n->relay),
         .held = n->commands.waited,
         .uncertain = n->commands.uncertain,
         .pending_bytes = n->commands.bytes,
         .pending_limit = n->commands.bytes_max,
         .pending_commands = n->commands.count,
-        .in_flight = p.in_flight,
+        .in_flight = proposer_in_flight(&n->proposer),
         .restores = f.restores,
         .backups = node_backup_counts(n),
-        .clock_ms = proposer_clock_ms(n->proposer),
+        .clock_ms = proposer_clock_ms(&n->proposer),
         .starts = n->record.own.now.starts.own.number,
         .has_witness = n->record.witness.path != NULL,
         .witness_index = n->record.witness.work.busy ? 0 : n->record.witness.kept.starts.index,
@@ -372,19 +371,19 @@ void node_get_times(const struct node *n, struct node_times *ret)
 {
     FLI_ASSERT(n->phase != PHASE_CLOSED);
     ret->log_write = *log_write_times(n->log);
-    ret->commit = *proposer_commit_times(n->proposer);
+    ret->commit = n->proposer.commit_times;
     ret->apply = *fsm_apply_times(n->fsm);
     ret->relay = *relay_times(n->relay);
 }
 
 bool node_serves(const struct node *n)
 {
-    return n->phase != PHASE_CLOSED && proposer_is_open(n->proposer);
+    return n->phase != PHASE_CLOSED && proposer_is_open(&n->proposer);
 }
 
 uint64_t node_applying_since_ns(const struct node *n)
 {
-    return proposer_applying_since_ns(n->proposer);
+    return proposer_applying_since_ns(&n->proposer);
 }
 
 struct machine *node_machine(struct node *n)

@@ -394,7 +394,7 @@ static int make_proposer(struct opening *o)
         .queue = &n->commands,
         .batch_max = entry_max < PROPOSER_BATCH_DEFAULT ? entry_max : PROPOSER_BATCH_DEFAULT,
         .turn = n->host.turn};
-    return proposer_create(&config, &n->proposer);
+    return proposer_init(&n->proposer, &config);
 }
 
 static int make_relay(struct opening *o)
@@ -405,7 +405,7 @@ static int make_relay(struct opening *o)
                                   .peers = &n->peers,
                                   .election_ms = n->config.election_ms,
                                   .queue = &n->commands,
-                                  .proposer = n->proposer,
+                                  .proposer = &n->proposer,
                                   .ctx = n->cbs.ctx,
                                   .push = n->cbs.push};
     return relay_create(&config, &n->relay);
@@ -422,7 +422,7 @@ static int make_membership(struct opening *o)
                                        .transport = n->peers.transport,
                                        .fsm = n->fsm,
                                        .queue = &n->commands,
-                                       .proposer = n->proposer,
+                                       .proposer = &n->proposer,
                                        .relay = n->relay,
                                        .election = &n->election,
                                        .starts = &n->record.own.now.starts,
@@ -475,9 +475,8 @@ static int make_replica(struct opening *o)
     if (rv != 0) {
         return fli_refuse(o->errmsg, o->errmsg_size, rv, "%s: %s", n->record.dir.log_path, why);
     }
-    proposer_set_replica(n->proposer, n->replica);
     membership_set_replica(n->membership, n->replica);
-    n->record.replica = n->election.replica = n->replica;
+    n->record.replica = n->election.replica = n->proposer.replica = n->replica;
     return 0;
 }
 
@@ -528,9 +527,6 @@ static int make_parts(struct opening *o)
 
 static void drop(struct node *n)
 {
-    if (n->proposer != NULL) {
-        proposer_close(n->proposer);
-    }
     if (n->log != NULL) {
         log_end(n->log);
         n->log = NULL;

@@ -225,7 +225,7 @@ struct node {
     struct fsm *fsm;
     struct peers peers;
     struct commands commands;
-    struct proposer *proposer;
+    struct proposer proposer;
     struct relay *relay;
     struct membership *membership;
     struct election election; /* has the times in force, and the members */

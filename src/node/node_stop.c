@@ -19,7 +19,7 @@ void node_free(struct node *n)
     node_snapshot_free(n);
     membership_destroy(n->membership);
     relay_destroy(n->relay);
-    proposer_destroy(n->proposer);
+    proposer_fini(&n->proposer);
     fsm_destroy(n->fsm);
     if (n->log != NULL) {
         log_destroy(n->log);
@@ -68,7 +68,7 @@ void node_close(struct node *n)
     if (!n->failed) {
         node_record_end(&n->record);
     }
-    proposer_close(n->proposer); /* first, so that followers get answers to their commands */
+    proposer_close(&n->proposer); /* first, so that followers get answers to their commands */
     commands_end_bound(&n->commands);
     membership_close(n->membership);
     relay_close(n->relay, "this node stops");
@@ -85,12 +85,10 @@ void node_close(struct node *n)
 /* True when leadership was handed over, or when that is not needed, not possible, or was tried. */
 static bool handed_over(struct node *n)
 {
-    struct proposer_stats s;
     if (n->failed || replica_role(n->replica) != REPLICA_LEADER || n->stop.transfer_tried) {
         return !membership_transferring(n->membership);
     }
-    proposer_get_stats(n->proposer, &s);
-    if (s.in_flight > 0 || n->commands.count > 0) {
+    if (proposer_in_flight(&n->proposer) > 0 || n->commands.count > 0) {
         return false;
     }
     n->stop.transfer_tried = true;
@@ -100,9 +98,8 @@ static bool handed_over(struct node *n)
 void node_stop_turn(struct node *n)
 {
     bool late = fli_clock_ms() >= n->stop.drain_until_ms;
-    struct proposer_stats s;
-    proposer_get_stats(n->proposer, &s);
-    if (!node_can_propose(n) && s.in_flight == 0) { /* else some may overtake what is given back */
+    if (!node_can_propose(n) &&
+        proposer_in_flight(&n->proposer) == 0) { /* else some may overtake what is given back */
         commands_end_waiting(&n->commands);
     }
     relay_flush(n->relay);

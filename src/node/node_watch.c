@@ -85,7 +85,7 @@ void node_watch_turn(struct node *n)
     struct node_watch *w = &n->watch;
     uint64_t leader = replica_leader(n->replica);
     enum node_role role = (enum node_role)replica_role(n->replica);
-    bool opened = proposer_is_open(n->proposer);
+    bool opened = proposer_is_open(&n->proposer);
     bool led = leader != 0 || w->leader_id != 0; /* until now: a pause before it is not counted */
     n->commands.taker = leader;
     relay_follow(n->relay, role == NODE_FOLLOWER && leader != n->config.id ? leader : 0);

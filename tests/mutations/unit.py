@@ -186,7 +186,7 @@ MUTANTS = [
     ('a question that is lost is not asked again', ROUND, 'r->edge.now_ms >= replica_round_due_ms(r)', 'r->round.sent_ms == UINT64_MAX',
      'consensus/test_consensus_round', 'the next change of leader ends it'),
     ('a query alone is answered without a round', 'src/commands/proposer.c', ' && replica_round_confirmed(p->replica) >= b->round', '', 'commands/test_commands_proposer_reads', REPLACED),
-    ('a query is answered by what came behind it', 'src/commands/proposer.c', '    if (behind_reads) {\n        answer_reads(p);\n    }\n', '', 'commands/test_commands_proposer_reads',
+    ('an entry behind a batch that only reads is taken for another node\'s', 'src/commands/proposer.c', 'reads_first(p) ? 1 : 0;', '0;', 'commands/test_commands_proposer_reads',
      'clients of the simulation have one request on its way for each lock'),
     ('a renewal is answered while the end of its lease is on its way', TIMERS, 's->lease.place != LEASE_WATCHED || until_ms', 'until_ms',
      'machine/test_machine_leases', REPLACED),
@@ -198,6 +198,6 @@ MUTANTS = [
      'a lease of the simulation is seldom due in the turn in which its renewal waits'),
     ('leases are given up while no renewal is taken', PROPOSER, 'p->marked && (p->classes & COMMANDS_OF(COMMAND_URGENT)) != 0 &&', 'p->marked &&',
      'commands/test_commands_proposer_reads', 'a lease of the simulation is seldom due in the turn in which its renewal waits'),
-    ('what a former leader gave up is never watched again', PROPOSER, '    machine_leases_take_back(fsm_machine(p->config.fsm));\n', '',
+    ('what a former leader gave up is never watched again', PROPOSER, '    machine_leases_take_back(machine(p));\n', '',
      'commands/test_commands_proposer_reads', 'hardly any leader leads again while its lease lives'),
 ]

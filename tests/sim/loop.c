@@ -364,7 +364,7 @@ static void on_leadership(void *ctx)
               st.role == NODE_LEADER      ? "leader"
               : st.role == NODE_CANDIDATE ? "candidate"
                                           : "follower",
-              (unsigned long long)st.term, proposer_is_open(n->node->proposer) ? ", open" : "",
+              (unsigned long long)st.term, proposer_is_open(&n->node->proposer) ? ", open" : "",
               (unsigned long long)st.leader_id);
 }
 
@@ -671,7 +671,7 @@ struct sim_node *sim_leader(struct sim *s)
     for (unsigned i = 0; i < s->n; i++) {
         struct sim_node *n = &s->nodes[i];
         if (n->power == SIM_UP && !n->paused && n->failed == 0 &&
-            proposer_is_open(n->node->proposer)) {
+            proposer_is_open(&n->node->proposer)) {
             return n;
         }
     }
@@ -683,16 +683,14 @@ bool sim_converged(struct sim *s)
     unsigned open = 0;
     for (unsigned i = 0; i < s->n; i++) {
         struct sim_node *n = &s->nodes[i];
-        struct proposer_stats stats;
         if (n->power != SIM_UP || n->paused || n->wiped || n->rotten) {
             return false;
         }
-        proposer_get_stats(n->node->proposer, &stats);
-        open += proposer_is_open(n->node->proposer);
+        open += proposer_is_open(&n->node->proposer);
         uint64_t applied = replica_applied_index(n->node->replica);
         if (applied < s->oracle.max_index ||
-            applied != replica_last_index(s->nodes[0].node->replica) || stats.in_flight > 0 ||
-            n->node->commands.count > 0) {
+            applied != replica_last_index(s->nodes[0].node->replica) ||
+            proposer_in_flight(&n->node->proposer) > 0 || n->node->commands.count > 0) {
             return false;
         }
     }
@@ -723,7 +721,7 @@ void sim_nodes_describe(struct sim *s, FILE *out)
                 st.role == NODE_LEADER      ? "leader"
                 : st.role == NODE_CANDIDATE ? "candidate"
                                             : "follower",
-                proposer_is_open(n->node->proposer) ? " (open)" : "", (unsigned long long)st.term,
+                proposer_is_open(&n->node->proposer) ? " (open)" : "", (unsigned long long)st.term,
                 (unsigned long long)st.last_index, (unsigned long long)st.commit_index,
                 (unsigned long long)st.applied_index, (unsigned long long)st.in_flight,
                 (unsigned long long)st.pending_commands);

@@ -224,7 +224,7 @@ static bool may_be_let_in(const struct sim_node *by, const struct peer_identity 
         return true;
     }
     return peer->member_index == 0 && configuration_find(now, peer->node_id) == NULL &&
-           proposer_is_open(by->node->proposer) &&
+           proposer_is_open(&by->node->proposer) &&
            machine_node_find(fsm_machine(by->node->fsm), peer->node_id)->plan == MACHINE_PLAN_ADD;
 }
 
@@ -234,7 +234,7 @@ void sim_members_check_welcome(struct sim_node *by, const struct peer_identity *
     if (verdict == HANDSHAKE_WELCOME) {
         SIM_CHECK(by->sim, may_be_let_in(by, peer),
                   "node %u, which %s, lets in an incarnation of node %llu that has not joined",
-                  by->index + 1, proposer_is_open(by->node->proposer) ? "leads" : "does not lead",
+                  by->index + 1, proposer_is_open(&by->node->proposer) ? "leads" : "does not lead",
                   (unsigned long long)peer->node_id);
         sim_steps_let_in(by, peer);
     }

@@ -765,7 +765,7 @@ void sim_oracle_node(struct sim_node *n)
     for (unsigned i = 0; i < s->n; i++) {
         struct sim_node *other = &s->nodes[i];
         open += other->power == SIM_UP && other->node != NULL &&
-                proposer_is_open(other->node->proposer);
+                proposer_is_open(&other->node->proposer);
     }
     s->marks->stale_leaders += open > 1;
 }

@@ -39,11 +39,8 @@ static uint64_t entries_proposed(struct sim *s)
 {
     uint64_t n = 0;
     for (unsigned i = 0; i < s->n; i++) {
-        struct proposer_stats stats;
-        if (s->nodes[i].node != NULL) {
-            proposer_get_stats(s->nodes[i].node->proposer, &stats);
-            n += stats.batches;
-        }
+        const struct node *node = s->nodes[i].node;
+        n += node == NULL ? 0 : node->proposer.stats.batches;
     }
     return n;
 }

@@ -4,7 +4,7 @@
 
 #include "base/bytes.h"
 #include "members/membership_private.h"
-#include "commands/proposer_private.h"
+#include "commands/proposer.h"
 #include "consensus/message_codec.h"
 #include "members.h"
 #include "node_clock.h"
@@ -523,7 +523,7 @@ static void forget(struct node_ticket *t, int status, const struct machine_resul
 
 static bool is_open(const struct sim_node *n)
 {
-    return sim_node_runs(n) && proposer_is_open(n->node->proposer);
+    return sim_node_runs(n) && proposer_is_open(&n->node->proposer);
 }
 
 /* Answers to its rounds come then; 0: like all else. */
@@ -648,7 +648,7 @@ static bool fills(const struct sim_node *leader, unsigned len, size_t *size)
     FLI_ASSERT(rv == 0);
     *size = buf.len;
     fli_buf_fini(&buf);
-    return (leader->node->proposer->config.batch_max - MACHINE_BATCH_HEADER_SIZE) % *size <
+    return (leader->node->proposer.config.batch_max - MACHINE_BATCH_HEADER_SIZE) % *size <
            EXPIRE_SIZE;
 }
 
@@ -695,7 +695,7 @@ void scenario_crowded(struct sim *s)
         sim_step(s);
     }
     uint64_t until = s->now + SOON_MS;
-    unsigned each = (unsigned)(8 * leader->node->proposer->config.batch_max / size);
+    unsigned each = (unsigned)(8 * leader->node->proposer.config.batch_max / size);
     while (holds_any(leader) && sim_leader(s) == leader) {
         if (leader->node->commands.count < each) {
             ask_much(leader, len, each);

@@ -20,7 +20,7 @@
 
 static bool is_open(const struct sim_node *n)
 {
-    return sim_node_runs(n) && proposer_is_open(n->node->proposer);
+    return sim_node_runs(n) && proposer_is_open(&n->node->proposer);
 }
 
 static void wake(struct sim_event *e)

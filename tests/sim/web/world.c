@@ -72,9 +72,7 @@ unsigned web_holder(void)
 
 static uint64_t commands_of(const struct sim_node *leader)
 {
-    struct proposer_stats stats;
-    proposer_get_stats(leader->node->proposer, &stats);
-    return stats.commands;
+    return leader->node->proposer.stats.commands;
 }
 
 /* A command that the leader was given since is in the log of a majority, and nobody was told. */

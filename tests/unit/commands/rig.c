@@ -13,8 +13,8 @@ static void node_start(struct rig *r, unsigned i, const struct proposer_config *
     commands_init(&node->queue, RIG_ROOM, 0);
     pc.fsm = node->server->fsm;
     pc.queue = &node->queue;
-    assert_int_equal(proposer_create(&pc, &node->proposer), 0);
-    proposer_set_replica(node->proposer, node->server->replica);
+    assert_int_equal(proposer_init(&node->proposer, &pc), 0);
+    node->proposer.replica = node->server->replica;
 }
 
 void rig_start(struct rig *r, unsigned n, const struct proposer_config *config)
@@ -29,8 +29,8 @@ void rig_start(struct rig *r, unsigned n, const struct proposer_config *config)
 void rig_stop(struct rig *r)
 {
     for (unsigned i = 0; i < r->g.n; i++) {
-        proposer_close(r->nodes[i].proposer);
-        proposer_destroy(r->nodes[i].proposer);
+        proposer_close(&r->nodes[i].proposer);
+        proposer_fini(&r->nodes[i].proposer);
         commands_end_waiting(&r->nodes[i].queue);
         commands_fini(&r->nodes[i].queue);
         assert_int_equal(r->nodes[i].server->fatals, 0);
@@ -44,9 +44,9 @@ void rig_stop(struct rig *r)
 void rig_turn(struct rig *r, unsigned i)
 {
     struct rig_node *node = &r->nodes[i];
-    bool was_open = proposer_is_open(node->proposer);
-    proposer_turn(node->proposer, COMMANDS_ALL, r->g.now_ms + node->ahead_ms);
-    node->opened += !was_open && proposer_is_open(node->proposer);
+    bool was_open = proposer_is_open(&node->proposer);
+    proposer_turn(&node->proposer, COMMANDS_ALL, r->g.now_ms + node->ahead_ms);
+    node->opened += !was_open && proposer_is_open(&node->proposer);
 }
 
 void rig_step(struct rig *r)
@@ -72,7 +72,7 @@ unsigned rig_leader(struct rig *r)
     uint64_t end = r->g.now_ms + 30000;
     while (r->g.now_ms < end) {
         for (unsigned i = 0; i < r->g.n; i++) {
-            if (proposer_is_open(r->nodes[i].proposer)) {
+            if (proposer_is_open(&r->nodes[i].proposer)) {
                 return i;
             }
         }
@@ -167,7 +167,5 @@ void rig_await(struct rig *r, struct rig_call *c)
 
 uint64_t rig_batches(struct rig *r, unsigned i)
 {
-    struct proposer_stats stats;
-    proposer_get_stats(r->nodes[i].proposer, &stats);
-    return stats.batches;
+    return r->nodes[i].proposer.stats.batches;
 }

@@ -26,7 +26,7 @@ struct rig_node {
     struct rig *rig;
     struct group_server *server;
     struct commands queue;
-    struct proposer *proposer;
+    struct proposer proposer;
     uint64_t ahead_ms; /* of the group's time */
     bool asleep;       /* the proposer does not turn */
     unsigned opened;   /* so often */

@@ -2,7 +2,6 @@
  * simulation in tests/sim tests them together. */
 #include "../../lib/unit.h"
 
-#include "commands/batch_build.h"
 #include "commands/clock.h"
 #include "machine/batch.h"
 #include "rig.h"
@@ -142,43 +141,45 @@ TEST_WITH(an_entry_in_flight_is_followed_by_one_as_large, start_three, stop)
     assert_int_equal(rig_batches(r, l), batches + 3);
 }
 
-/* Fills one batch to the last byte and checks that the next byte goes into another. */
+/* Of so many bytes. */
+static struct rig_call *call_of(struct rig *r, size_t bytes)
+{
+    static const uint8_t value[FL_VALUE_MAX];
+    struct machine_command m = {.op = MACHINE_OP_ACQUIRE,
+                                .n_names = 1,
+                                .permits = 1,
+                                .name = rig_text("lock"),
+                                .owner = rig_text(OWNER_A),
+                                .value = {value, 1},
+                                .ttl_ms = 5000};
+    m.value.len += bytes - rig_call(r, &m)->bytes.len;
+    return rig_call(r, &m);
+}
+
+/* Fills a batch to the last byte that is not kept for leases that end; the next byte goes into
+ * another. */
 TEST(a_batch_has_a_ceiling)
 {
-    enum { EACH = 64, ALL = MACHINE_COMMAND_MAX / EACH };
-    const size_t max = MACHINE_BATCH_HEADER_SIZE + MACHINE_COMMAND_MAX;
-    static uint8_t entry[MACHINE_BATCH_HEADER_SIZE + MACHINE_COMMAND_MAX];
-    struct command *c[ALL];
-    struct batch b;
-    batch_init(&b, max);
-    for (unsigned i = 0; i < ALL; i++) {
-        assert_true(batch_has_room(&b, EACH, false));
-        c[i] = test_calloc(1, sizeof *c[i] + EACH);
-        c[i]->len = EACH;
-        c[i]->out = true;
-        fli_list_init(&c[i]->at_batch);
-        batch_add(&b, c[i]);
+    enum { EACH = 1024, ALL = MACHINE_COMMAND_MAX / EACH };
+    const struct proposer_config config = {.batch_max = 1}; /* raised to one command */
+    struct rig *r = &rig;
+    rig_start(r, 1, &config);
+    rig_leader(r);
+    rig_run(r, 100);
+    for (unsigned more = 0; more < 2; more++) {
+        struct proposer_stats before = r->nodes[0].proposer.stats;
+        struct rig_call *c = NULL;
+        for (unsigned i = 0; i < ALL; i++) {
+            c = call_of(r, EACH + (i == 0 ? more : 0));
+            assert_int_equal(rig_add(r, 0, c), 0);
+        }
+        rig_await(r, c);
+        const struct proposer_stats *after = &r->nodes[0].proposer.stats;
+        assert_int_equal(after->batches - before.batches, 1 + more);
+        assert_true(more == 1 ||
+                    after->bytes - before.bytes == MACHINE_BATCH_HEADER_SIZE + MACHINE_COMMAND_MAX);
     }
-    assert_int_equal(b.len, max);
-    assert_false(batch_has_room(&b, 1, false));
-    assert_true(batch_has_room(&b, max, true));
-    assert_false(batch_has_room(&b, max + 1, true));
-    struct machine_batch_header h = {.format = MACHINE_BATCH_FORMAT};
-    assert_int_equal(batch_seal(&b, &h, entry), max);
-    assert_int_equal(machine_batch_open(entry, max, &h), 0);
-    assert_int_equal(h.count, ALL);
-    for (unsigned i = 0; i < ALL; i++) {
-        assert_ptr_equal(batch_pop(&b), c[i]);
-        test_free(c[i]);
-    }
-    batch_fini(&b);
-
-    batch_init(&b, MACHINE_BATCH_MAX);
-    b.count = MACHINE_BATCH_COMMANDS_MAX - 1;
-    assert_true(batch_has_room(&b, 8, false));
-    b.expiries = 1;
-    assert_false(batch_has_room(&b, 8, false));
-    batch_fini(&b);
+    rig_stop(r);
 }
 
 /* How many ACQUIRE fill a batch. */
@@ -320,7 +321,6 @@ TEST(full_batches_wait_for_those_in_flight)
 {
     enum { EACH = MACHINE_BATCH_COST_MAX / (MACHINE_STEPS_RECORD * (1 + MACHINE_NAMES_MAX)) };
     struct rig *r = &rig;
-    struct proposer_stats stats;
     struct rig_call *c = NULL;
     rig_start(r, 1, NULL);
     rig_leader(r);
@@ -332,8 +332,7 @@ TEST(full_batches_wait_for_those_in_flight)
         assert_int_equal(rig_add(r, 0, c), 0);
     }
     rig_run(r, 10);
-    proposer_get_stats(r->nodes[0].proposer, &stats);
-    assert_int_equal(stats.in_flight, 2);
+    assert_int_equal(proposer_in_flight(&r->nodes[0].proposer), 2);
     assert_int_equal(r->nodes[0].queue.count, 4 * EACH);
     assert_true(rig_waits(r, 0, c));
     r->nodes[0].server->disk_stuck = false;
@@ -408,9 +407,7 @@ TEST_WITH(refuses_what_is_not_one_command, start_one, stop)
         rig_await(r, c);
         assert_int_equal(c->status, FL_EINVAL);
     }
-    struct proposer_stats stats;
-    proposer_get_stats(r->nodes[0].proposer, &stats);
-    assert_int_equal(stats.commands, 0);
+    assert_int_equal(r->nodes[0].proposer.stats.commands, 0);
     assert_int_equal(rig_add(r, 0, whole), 0);
     rig_await(r, whole);
     assert_int_equal(whole->result.code, MACHINE_GRANTED);
@@ -482,7 +479,7 @@ TEST_WITH(lost_leadership_answers_everybody_once, start_three, stop)
     assert_int_equal(sent->status, FL_EUNCERTAIN);
     assert_int_equal(theirs->answers, 1);
     assert_int_equal(theirs->status, FL_ENOLEADER);
-    assert_false(proposer_is_open(r->nodes[l].proposer));
+    assert_false(proposer_is_open(&r->nodes[l].proposer));
     assert_true(rig_waits(r, l, asked));
     for (unsigned i = 0; i < 3; i++) {
         assert_true(rig_waits(r, l, c[i]));
@@ -504,7 +501,7 @@ TEST_WITH(leads_again_in_another_term, start_three, stop)
     struct rig *r = *state;
     unsigned l = rig_leader(r);
     cut_off(r, l);
-    while (proposer_is_open(r->nodes[l].proposer)) {
+    while (proposer_is_open(&r->nodes[l].proposer)) {
         rig_step(r);
     }
     join_again(r, l);
@@ -528,12 +525,12 @@ TEST_WITH(waits_while_leadership_is_handed_over, start_three, stop)
     assert_int_equal(rig_add(r, l, c), 0);
     rig_turn(r, l);
     assert_int_equal(rig_batches(r, l), batches);
-    assert_true(proposer_next_turn_ms(r->nodes[l].proposer, r->g.now_ms) > 0);
+    assert_true(proposer_next_turn_ms(&r->nodes[l].proposer, r->g.now_ms) > 0);
     while (!rig_waits(r, l, c)) { /* it is in the batch that the log did not take */
         assert_int_equal(c->answers, 0);
         rig_step(r);
     }
-    assert_false(proposer_is_open(r->nodes[l].proposer));
+    assert_false(proposer_is_open(&r->nodes[l].proposer));
     rig_run(r, 3000);
     assert_true(rig_waits(r, l, c));
 }
@@ -566,8 +563,8 @@ TEST(waits_while_the_disk_is_stuck)
     assert_int_equal(first->answers + c->answers, 0);
     assert_int_equal(rig_batches(r, 0), batches);
     assert_int_equal(s->fatals, 0);
-    assert_true(proposer_is_open(r->nodes[0].proposer));
-    assert_true(proposer_next_turn_ms(r->nodes[0].proposer, r->g.now_ms) <= PROPOSER_RETRY_MS);
+    assert_true(proposer_is_open(&r->nodes[0].proposer));
+    assert_true(proposer_next_turn_ms(&r->nodes[0].proposer, r->g.now_ms) <= PROPOSER_RETRY_MS);
     rig_stop(r);
     assert_int_equal(c->status, FL_ENOLEADER);
     assert_int_equal(first->status, FL_EUNCERTAIN);
@@ -585,7 +582,8 @@ TEST_WITH(closing_answers_everybody, start_three, stop)
     rig_turn(r, l);
     struct rig_call *waiting = rig_acquire(r, "waiting", OWNER_A, 60000);
     assert_int_equal(rig_add(r, l, waiting), 0);
-    proposer_close(r->nodes[l].proposer);
+    proposer_close(&r->nodes[l].proposer);
+    r->nodes[l].asleep = true;
     assert_int_equal(sent->status, FL_EUNCERTAIN);
     rig_run(r, 1000); /* the entry is applied, but its tickets are gone */
     assert_int_equal(sent->answers, 1);
@@ -668,7 +666,7 @@ TEST_WITH(leads_at_the_end_of_the_clock, start_three, stop)
 TEST_WITH(asks_for_turns_at_the_right_time, start_one, stop)
 {
     struct rig *r = *state;
-    struct proposer *p = r->nodes[0].proposer;
+    struct proposer *p = &r->nodes[0].proposer;
     r->nodes[0].asleep = true;
     /* A cluster of one leads as soon as it starts, and the proposer wants to know. */
     assert_true(replica_role(r->nodes[0].server->replica) == REPLICA_LEADER);

@@ -111,7 +111,7 @@ TEST_WITH(a_replaced_leader_answers_no_query, start_three, stop)
         assert_int_equal(rig_add(r, l, check[i]), 0);
         rig_turn(r, l);
     }
-    while (proposer_is_open(r->nodes[l].proposer)) {
+    while (proposer_is_open(&r->nodes[l].proposer)) {
         rig_step(r);
         assert_int_equal(check[0]->answers + check[1]->answers, 0);
     }
@@ -271,7 +271,7 @@ TEST_WITH(a_renewal_that_came_in_time_may_wait_for_the_leader, start_three, stop
     r->nodes[l].asleep = true;
     for (unsigned i = 0; i < 500; i++) {
         rig_step(r);
-        proposer_turn(r->nodes[l].proposer, COMMANDS_OF(COMMAND_CLUSTER), r->g.now_ms);
+        proposer_turn(&r->nodes[l].proposer, COMMANDS_OF(COMMAND_CLUSTER), r->g.now_ms);
     }
     r->nodes[l].asleep = false;
     assert_int_equal(c->answers, 0);

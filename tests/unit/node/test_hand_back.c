@@ -188,7 +188,7 @@ TEST_WITH(a_leader_that_does_not_begin_gives_back, cluster_set_up, cluster_tear_
         op_wait(c, &ops[i]);
         assert_int_equal(ops[i].status, FL_ENOLEADER);
     }
-    assert_false(proposer_is_open(n->proposer));
+    assert_false(proposer_is_open(&n->proposer));
     no_term_begins = false;
     cluster_acquire(c, former, "a", "owner-2");
     cluster_until(c, cluster_counted, &transferred, "the transfer has ended");

@@ -332,9 +332,7 @@ struct proposed {
 
 static uint64_t commands_of(const struct node *n)
 {
-    struct proposer_stats s;
-    proposer_get_stats(n->proposer, &s);
-    return s.commands;
+    return n->proposer.stats.commands;
 }
 
 static bool has_proposed(void *ctx)
