@@ -71,4 +71,23 @@ int configuration_decode(const void *bytes, size_t len, struct configuration *re
 void configuration_to_raft(const struct configuration *c, struct raft_configuration *ret);
 struct raft_buffer configuration_to_raft_bytes(const struct configuration *c);
 
+/* The configurations in a log, by index; the first is the one in force at the last snapshot before
+ * them. All zeros at first. Out of memory ends the process. */
+struct changes {
+    struct change {
+        uint64_t index;
+        struct configuration conf;
+    } * list;
+    unsigned n, cap;
+};
+
+void changes_fini(struct changes *c);
+void changes_add(struct changes *c, uint64_t index, const struct configuration *conf);
+/* Drops those at or above the index; and those before the one in force at the index. */
+void changes_truncate(struct changes *c, uint64_t index);
+void changes_compact(struct changes *c, uint64_t index);
+const struct change *changes_last(const struct changes *c); /* there is always one */
+/* The one in force at the index; NULL: it is not known. */
+const struct change *changes_at(const struct changes *c, uint64_t index);
+
 #endif

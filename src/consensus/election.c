@@ -32,54 +32,18 @@ static bool is_gone(const struct election *e, uint64_t id)
     return p != NULL && p->gone;
 }
 
-/* This node's place among the members that may take over. */
-static unsigned turn_of(const struct election *e)
+/* This node's place among the members that may take over, and a random part, which separates nodes
+ * whose turns a slow machine has pushed together. */
+static uint64_t until_turn_ms(const struct election *e)
 {
     unsigned before = 0;
+    uint8_t number;
     for (unsigned i = 0; i < e->members->n; i++) {
         uint64_t id = e->members->list[i].id;
         before += id < e->id && id != e->gone_id && !is_gone(e, id);
     }
-    return before;
-}
-
-/* A random part separates nodes whose turns a slow machine has pushed together. */
-static uint64_t until_turn_ms(const struct election *e)
-{
-    uint8_t number;
     fli_random(&number, sizeof number);
-    return turn_of(e) * (uint64_t)TURN_MS + number % (TURN_MS / 2);
-}
-
-static uint64_t enough_silence_ms(const struct election *e, bool gone)
-{
-    return gone ? e->heartbeat_ms + e->heartbeat_ms / 2 : e->election_ms + LATER_MS;
-}
-
-/* Replaces the leader, or NOBODY, when it has been silent for long enough. */
-static void begin(struct election *e, uint64_t leader_id, uint64_t silent_ms)
-{
-    uint64_t now_ms = fli_clock_ms();
-    e->gone_id = leader_id;
-    e->silent = leader_id != NOBODY && !is_gone(e, leader_id);
-    e->rounds_left = ROUNDS_MAX;
-    e->campaign_term = replica_term(e->replica);
-    uint64_t enough_ms = enough_silence_ms(e, !e->silent);
-    e->campaign_at_ms = now_ms + until_turn_ms(e);
-    e->campaign_at_ms += silent_ms < enough_ms ? enough_ms - silent_ms : 0;
-    if (is_gone(e, leader_id)) {
-        replica_set_gone(e->replica, leader_id);
-        host_log(&e->host, 3, "node %" PRIu64 ", the leader, does not run any more", leader_id);
-    }
-    e->host.wake(e->host.ctx);
-}
-
-static void end(struct election *e)
-{
-    e->gone_id = 0;
-    if (e->replica != NULL) {
-        replica_set_gone(e->replica, 0);
-    }
+    return before * (uint64_t)TURN_MS + number % (TURN_MS / 2);
 }
 
 /* 0: it follows none, or one that is not a member any more. */
@@ -89,27 +53,41 @@ static uint64_t leader_followed(const struct election *e)
     return id != e->id && members_find(e->members, id) != NULL ? id : 0;
 }
 
-static void note_leader(struct election *e, bool running)
+/* How long the leader that is followed must be silent until it is replaced. */
+static uint64_t enough_silence_ms(const struct election *e, bool gone)
+{
+    return gone ? e->heartbeat_ms + e->heartbeat_ms / 2 : e->election_ms + LATER_MS;
+}
+
+/* How long that is from now on; UINT64_MAX: no other node is followed. */
+static uint64_t until_silent_ms(const struct election *e, uint64_t now_ms)
 {
     uint64_t leader = leader_followed(e);
-    uint64_t silence_ms = replica_silence_ms(e->replica, fli_clock_ms());
-    bool gone = is_gone(e, leader);
-    bool begun = e->gone_id == leader && (!gone || !e->silent);
-    e->had_leader = e->had_leader || leader != 0 || replica_role(e->replica) == REPLICA_LEADER;
-    if (!running) {
-        end(e);
-    } else if (leader != 0 && !begun && (gone || silence_ms >= enough_silence_ms(e, false))) {
-        begin(e, leader, silence_ms);
-    }
+    uint64_t silence_ms = replica_silence_ms(e->replica, now_ms);
+    uint64_t enough_ms = enough_silence_ms(e, is_gone(e, leader));
+    return leader == 0 ? UINT64_MAX : silence_ms >= enough_ms ? 0 : enough_ms - silence_ms;
+}
+
+/* Replaces the leader, or NOBODY, at this node's turn. */
+static void begin(struct election *e, uint64_t leader_id, uint64_t at_ms)
+{
+    e->gone_id = leader_id;
+    e->rounds_left = ROUNDS_MAX;
+    e->campaign_term = replica_term(e->replica);
+    e->campaign_at_ms = at_ms + until_turn_ms(e);
 }
 
 void election_peer_absent(struct election *e, uint64_t id)
 {
     struct peer *p = peers_find(e->peers, id);
-    if (p != NULL && !p->gone) {
-        p->gone = true;
-        e->host.wake(e->host.ctx);
+    if (p == NULL || p->gone) {
+        return;
     }
+    p->gone = true;
+    if (e->replica != NULL && leader_followed(e) == id) {
+        host_log(&e->host, 3, "node %" PRIu64 ", the leader, does not run any more", id);
+    }
+    e->host.wake(e->host.ctx);
 }
 
 void election_peer_back(struct election *e, uint64_t id)
@@ -118,11 +96,7 @@ void election_peer_back(struct election *e, uint64_t id)
     if (p != NULL) {
         p->gone = false;
     }
-    if (e->gone_id == id) {
-        end(e);
-    }
-    if (!e->had_leader || replica_leader(e->replica) != 0 ||
-        replica_role(e->replica) == REPLICA_LEADER) {
+    if (!e->had_leader || replica_leader(e->replica) != 0) {
         return;
     }
     /* The reason why this node heard no leader may be over: links work again. The library's timer
@@ -130,44 +104,42 @@ void election_peer_back(struct election *e, uint64_t id)
     if (e->gone_id == NOBODY) {
         e->rounds_left = ROUNDS_MAX;
     } else {
-        end(e);
-        begin(e, NOBODY, 0);
+        begin(e, NOBODY, fli_clock_ms() + enough_silence_ms(e, true));
     }
+    e->host.wake(e->host.ctx);
 }
 
-void election_turn(struct election *e, bool running)
+/* A round lasts long enough for every member's turn. When a vote was held in it, one more round
+ * waits for the outcome. */
+static void hold_round(struct election *e, uint64_t now_ms)
 {
-    note_leader(e, running);
-    uint64_t now_ms = e->gone_id == 0 ? 0 : fli_clock_ms();
-    if (e->gone_id == 0 || now_ms < e->campaign_at_ms) {
-        return;
-    }
-    uint64_t leader = replica_leader(e->replica);
-    bool replaced =
-        replica_role(e->replica) == REPLICA_LEADER || (leader != 0 && leader != e->gone_id);
-    if (replaced || e->rounds_left == 0) {
-        end(e);
-        return;
-    }
-    uint64_t enough_ms = enough_silence_ms(e, !e->silent);
-    if (leader == e->gone_id && replica_silence_ms(e->replica, now_ms) < enough_ms) {
-        /* One that was found gone may be alive, or its last messages came late. */
-        e->campaign_at_ms = now_ms + enough_ms;
-        if (e->silent) {
-            end(e);
-        }
-        return;
-    }
-    /* A round lasts long enough for every member's turn. When a vote was held in it, one more round
-     * waits for the outcome. */
-    uint64_t term = replica_term(e->replica);
     e->rounds_left--;
     e->campaign_at_ms = now_ms + e->members->n * (uint64_t)TURN_MS + until_turn_ms(e);
-    if (term == e->campaign_term) {
+    if (replica_term(e->replica) == e->campaign_term) {
         (void)replica_campaign(e->replica, now_ms);
         e->host.wake(e->host.ctx);
     }
     e->campaign_term = replica_term(e->replica);
+}
+
+void election_turn(struct election *e, bool running)
+{
+    uint64_t now_ms = fli_clock_ms();
+    uint64_t leader = replica_leader(e->replica);
+    bool silent = until_silent_ms(e, now_ms) == 0;
+    e->had_leader = e->had_leader || leader != 0;
+    replica_set_leader_gone(e->replica, running && is_gone(e, leader));
+    if (!running || (leader != 0 && !silent)) {
+        e->gone_id = 0; /* also of one that was found gone, if its last messages came late */
+    } else if (silent && e->gone_id != leader) {
+        begin(e, leader, now_ms);
+    } else if (e->gone_id != 0 && now_ms >= e->campaign_at_ms) {
+        if (e->rounds_left == 0) {
+            e->gone_id = 0;
+        } else {
+            hold_round(e, now_ms);
+        }
+    }
 }
 
 uint64_t election_next_ms(const struct election *e, bool running)
@@ -177,11 +149,7 @@ uint64_t election_next_ms(const struct election *e, bool running)
         return UINT64_MAX;
     }
     if (e->gone_id == 0) {
-        uint64_t silence_ms = replica_silence_ms(e->replica, now_ms);
-        uint64_t enough_ms = enough_silence_ms(e, false);
-        return leader_followed(e) == 0   ? UINT64_MAX
-               : silence_ms >= enough_ms ? 0
-                                         : enough_ms - silence_ms;
+        return until_silent_ms(e, now_ms);
     }
     return e->campaign_at_ms <= now_ms ? 0 : e->campaign_at_ms - now_ms;
 }

@@ -37,7 +37,6 @@ struct election {
     unsigned election_ms;
     /* Private from here on. */
     uint64_t gone_id; /* the leader that is being replaced; 0: none */
-    bool silent;      /* replaced because of its silence: its process may still run */
     bool had_leader;  /* since this process began; or it led itself */
     uint64_t campaign_at_ms;
     uint64_t campaign_term;

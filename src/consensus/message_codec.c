@@ -6,17 +6,13 @@
 #include "base/fields.h"
 #include "machine/batch.h"
 
-enum { APPEND_HEAD = 36, ROUND_SIZE = 16 };
-
 /* The fields of each message, in their order, and the version that the library puts into it (raft
- * 0.22). The entries of an APPEND follow. */
-#define NUMBER(name)                                                                               \
+ * 0.22). The entries of an APPEND follow, whose number comes last. */
+#define NUMBER(name) FIELD(FLI_U64, name)
+#define FLAG(name) FIELD(FLI_BOOL, name)
+#define FIELD(kind, name)                                                                          \
     {                                                                                              \
-        FLI_U64, offsetof(struct raft_message, name)                                               \
-    }
-#define FLAG(name)                                                                                 \
-    {                                                                                              \
-        FLI_BOOL, offsetof(struct raft_message, name)                                              \
+        kind, offsetof(struct raft_message, name)                                                  \
     }
 static const struct kind {
     enum message_type type;
@@ -28,9 +24,10 @@ static const struct kind {
     {MESSAGE_APPEND,
      RAFT_APPEND_ENTRIES,
      0,
-     4,
+     5,
      {NUMBER(append_entries.term), NUMBER(append_entries.prev_log_index),
-      NUMBER(append_entries.prev_log_term), NUMBER(append_entries.leader_commit)}},
+      NUMBER(append_entries.prev_log_term), NUMBER(append_entries.leader_commit),
+      FIELD(FLI_U32, append_entries.n_entries)}},
     {MESSAGE_APPEND_RESULT,
      RAFT_APPEND_ENTRIES_RESULT,
      2,
@@ -56,19 +53,20 @@ static const struct kind {
      3,
      {NUMBER(timeout_now.term), NUMBER(timeout_now.last_log_index),
       NUMBER(timeout_now.last_log_term)}},
+    {MESSAGE_ROUND,
+     RAFT_ROUND,
+     0,
+     2,
+     {NUMBER(timeout_now.term), NUMBER(timeout_now.last_log_index)}},
+    {MESSAGE_ROUND_RESULT,
+     RAFT_ROUND_RESULT,
+     0,
+     2,
+     {NUMBER(timeout_now.term), NUMBER(timeout_now.last_log_index)}},
 };
 #define KINDS (sizeof kinds / sizeof kinds[0])
 
 _Static_assert(MACHINE_BATCH_MAX <= MESSAGE_ENTRY_MAX, "a batch fits a message");
-_Static_assert(APPEND_HEAD <= MESSAGE_HEAD_MAX, "every head fits");
-
-static void set_head(struct message_body *b, size_t len)
-{
-    b->entries = 0;
-    b->bytes = 0;
-    b->n = 1;
-    b->parts[0] = (struct fli_slice){b->head, len};
-}
 
 int message_encode(const struct raft_message *m, struct message_body *ret)
 {
@@ -79,24 +77,18 @@ int message_encode(const struct raft_message *m, struct message_body *ret)
     if (i == KINDS) {
         return FL_EINVAL;
     }
-    uint8_t *end = fli_put_fields(ret->head, kinds[i].fields, kinds[i].n, m);
+    const uint8_t *end = fli_put_fields(ret->head, kinds[i].fields, kinds[i].n, m);
+    size_t len = (size_t)(end - ret->head);
+    FLI_ASSERT(len <= MESSAGE_HEAD_MAX);
     ret->type = (uint8_t)kinds[i].type;
+    ret->entries = 0;
+    ret->bytes = 0;
+    ret->n = 1;
+    ret->parts[0] = (struct fli_slice){ret->head, len};
     if (ret->type == MESSAGE_APPEND) {
-        fli_put_u32(end, 0);
-        end += 4;
+        fli_put_u32(ret->head + len - 4, 0);
     }
-    set_head(ret, (size_t)(end - ret->head));
     return 0;
-}
-
-void message_encode_round(enum message_type type, const struct message_round *m,
-                          struct message_body *ret)
-{
-    FLI_ASSERT(type == MESSAGE_ROUND || type == MESSAGE_ROUND_RESULT);
-    ret->type = (uint8_t)type;
-    fli_put_u64(ret->head, m->term);
-    fli_put_u64(ret->head + 8, m->number);
-    set_head(ret, ROUND_SIZE);
 }
 
 bool message_add_entry(struct message_body *b, uint64_t term, uint8_t kind, struct fli_slice data)
@@ -108,63 +100,47 @@ bool message_add_entry(struct message_body *b, uint64_t term, uint8_t kind, stru
         return false;
     }
     uint8_t *head = b->entry_heads[b->entries];
-    memset(head, 0, MESSAGE_ENTRY_HEAD);
     fli_put_u64(head, term);
-    head[8] = kind;
+    fli_put_u32(head + 8, kind); /* and three zeros */
     fli_put_u32(head + 12, (uint32_t)data.len);
     b->parts[b->n++] = (struct fli_slice){head, MESSAGE_ENTRY_HEAD};
     b->parts[b->n++] = data;
     b->bytes += data.len;
     b->entries++;
-    fli_put_u32(b->head + APPEND_HEAD - 4, b->entries);
+    fli_put_u32(b->head + b->parts[0].len - 4, b->entries);
     return true;
 }
 
 /* ---- decoding ---- */
 
-static int decode_entry(struct fli_slice body, size_t *at, struct raft_entry *ret)
+static bool decode_entry(struct fli_reader *r, struct raft_entry *ret)
 {
-    if (body.len - *at < MESSAGE_ENTRY_HEAD) {
-        return FL_EPROTO;
-    }
-    const uint8_t *head = body.data + *at;
-    uint8_t kind = head[8];
-    size_t len = fli_get_u32(head + 12);
-    *at += MESSAGE_ENTRY_HEAD;
+    uint64_t term = fli_read_u64(r);
+    uint32_t kind = fli_read_u32(r); /* a byte, and three zeros */
+    uint32_t len = fli_read_u32(r);
+    struct fli_slice data = fli_read_bytes(r, len);
     bool known = kind == RAFT_COMMAND || kind == RAFT_BARRIER || kind == RAFT_CHANGE;
-    bool zeros = (head[9] | head[10] | head[11]) == 0;
-    if (!known || !zeros || len > MESSAGE_ENTRY_MAX || body.len - *at < len ||
-        fli_get_u64(head) == 0) {
-        return FL_EPROTO;
-    }
-    *ret = (struct raft_entry){.term = fli_get_u64(head), .type = (enum raft_entry_type)kind};
+    *ret = (struct raft_entry){.term = term, .type = (enum raft_entry_type)kind};
     /* The cast drops const; the library only reads the bytes. */
-    ret->buf.base = (void *)(uintptr_t)(body.data + *at);
-    ret->buf.len = len;
-    *at += len;
-    return 0;
+    ret->buf = (struct raft_buffer){(void *)(uintptr_t)data.data, data.len};
+    return !r->bad && known && term != 0 && len <= MESSAGE_ENTRY_MAX;
 }
 
-static int decode_entries(struct fli_slice body, struct raft_entry *entries,
-                          struct raft_append_entries *m)
+static bool decode_entries(struct fli_reader *r, struct raft_entry *entries,
+                           struct raft_append_entries *m)
 {
-    size_t at = APPEND_HEAD;
     uint64_t term = m->prev_log_term;
-    m->n_entries = fli_get_u32(body.data + APPEND_HEAD - 4);
-    m->entries = entries;
-    if (m->n_entries > MESSAGE_ENTRIES_MAX) {
-        return FL_EPROTO;
-    }
-    for (unsigned i = 0; i < m->n_entries; i++) {
-        int rv = decode_entry(body, &at, &entries[i]);
-        if (rv != 0 || entries[i].term < term || entries[i].term > m->term) {
-            return FL_EPROTO; /* terms never fall along a log */
-        }
-        term = entries[i].term;
-    }
     bool begins = (m->prev_log_index == 0) == (m->prev_log_term == 0);
     bool ends = m->prev_log_index <= UINT64_MAX - m->n_entries - 1;
-    return at == body.len && begins && ends && m->prev_log_term <= m->term ? 0 : FL_EPROTO;
+    bool sound = begins && ends && term <= m->term && m->n_entries <= MESSAGE_ENTRIES_MAX;
+    m->entries = entries;
+    for (unsigned i = 0; i < m->n_entries && sound; i++) {
+        /* Terms never fall along a log. */
+        sound =
+            decode_entry(r, &entries[i]) && entries[i].term >= term && entries[i].term <= m->term;
+        term = entries[i].term;
+    }
+    return sound;
 }
 
 int message_decode(uint8_t type, struct fli_slice body, struct raft_entry *entries,
@@ -182,22 +158,11 @@ int message_decode(uint8_t type, struct fli_slice body, struct raft_entry *entri
     m.append_entries.version = kinds[i].version; /* stands first in each message */
     fli_reader_init(&r, body.data, body.len);
     fli_read_fields(&r, kinds[i].fields, kinds[i].n, &m);
-    if (type == MESSAGE_APPEND) {
-        r.bad = body.len < APPEND_HEAD || decode_entries(body, entries, &m.append_entries) != 0;
-    } else {
-        r.bad = r.bad || fli_reader_left(&r) != 0;
-    }
-    if (!r.bad) {
-        *ret = m;
-    }
-    return r.bad ? FL_EPROTO : 0;
-}
-
-int message_decode_round(struct fli_slice body, struct message_round *ret)
-{
-    if (body.len != ROUND_SIZE) {
+    bool sound =
+        !r.bad && (type != MESSAGE_APPEND || decode_entries(&r, entries, &m.append_entries));
+    if (!sound || fli_reader_left(&r) != 0) {
         return FL_EPROTO;
     }
-    *ret = (struct message_round){fli_get_u64(body.data), fli_get_u64(body.data + 8)};
+    *ret = m;
     return 0;
 }

@@ -8,7 +8,7 @@
  *                   1 pre-vote
  *   VOTE_RESULT     8 term, 1 granted, 1 pre-vote
  *   TIMEOUT_NOW     8 term, 8 last index, 8 last term
- *   ROUND           8 term, 8 number: a leader asks whether it is followed
+ *   ROUND           8 term, 8 number: a leader asks whether it is followed (replica_round.c)
  *   ROUND_RESULT    8 term, 8 number: yes, in that term
  *
  * A snapshot is never a message: see snapshot/send.h. The decoder's input came over a socket: it
@@ -39,9 +39,14 @@ enum message_type {
     MESSAGE_VOTE = 3,
     MESSAGE_VOTE_RESULT = 4,
     MESSAGE_TIMEOUT_NOW = 6,
-    MESSAGE_ROUND = 7, /* this one and the next are not for the core */
+    MESSAGE_ROUND = 7,
     MESSAGE_ROUND_RESULT = 8
 };
+
+/* The two messages of a round, which are not for the core. Their term and number are found in
+ * timeout_now.term and timeout_now.last_log_index. */
+#define RAFT_ROUND ((enum raft_message_type)101)
+#define RAFT_ROUND_RESULT ((enum raft_message_type)102)
 
 /* A body in pieces: `parts[0]` is the head, and each entry adds two. Too large for the stack of a
  * deep call. */
@@ -66,13 +71,5 @@ bool message_add_entry(struct message_body *b, uint64_t term, uint8_t kind, stru
  * `body`. Sets neither sender nor address. */
 int message_decode(uint8_t type, struct fli_slice body, struct raft_entry *entries,
                    struct raft_message *ret) FLI_MUST_USE;
-
-/* The two messages of a round (replica_round.c), and back: 0 or FL_EPROTO. */
-struct message_round {
-    uint64_t term, number;
-};
-void message_encode_round(enum message_type type, const struct message_round *m,
-                          struct message_body *ret);
-int message_decode_round(struct fli_slice body, struct message_round *ret) FLI_MUST_USE;
 
 #endif

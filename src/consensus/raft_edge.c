@@ -92,7 +92,7 @@ static bool is_silent(const struct raft_edge *e)
 {
     uint64_t silence_ms = raft_edge_silence_ms(e, e->now_ms);
     uint64_t enough_ms = e->election_ms;
-    if (e->gone_id != 0 && e->heard_id == e->gone_id) {
+    if (e->leader_gone) {
         enough_ms = e->heartbeat_ms + e->heartbeat_ms / 2;
     }
     return !e->paused && silence_ms != 0 && silence_ms >= enough_ms;
@@ -107,32 +107,23 @@ static void receive(struct raft_edge *e, struct raft_message *m)
 
 /* ---- vote requests ---- */
 
-/* This server in the newest configuration of its log, if it is a learner there. */
-static struct raft_server *learner(const struct raft_edge *e)
-{
-    const struct raft_configuration *c = &e->raft->configuration;
-    for (unsigned i = 0; i < c->n; i++) {
-        if (c->servers[i].id == e->id && c->servers[i].role != RAFT_VOTER) {
-            return &c->servers[i];
-        }
-    }
-    return NULL;
-}
-
-/* The core gives a vote only as a voter, so a learner is made one for this message. */
+/* The core gives a vote only as a voter, so a learner is one while this message is handled. */
 static void receive_as_voter(struct raft_edge *e, struct raft_message *m)
 {
-    struct raft_server *self = learner(e);
-    const struct raft_server *servers = e->raft->configuration.servers;
-    if (self == NULL) {
-        receive(e, m);
-        return;
+    const struct raft_configuration *c = &e->raft->configuration;
+    struct raft_server *servers = c->servers;
+    unsigned i = 0;
+    while (i < c->n && servers[i].id != e->id) {
+        i++;
     }
-    int role = self->role;
-    self->role = RAFT_VOTER;
+    bool listed = i < c->n;
+    int role = listed ? servers[i].role : RAFT_VOTER;
+    if (listed) {
+        servers[i].role = RAFT_VOTER;
+    }
     receive(e, m);
-    if (e->raft->configuration.servers == servers) {
-        self->role = role;
+    if (listed && c->servers == servers) {
+        servers[i].role = role;
     }
 }
 
@@ -155,30 +146,21 @@ static void receive_vote_request(struct raft_edge *e, struct raft_message *m)
 
 /* ---- messages that no correct peer sends ---- */
 
-static uint64_t term_of_message(const struct raft_message *m)
-{
-    switch (m->type) {
-    case RAFT_APPEND_ENTRIES:
-        return m->append_entries.term;
-    case RAFT_APPEND_ENTRIES_RESULT:
-        return m->append_entries_result.term;
-    case RAFT_REQUEST_VOTE:
-        return m->request_vote.term;
-    case RAFT_REQUEST_VOTE_RESULT:
-        return m->request_vote_result.term;
-    case RAFT_INSTALL_SNAPSHOT:
-        return m->install_snapshot.term;
-    case RAFT_TIMEOUT_NOW:
-        return m->timeout_now.term;
-    default:
-        return UINT64_MAX;
-    }
-}
+/* Every kind of message has its term in one place. */
+#define TERM_IS_THERE(kind)                                                                        \
+    _Static_assert(offsetof(struct raft_message, kind.term) ==                                     \
+                       offsetof(struct raft_message, append_entries.term),                         \
+                   "the term of a message")
+TERM_IS_THERE(append_entries_result);
+TERM_IS_THERE(request_vote);
+TERM_IS_THERE(request_vote_result);
+TERM_IS_THERE(install_snapshot);
+TERM_IS_THERE(timeout_now);
 
 /* Whether the message gives an entry that is committed here another term. */
 static bool contradicts(const struct raft_edge *e, uint64_t index, uint64_t term)
 {
-    uint64_t ours = index <= e->committed(e->ctx) ? e->term_of(e->ctx, index) : 0;
+    uint64_t ours = index <= raft_edge_committed(e) ? e->term_of(e->ctx, index) : 0;
     return ours != 0 && ours != term;
 }
 
@@ -202,7 +184,7 @@ static bool is_of_a_leader(const struct raft_message *m)
 static bool impossible(const struct raft_edge *e, const struct raft_message *m)
 {
     uint64_t current = raft_current_term(e->raft);
-    uint64_t term = term_of_message(m);
+    uint64_t term = m->append_entries.term;
     if (m->server_id == e->id || m->server_id == 0 || term == 0 ||
         (term > current && term - current > RAFT_EDGE_TERM_STEP_MAX)) {
         return true;
@@ -218,91 +200,31 @@ static bool impossible(const struct raft_edge *e, const struct raft_message *m)
 
 /* ---- answers of followers ---- */
 
-/* A follower's confirmed entries are on its disk, and during one leader's term nobody else may
- * remove them. So a rejection at or below the confirmed index is an old one. */
-static bool is_overtaken(struct raft_append_entries_result *m, raft_index match)
-{
-    if (m->rejected <= match) {
-        return true;
-    }
-    if (m->last_log_index < match) {
-        m->last_log_index = match;
-    }
-    return false;
-}
-
-static struct raft_edge_peer *find(struct raft_edge *e, uint64_t id)
-{
-    unsigned i = 0;
-    while (i < MEMBERS_MAX && e->peers[i].id != id) {
-        i++;
-    }
-    return i < MEMBERS_MAX ? &e->peers[i] : NULL;
-}
-
-static void forget_others(struct raft_edge *e)
-{
-    raft_index match = 0;
-    for (unsigned i = 0; i < MEMBERS_MAX; i++) {
-        if (e->peers[i].id != 0 && raft_match_index(e->raft, e->peers[i].id, &match) != 0) {
-            memset(&e->peers[i], 0, sizeof e->peers[i]);
-        }
-    }
-}
-
 struct raft_edge_peer *raft_edge_peer(struct raft_edge *e, uint64_t id)
 {
-    struct raft_edge_peer *p = find(e, id);
-    if (p == NULL) {
-        forget_others(e);
-        p = find(e, 0);
+    struct raft_edge_peer *place = NULL;
+    raft_index match = 0;
+    for (unsigned i = 0; i < MEMBERS_MAX; i++) {
+        struct raft_edge_peer *p = &e->peers[i];
+        if (p->id == id) {
+            return p;
+        }
+        bool is_free = p->id == 0 || raft_match_index(e->raft, p->id, &match) != 0;
+        place = place == NULL && is_free ? p : place;
     }
-    FLI_ASSERT(p != NULL); /* a configuration has at most that many, this server included */
-    p->id = id;
-    return p;
+    FLI_ASSERT(place != NULL); /* a configuration has at most that many, this server included */
+    *place = (struct raft_edge_peer){.id = id};
+    return place;
 }
 
-/* Records that the library wants this snapshot sent. */
-static void note_asked(struct raft_edge *e, const struct raft_message *m)
+/* It confirms nothing and rejects nothing. */
+static void empty_answer(struct raft_append_entries_result *m)
 {
-    struct raft_edge_peer *p = raft_edge_peer(e, m->server_id);
-    p->asked_term = raft_current_term(e->raft);
-    p->asked_index = m->install_snapshot.last_index;
+    m->rejected = 0;
+    m->last_log_index = 0;
 }
 
-/* Only a follower that is probed is sent the same entries again. The library goes on behind what
- * that one confirms, and not behind what it was sent. */
-static void shorten_repetition(struct raft_edge *e, uint64_t to, struct raft_append_entries *m)
-{
-    struct raft_edge_peer *p = raft_edge_peer(e, to);
-    if (p->sent_term == m->term && p->sent_prev == m->prev_log_index) {
-        m->n_entries = 1;
-    }
-    p->sent_term = m->term;
-    p->sent_prev = m->prev_log_index;
-}
-
-/* A follower that still lacks the snapshot it was promised rejects entries that follow a newer
- * one. */
-static void redirect_to_asked(struct raft_edge_peer *p, struct raft_append_entries_result *m,
-                              raft_index match)
-{
-    uint64_t index = p->asked_index;
-    if (p->asked_term == m->term && match < index && m->rejected > index) {
-        m->rejected = index;
-        m->last_log_index = m->last_log_index < index ? m->last_log_index : index - 1;
-        p->asked_term = 0; /* the library asks again */
-    }
-}
-
-/* What is sent next is no repetition either when a follower rejects: it has lost what it was
- * sent. */
-void raft_edge_unsent(struct raft_edge_peer *p)
-{
-    p->sent_term = 0;
-}
-
-/* Corrects a follower's answer. False: the library must not see it. */
+/* Corrects a rejection. False: the core must not see it. */
 static bool correct_result(struct raft_edge *e, uint64_t from, struct raft_append_entries_result *m)
 {
     raft_index match = 0;
@@ -311,23 +233,53 @@ static bool correct_result(struct raft_edge *e, uint64_t from, struct raft_appen
     if (!ours) {
         return true;
     }
-    if (e->sends_snapshot(e->ctx, from)) {
+    if (e->sends_snapshot) {
         /* It lacks the entries that the snapshot will bring. The answer still shows that it is
          * alive. */
-        m->rejected = 0;
-        m->last_log_index = 0;
+        empty_answer(m);
         return true;
     }
-    if (is_overtaken(m, match)) {
+    /* A follower's confirmed entries are on its disk, and during one leader's term nobody else may
+     * remove them. So a rejection at or below the confirmed index is an old one. */
+    if (m->rejected <= match) {
         return false;
     }
+    m->last_log_index = m->last_log_index < match ? match : m->last_log_index;
     struct raft_edge_peer *p = raft_edge_peer(e, from);
-    redirect_to_asked(p, m, match);
-    raft_edge_unsent(p);
+    /* A follower that still lacks the snapshot it was promised rejects entries that follow a newer
+     * one. The core asks again if it hears of the former. */
+    if (match < p->asked && m->rejected > p->asked) {
+        m->rejected = p->asked;
+        m->last_log_index = m->last_log_index < p->asked ? m->last_log_index : p->asked - 1;
+        p->asked = 0;
+    }
+    p->sent = p->left = 0; /* it has lost what it was sent */
     return true;
 }
 
 /* ---- entries ---- */
+
+/* The core hears that each change is committed before it gets the next one. */
+void raft_edge_tell_changes(struct raft_edge *e, uint64_t last)
+{
+    for (unsigned i = 0; i < e->changes.n; i++) {
+        const struct change *c = &e->changes.list[i];
+        if (c->index <= e->told || c->index > last) {
+            continue;
+        }
+        struct raft_event event = {.type = RAFT_CONFIGURATION};
+        e->told = c->index;
+        event.configuration.index = c->index;
+        configuration_to_raft(&c->conf, &event.configuration.conf);
+        e->step(e->ctx, &event);
+    }
+}
+
+uint64_t raft_edge_committed(const struct raft_edge *e)
+{
+    uint64_t index = raft_commit_index(e->raft);
+    return e->told > index ? e->told : index;
+}
 
 static void deliver(struct raft_edge *e, const struct raft_message *whole, unsigned first,
                     unsigned n)
@@ -408,7 +360,9 @@ static void receive_entries(struct raft_edge *e, const struct raft_message *whol
     deliver(e, whole, from, at - from);
     while (at < m->n_entries && was_taken(e, m, at)) {
         unsigned end = next_change(m, at + 1);
-        e->changes_committed(e->ctx, m->prev_log_index + at + 1);
+        /* A leader begins no change before the one in front of it is committed, even if a new
+         * leader that sends both does not know it yet. */
+        raft_edge_tell_changes(e, m->prev_log_index + at);
         deliver(e, whole, at, end - at);
         at = end;
     }
@@ -446,7 +400,8 @@ int raft_edge_receive(struct raft_edge *e, struct raft_message *message)
     if (impossible(e, message)) {
         return FL_EPROTO;
     }
-    e->outdated = is_of_a_leader(message) && term_of_message(message) < raft_current_term(e->raft);
+    e->outdated =
+        is_of_a_leader(message) && message->append_entries.term < raft_current_term(e->raft);
     receive_any(e, message);
     if (is_of_a_leader(message)) {
         note_leader(e, message->server_id);
@@ -464,24 +419,38 @@ static void correct_answer_to_vote(struct raft_edge *e, struct raft_request_vote
     }
 }
 
-/* It confirms nothing and rejects nothing. */
-static void empty_answer(struct raft_append_entries_result *m)
+/* Only a follower that is probed is sent the same entries again. Then one is enough: the core goes
+ * on behind what that one confirms. An APPEND that begins elsewhere than the last one ended drops
+ * what waits: it counts as lost. */
+static void note_append(struct raft_edge *e, uint64_t to, struct raft_append_entries *m)
 {
-    m->rejected = 0;
-    m->last_log_index = 0;
+    struct raft_edge_peer *p = raft_edge_peer(e, to);
+    e->sent_ms = e->now_ms;
+    if (m->prev_log_index < p->sent && m->n_entries > 1) {
+        m->n_entries = 1;
+    }
+    if (m->prev_log_index != p->sent + p->left) {
+        p->sent = m->prev_log_index;
+        p->left = 0;
+        p->waits = false;
+    }
+    if (p->left == 0) {
+        p->sent_term = m->prev_log_term;
+    }
+    p->left += m->n_entries;
 }
 
-void raft_edge_send(struct raft_edge *e, struct raft_message *message)
+static void correct_sent(struct raft_edge *e, struct raft_message *message)
 {
+    struct raft_edge_peer *p;
     switch (message->type) {
     case RAFT_APPEND_ENTRIES:
-        e->sent_ms = e->now_ms;
-        if (message->append_entries.n_entries > 0) {
-            shorten_repetition(e, message->server_id, &message->append_entries);
-        }
+        note_append(e, message->server_id, &message->append_entries);
         break;
     case RAFT_INSTALL_SNAPSHOT:
-        note_asked(e, message);
+        p = raft_edge_peer(e, message->server_id);
+        p->asked = message->install_snapshot.last_index;
+        p->left = 0;
         break;
     case RAFT_REQUEST_VOTE_RESULT:
         correct_answer_to_vote(e, &message->request_vote_result);
@@ -494,4 +463,18 @@ void raft_edge_send(struct raft_edge *e, struct raft_message *message)
     default:
         break;
     }
+}
+
+int raft_edge_step(struct raft_edge *e, struct raft_event *event, struct raft_update *ret)
+{
+    event->time = e->now_ms;
+    int rv = raft_step(e->raft, event, ret);
+    if (rv == 0 && (ret->flags & (RAFT_UPDATE_CURRENT_TERM)) != 0) {
+        memset(e->peers, 0, sizeof e->peers);
+    }
+    bool any = rv == 0 && (ret->flags & (RAFT_UPDATE_MESSAGES)) != 0;
+    for (unsigned i = 0; any && i < ret->messages.n; i++) {
+        correct_sent(e, &ret->messages.batch[i]);
+    }
+    return rv;
 }

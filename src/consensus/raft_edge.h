@@ -17,47 +17,40 @@
 
 #include <raft.h>
 
-#include "base/base.h"
-#include "peer/members.h"
+#include "consensus/configuration.h"
 
 /* A message may raise the term by at most this; a larger step counts as garbage. */
 #define RAFT_EDGE_TERM_STEP_MAX (UINT64_C(1) << 32)
 
-/* Of a server that this one leads; only members are sent anything. */
+/* Of a server that this one leads. All are forgotten when the term changes. */
 struct raft_edge_peer {
-    uint64_t id;                      /* 0: this place is free */
-    uint64_t asked_term, asked_index; /* the last snapshot that the core wanted sent to it */
-    uint64_t sent_term, sent_prev;    /* the last entries that it was sent */
-    uint64_t round;                   /* the last that it has answered: see replica_round.c */
-    /* Entries that the core has sent to it and that have not left: see replica_send.c. */
-    struct {
-        uint64_t term;
-        uint64_t prev_index, prev_term; /* of the entry in front of them */
-        uint64_t left;                  /* entries; 0: there is no rest */
-        uint64_t sent_ms;               /* when it was sent its last APPEND */
-        bool waits;                     /* for the disk */
-    } rest;
+    uint64_t id;    /* 0: this place is free */
+    uint64_t asked; /* the last entry of the snapshot that the core wants sent to it; 0: none */
+    uint64_t round; /* the last that it has answered: see replica_round.c */
+    /* Entries that the core has sent to it. Those up to `sent` have left, unless it has rejected
+     * one since; then come `left` that wait to leave: see replica_send.c. */
+    uint64_t sent, sent_term, left;
+    uint64_t sent_ms; /* when it was sent its last APPEND */
+    bool waits;       /* for the disk */
 };
 
 struct raft_edge {
     struct raft *raft;
     void *ctx;
-    /* Gives one event of the present time to raft_step(), and carries out its result. */
+    /* Gives one event to raft_edge_step(), and carries out its result. */
     void (*step)(void *ctx, struct raft_event *event);
-    uint64_t (*term_of)(void *ctx, uint64_t index);      /* of the entry there; 0: unknown */
-    bool (*sends_snapshot)(void *ctx, uint64_t peer_id); /* a snapshot is being sent to this
-                                                            follower */
-    uint64_t (*committed)(void *ctx); /* entries up to this one are surely committed */
-    /* A change stands at `before`. A leader makes one only once the change before it is committed,
-     * even if a new leader that sends both does not know it yet. So the core is told that. */
-    void (*changes_committed)(void *ctx, uint64_t before);
+    uint64_t (*term_of)(void *ctx, uint64_t index); /* of the entry there; 0: unknown */
     uint64_t id;
     unsigned election_ms, heartbeat_ms;
-    uint64_t now_ms;  /* never goes back; the owner sets it before each call */
-    uint64_t gone_id; /* a peer whose process has surely ended; 0: none. Its followers need not wait
-                         for their timers. */
-    bool paused;      /* the process was stopped a moment ago, so that messages may still wait in
-                         its sockets. Meanwhile no leader is given up. */
+    struct changes changes; /* of the log; the owner adds and removes them */
+    uint64_t told;          /* changes up to this one were reported to the core as committed */
+    /* The owner sets these before each call. */
+    uint64_t now_ms;     /* never goes back */
+    bool sends_snapshot; /* to the sender of the message at hand */
+    bool leader_gone;    /* the leader's process has surely ended: its followers need not wait for
+                            their timers */
+    bool paused;         /* the process was stopped a moment ago, so that messages may still wait in
+                            its sockets. Meanwhile no leader is given up. */
     /* Private from here on. */
     uint64_t heard_id; /* the leader that was heard last, and when */
     uint64_t heard_ms;
@@ -69,18 +62,23 @@ struct raft_edge {
 };
 
 /* Gives a message to the core, as far as the core may see it. Entries may be changed: the `batch`
- * of each is set to memory that the core frees, or that is found in its update. 0; FL_EPROTO: no
- * correct peer sends this, and its connection should be closed. */
+ * of each is set to memory that the core frees, or that is found in its update. At most the first
+ * entry of an event is a change. 0; FL_EPROTO: no correct peer sends this, and its connection
+ * should be closed. */
 int raft_edge_receive(struct raft_edge *e, struct raft_message *message) FLI_MUST_USE;
 
-/* Checks a message on its way out, and may change it. */
-void raft_edge_send(struct raft_edge *e, struct raft_message *message);
+/* Gives an event of the present time to raft_step(), whose error it returns. Checks the messages of
+ * the update, and may change them. The entries of an APPEND are added to the peer's `left`. */
+int raft_edge_step(struct raft_edge *e, struct raft_event *event, struct raft_update *ret);
+
+/* Tells the core that the changes up to this index are committed. */
+void raft_edge_tell_changes(struct raft_edge *e, uint64_t last);
+
+/* Entries up to this one are surely committed: a change is as well when another one follows it. */
+uint64_t raft_edge_committed(const struct raft_edge *e);
 
 /* The place of a member; while this server leads it stays the same. */
 struct raft_edge_peer *raft_edge_peer(struct raft_edge *e, uint64_t id);
-
-/* None of the entries of the last message to it has left: the next is no repetition. */
-void raft_edge_unsent(struct raft_edge_peer *p);
 
 /* Runs the core's timer; to be called at the time that raft_edge_timeout_ms() returns. */
 void raft_edge_timeout(struct raft_edge *e);

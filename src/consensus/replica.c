@@ -3,9 +3,7 @@
  * Who owns an entry's memory. The core keeps only the terms of entries; their bytes pass through
  * it. The entries of a message point into its frame. They come back in the update of the same step,
  * and only then are copied to the log. An entry's `batch` is a token: the core frees it when it
- * drops the message, and this file frees it otherwise. A configuration has the library's encoding
- * inside the core, and our own (configuration.h) in frames and in the log; `as_stored` keeps the
- * latter. */
+ * drops the message, and this file frees it otherwise. */
 #include "consensus/replica_private.h"
 
 #include <inttypes.h>
@@ -14,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define APPLY_ENTRIES 1024u
 /* A node that is behind applies no more than this in a turn, and reads its sockets in between. */
 #define APPLY_STEPS (2 * (uint64_t)MACHINE_APPLY_STEPS_MAX)
+#define APPLY_ENTRY_STEPS 32u /* of an entry by itself */
 
 /* ---- small things ---- */
 
@@ -56,22 +54,6 @@ uint64_t replica_server_of(const struct replica *r, uint64_t id)
     return server == NULL ? 0 : server->incarnation;
 }
 
-/* Tells the core that each change is committed, before it gets the next one. */
-void replica_report_changes(struct replica *r, uint64_t last)
-{
-    for (unsigned i = 0; i < r->changes.n && !r->failed; i++) {
-        const struct change *c = &r->changes.list[i];
-        if (c->index <= r->reported_committed || c->index > last) {
-            continue;
-        }
-        struct raft_event event = {.type = RAFT_CONFIGURATION};
-        r->reported_committed = c->index;
-        event.configuration.index = c->index;
-        configuration_to_raft(&c->conf, &event.configuration.conf);
-        replica_step(r, &event);
-    }
-}
-
 /* ---- applying ---- */
 
 /* Replicas keep the hashes of the same entries, so that each has some of those that another
@@ -105,6 +87,7 @@ bool replica_hash_at(const struct replica *r, uint64_t index, uint64_t *ret)
 static void apply_entry(struct replica *r, const struct log_entry *e)
 {
     FLI_ASSERT(e->index == r->applied + 1);
+    r->applied_steps += APPLY_ENTRY_STEPS;
     if (e->kind == RAFT_COMMAND) {
         if (fsm_apply(r->config.fsm, e->data, e->len) != 0) {
             r->failed = true; /* fatal() was called already */
@@ -117,45 +100,32 @@ static void apply_entry(struct replica *r, const struct log_entry *e)
     r->barrier_term = e->kind == RAFT_BARRIER ? e->term : r->barrier_term;
 }
 
+static bool has_to_apply(const struct replica *r)
+{
+    return !r->failed && r->install_at == 0 && r->applied < raft_commit_index(&r->raft) &&
+           !r->apply_waits;
+}
+
 /* The log owns the bytes of an entry; nothing may change it while they are applied. An entry that
  * is not in memory is read by the log's device, and applied when it has arrived. */
 static void apply_committed(struct replica *r)
 {
     struct log_entry entries[REPLICA_READ_ENTRIES];
-    size_t bytes = 0;
-    unsigned count = 0;
-    if (r->applying) {
-        return;
-    }
-    r->applying = true;
-    while (!r->failed && r->install_at == 0 && r->applied < raft_commit_index(&r->raft) &&
-           r->applied_steps < APPLY_STEPS && bytes < REPLICA_READ_BYTES && count < APPLY_ENTRIES) {
+    while (has_to_apply(r) && r->applied_steps < APPLY_STEPS) {
         uint64_t left = raft_commit_index(&r->raft) - r->applied;
         unsigned want = left < REPLICA_READ_ENTRIES ? (unsigned)left : REPLICA_READ_ENTRIES;
         unsigned n = 0;
         int rv = log_take_some(r->log, r->applied + 1, REPLICA_READ_BYTES, entries, want, &n);
-        if (rv == FL_EBUSY) {
-            r->apply_waits = true;
-            break;
-        }
-        if (rv != 0) {
+        r->apply_waits = rv == FL_EBUSY;
+        if (rv != 0 && rv != FL_EBUSY) {
             replica_fail(r, rv, "entry %" PRIu64 " of the log cannot be read: %s", r->applied + 1,
                          fl_strerror(rv));
-            break;
         }
-        for (unsigned i = 0; i < n && !r->failed && r->applied_steps < APPLY_STEPS; i++) {
-            bytes += entries[i].len;
+        for (unsigned i = 0; rv == 0 && i < n && !r->failed && r->applied_steps < APPLY_STEPS;
+             i++) {
             apply_entry(r, &entries[i]);
         }
-        count += n;
     }
-    r->applying = false;
-}
-
-static bool has_to_apply(const struct replica *r)
-{
-    return !r->failed && r->install_at == 0 && r->applied < raft_commit_index(&r->raft) &&
-           !r->apply_waits;
 }
 
 /* ---- the results of a step ---- */
@@ -164,6 +134,7 @@ void replica_set_hard_state(struct replica *r, const struct log_hard_state *hs)
 {
     r->hard_state_at = log_set_hard_state(r->log, hs);
     must_have(r->hard_state_at);
+    r->held_n = 0; /* of an earlier one: Raft tolerates lost messages */
 }
 
 static void keep_hard_state(struct replica *r)
@@ -172,31 +143,21 @@ static void keep_hard_state(struct replica *r)
     replica_set_hard_state(r, &hs);
 }
 
-/* The bytes of the entry in the form that the log stores. */
-static struct fli_slice stored_form(const struct replica *r, const struct raft_entry *e)
-{
-    if (e >= r->entries && e < r->entries + MESSAGE_ENTRIES_MAX) {
-        return r->as_stored[e - r->entries];
-    }
-    return (struct fli_slice){e->buf.base, e->buf.len};
-}
-
 static void append_entry(struct replica *r, uint64_t index, const struct raft_entry *e)
 {
-    struct fli_slice data = stored_form(r, e);
     struct log_entry entry = {.index = index,
                               .term = e->term,
                               .kind = (uint8_t)e->type,
-                              .len = (uint32_t)data.len,
-                              .data = data.data};
+                              .len = (uint32_t)e->buf.len,
+                              .data = e->buf.base};
     if (log_append(r->log, &entry) == 0) {
         fli_fatal("out of memory for an entry of the log");
     }
     if (e->type == RAFT_CHANGE) {
         struct configuration conf;
-        int rv = configuration_decode(data.data, data.len, &conf);
+        int rv = configuration_decode(e->buf.base, e->buf.len, &conf);
         FLI_ASSERT(rv == 0); /* it was decoded before the core saw it */
-        changes_add(&r->changes, index, &conf);
+        changes_add(&r->edge.changes, index, &conf);
     }
 }
 
@@ -206,7 +167,7 @@ static void keep_entries(struct replica *r, const struct raft_update *u)
     if (index <= log_last_index(r->log)) {
         FLI_ASSERT(index > r->applied);
         must_have(log_truncate(r->log, index));
-        changes_truncate(&r->changes, index);
+        changes_truncate(&r->edge.changes, index);
     }
     for (unsigned i = 0; i < u->entries.n; i++) {
         append_entry(r, index + i, &u->entries.batch[i]);
@@ -221,14 +182,42 @@ static void begin_install(struct replica *r, const struct raft_update *u)
     must_have(r->install_at);
 }
 
+/* The first entry of the event, if it is a change. No other one is: see raft_edge_receive(). */
+static struct raft_entry *change_in(const struct raft_event *event)
+{
+    const struct raft_message *m = event->type == RAFT_RECEIVE ? event->receive.message : NULL;
+    struct raft_entry *first = event->type == RAFT_SUBMIT ? event->submit.entries : NULL;
+    if (m != NULL && m->type == RAFT_APPEND_ENTRIES && m->append_entries.n_entries > 0) {
+        first = m->append_entries.entries;
+    }
+    return first != NULL && first->type == RAFT_CHANGE ? first : NULL;
+}
+
+/* A configuration has the library's encoding while the core reads it, and ours before and after. */
+static int step_core(struct replica *r, struct raft_event *event, struct raft_update *ret)
+{
+    struct raft_entry *change = change_in(event);
+    struct configuration conf;
+    if (change == NULL) {
+        return raft_edge_step(&r->edge, event, ret);
+    }
+    struct raft_buffer ours = change->buf;
+    int rv = configuration_decode(ours.base, ours.len, &conf);
+    FLI_ASSERT(rv == 0); /* it was decoded when it came */
+    change->buf = configuration_to_raft_bytes(&conf);
+    rv = raft_edge_step(&r->edge, event, ret);
+    raft_free(change->buf.base);
+    change->buf = ours;
+    return rv;
+}
+
 void replica_step(struct replica *r, struct raft_event *event)
 {
     struct raft_update u = {0};
-    event->time = r->edge.now_ms;
     if (r->failed) {
         return;
     }
-    int rv = raft_step(&r->raft, event, &u);
+    int rv = step_core(r, event, &u);
     if (rv != 0) {
         replica_fail(r, FL_ESYSTEM, "the raft library failed at an event of kind %d: %s",
                      (int)event->type, raft_strerror(rv));
@@ -248,8 +237,8 @@ void replica_step(struct replica *r, struct raft_event *event)
             replica_send(r, &u.messages.batch[i]);
         }
     }
-    if ((u.flags & (RAFT_UPDATE_COMMIT_INDEX)) != 0) {
-        replica_report_changes(r, raft_commit_index(&r->raft));
+    if ((u.flags & (RAFT_UPDATE_COMMIT_INDEX)) != 0 && !r->failed) {
+        raft_edge_tell_changes(&r->edge, raft_commit_index(&r->raft));
     }
 }
 
@@ -282,9 +271,7 @@ static void hand_over(struct replica *r)
 static void after_event(struct replica *r)
 {
     hand_over(r);
-    if (has_to_apply(r)) {
-        apply_committed(r);
-    }
+    apply_committed(r);
 }
 
 /* ---- events ---- */
@@ -297,87 +284,60 @@ void replica_set_now(struct replica *r, uint64_t now_ms)
 /* Below the first entry of a log there are no members, so it says who they are. */
 static bool lacks_members(const struct replica *r, const struct raft_append_entries *m)
 {
-    const struct change *c = &r->changes.list[0];
+    const struct change *c = &r->edge.changes.list[0];
     uint64_t at = (c->conf.n == 0 ? r->snapshot_index + 1 : c->index) - 1;
     return m->prev_log_index <= at && at - m->prev_log_index < m->n_entries &&
            m->entries[at - m->prev_log_index].type != RAFT_CHANGE;
 }
 
-static void drop_entries(struct replica *r, unsigned n)
-{
-    for (unsigned i = 0; i < n; i++) {
-        if (r->entries[i].type == RAFT_CHANGE) {
-            raft_free(r->entries[i].buf.base);
-        }
-    }
-}
-
-/* Gives the core the library's encoding of each configuration. */
-static int take_entries(struct replica *r, const struct raft_append_entries *m)
+/* 0; FL_EPROTO: no correct peer sends them; FL_EBUSY: the log has no room. */
+static int check_entries(const struct replica *r, const struct raft_append_entries *m)
 {
     size_t bytes = 0;
-    if (lacks_members(r, m)) {
-        return FL_EPROTO;
-    }
-    for (unsigned i = 0; i < m->n_entries; i++) {
-        struct raft_entry *e = &r->entries[i];
+    bool sound = !lacks_members(r, m);
+    for (unsigned i = 0; i < m->n_entries && sound; i++) {
+        const struct raft_entry *e = &m->entries[i];
         struct configuration conf;
-        r->as_stored[i] = (struct fli_slice){e->buf.base, e->buf.len};
         bytes += e->buf.len + 64;
-        if (e->type != RAFT_CHANGE) {
-            continue;
-        }
-        if (configuration_decode(e->buf.base, e->buf.len, &conf) != 0 || conf.n == 0) {
-            drop_entries(r, i);
-            return FL_EPROTO;
-        }
-        e->buf = configuration_to_raft_bytes(&conf);
+        sound = e->type != RAFT_CHANGE ||
+                (configuration_decode(e->buf.base, e->buf.len, &conf) == 0 && conf.n > 0);
     }
-    if (m->n_entries > 0 && bytes > log_room(r->log)) {
-        drop_entries(r, m->n_entries);
-        return FL_EBUSY;
-    }
-    return 0;
+    bool room = m->n_entries == 0 || bytes <= log_room(r->log);
+    return !sound ? FL_EPROTO : !room ? FL_EBUSY : 0;
+}
+
+static bool sends_snapshot(const struct replica *r, const struct raft_message *m)
+{
+    return m->type == RAFT_APPEND_ENTRIES_RESULT && replica_leads(r) &&
+           r->config.sends_snapshot(r->config.ctx, replica_number_of(r, m->server_id));
 }
 
 int replica_receive(struct replica *r, uint64_t now_ms, uint64_t from, uint8_t type,
                     struct fli_slice body)
 {
     struct raft_message m;
-    if (type == MESSAGE_ROUND || type == MESSAGE_ROUND_RESULT) {
-        replica_set_now(r, now_ms);
-        return replica_round_receive(r, from, type, body);
-    }
     int rv = message_decode(type, body, r->entries, &m);
-    if (rv != 0) {
+    if (rv != 0 || r->failed) {
         return rv;
-    }
-    if (r->failed) {
-        return 0;
     }
     replica_set_now(r, now_ms);
     m.server_id = from;
+    m.server_address = "";
+    if (m.type == RAFT_ROUND || m.type == RAFT_ROUND_RESULT) {
+        return replica_round_receive(r, &m);
+    }
     if (m.type == RAFT_TIMEOUT_NOW && r->unfit) {
         return 0; /* who leads stays, and hears from its timeout that this node did not take over */
     }
-    /* A copy, since the message's entries may change the list of configurations. */
-    const struct configuration_server *server =
-        configuration_server(&changes_last(&r->changes)->conf, from);
-    struct configuration_server sender = {.address = ""};
-    sender = server == NULL ? sender : *server;
-    m.server_address = sender.address;
-    unsigned n = m.type == RAFT_APPEND_ENTRIES ? m.append_entries.n_entries : 0;
-    if (m.type == RAFT_APPEND_ENTRIES) {
-        rv = take_entries(r, &m.append_entries);
-        if (rv == FL_EBUSY) {
-            /* The disk is behind: its entries count as lost, and it still tells of the leader. */
-            m.append_entries.n_entries = n = 0;
-        } else if (rv != 0) {
-            return rv;
-        }
+    rv = m.type == RAFT_APPEND_ENTRIES ? check_entries(r, &m.append_entries) : 0;
+    if (rv == FL_EBUSY) {
+        /* The disk is behind: its entries count as lost, and it still tells of the leader. */
+        m.append_entries.n_entries = 0;
+    } else if (rv != 0) {
+        return rv;
     }
+    r->edge.sends_snapshot = sends_snapshot(r, &m);
     rv = raft_edge_receive(&r->edge, &m);
-    drop_entries(r, n);
     after_event(r);
     return rv;
 }
@@ -472,20 +432,20 @@ uint64_t replica_next_ms(const struct replica *r, uint64_t now_ms)
 
 /* ---- functions of a leader ---- */
 
-static int submit(struct replica *r, uint64_t now_ms, enum raft_entry_type type,
-                  struct fli_slice data, struct raft_buffer for_core)
+static int submit(struct replica *r, uint64_t now_ms, enum raft_entry_type type, const void *data,
+                  size_t len)
 {
     replica_set_now(r, now_ms);
     if (!replica_leads(r) || replica_transferee(r) != 0) {
         return FL_ENOLEADER;
     }
-    void *batch = data.len + 64 > log_room(r->log) ? NULL : raft_malloc(1);
+    void *batch = len + 64 > log_room(r->log) ? NULL : raft_malloc(1);
     if (batch == NULL) {
         return FL_EBUSY;
     }
-    r->entries[0] = (struct raft_entry){
-        .term = raft_current_term(&r->raft), .type = type, .buf = for_core, .batch = batch};
-    r->as_stored[0] = data;
+    r->entries[0] =
+        (struct raft_entry){.term = raft_current_term(&r->raft), .type = type, .batch = batch};
+    r->entries[0].buf = (struct raft_buffer){(void *)(uintptr_t)data, len}; /* which is read only */
     struct raft_event event = {.type = RAFT_SUBMIT};
     event.submit.entries = r->entries;
     event.submit.n = 1;
@@ -495,18 +455,14 @@ static int submit(struct replica *r, uint64_t now_ms, enum raft_entry_type type,
 
 int replica_submit(struct replica *r, uint64_t now_ms, const void *data, size_t len)
 {
-    struct fli_slice bytes = {data, len};
-    struct raft_buffer buf = {(void *)(uintptr_t)data, len};
     FLI_ASSERT(len > 0 && len <= MESSAGE_ENTRY_MAX);
-    return submit(r, now_ms, RAFT_COMMAND, bytes, buf);
+    return submit(r, now_ms, RAFT_COMMAND, data, len);
 }
 
 int replica_barrier(struct replica *r, uint64_t now_ms)
 {
     static const uint8_t nothing[8] = {0};
-    struct fli_slice bytes = {nothing, sizeof nothing};
-    struct raft_buffer buf = {(void *)(uintptr_t)nothing, sizeof nothing};
-    return submit(r, now_ms, RAFT_BARRIER, bytes, buf);
+    return submit(r, now_ms, RAFT_BARRIER, nothing, sizeof nothing);
 }
 
 /* Whether an entry of this leader's term is committed. Until then another change may be under way
@@ -527,10 +483,7 @@ int replica_change(struct replica *r, uint64_t now_ms, const struct configuratio
     if (!replica_configuration_committed(r) || !has_begun_its_term(r)) {
         return FL_EBUSY;
     }
-    struct raft_buffer for_core = configuration_to_raft_bytes(c);
-    int rv = submit(r, now_ms, RAFT_CHANGE, (struct fli_slice){bytes, len}, for_core);
-    raft_free(for_core.base);
-    return rv;
+    return submit(r, now_ms, RAFT_CHANGE, bytes, len);
 }
 
 /* It comes as from a leader that nobody is, and that is gone at once. */
@@ -553,11 +506,10 @@ int replica_begin(struct replica *r, uint64_t now_ms, const struct configuration
     a->leader_commit = r->snapshot_index;
     a->entries = r->entries;
     a->n_entries = 1;
-    int rv = take_entries(r, a);
+    int rv = check_entries(r, a);
     if (rv == 0) {
         rv = raft_edge_receive(&r->edge, &m);
         raft_edge_forget_leader(&r->edge);
-        drop_entries(r, 1);
         after_event(r);
     }
     return rv;
@@ -610,12 +562,9 @@ bool replica_campaign(struct replica *r, uint64_t now_ms)
     return !r->failed && raft_edge_campaign(&r->edge);
 }
 
-/* It is the leader that was followed, who may be in no configuration that is known here. */
-void replica_set_gone(struct replica *r, uint64_t id)
+void replica_set_leader_gone(struct replica *r, bool gone)
 {
-    uint64_t heard = r->edge.heard_id;
-    bool is_heard = id != 0 && heard != 0 && replica_number_of(r, heard) == id;
-    r->edge.gone_id = is_heard ? heard : replica_server_of(r, id);
+    r->edge.leader_gone = gone;
 }
 
 uint64_t replica_silence_ms(const struct replica *r, uint64_t now_ms)
@@ -649,7 +598,7 @@ int replica_snapshot_meta(const struct replica *r, bool again, struct snapshot_m
     if (!on_disk || r->applied == 0 || (has_snapshot && !again)) {
         return FL_EBUSY;
     }
-    const struct change *c = changes_at(&r->changes, r->applied);
+    const struct change *c = changes_at(&r->edge.changes, r->applied);
     _Static_assert(CONFIGURATION_SIZE_MAX <= SNAPSHOT_CONF_MAX, "a configuration fits a snapshot");
     memset(ret, 0, sizeof *ret);
     ret->index = r->applied;
@@ -675,7 +624,7 @@ void replica_snapshot_taken(struct replica *r, uint64_t now_ms, const struct sna
     r->snapshot_term = meta->term;
     replica_step(r, &event);
     log_compact(r->log, keep_index);
-    changes_compact(&r->changes, meta->index);
+    changes_compact(&r->edge.changes, meta->index);
 }
 
 bool replica_snapshot_is_sound(const struct snapshot_meta *meta)
@@ -725,10 +674,10 @@ int replica_install(struct replica *r, uint64_t now_ms, const struct snapshot_me
     r->applied = meta->index;
     memset(r->hashes, 0, sizeof r->hashes); /* of a state that is gone, right or wrong */
     r->apply_waits = false; /* for an entry that is in the snapshot; its read may last for ever */
-    r->reported_committed = meta->index;
+    r->edge.told = meta->index;
     r->snapshot_index = meta->index;
     r->snapshot_term = meta->term;
-    changes_truncate(&r->changes, 0);
-    changes_add(&r->changes, meta->conf_index, &conf);
+    changes_truncate(&r->edge.changes, 0);
+    changes_add(&r->edge.changes, meta->conf_index, &conf);
     return 0;
 }

@@ -147,7 +147,8 @@ bool replica_hash_at(const struct replica *r, uint64_t index, uint64_t *ret);
 /* ---- elections out of turn: see raft_edge.h ---- */
 
 bool replica_campaign(struct replica *r, uint64_t now_ms);
-void replica_set_gone(struct replica *r, uint64_t id);
+void replica_set_leader_gone(struct replica *r,
+                             bool gone); /* the process of the one that is followed */
 uint64_t replica_silence_ms(const struct replica *r, uint64_t now_ms);
 
 /* ---- snapshots ---- */

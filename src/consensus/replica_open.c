@@ -19,22 +19,6 @@ static uint64_t edge_term_of(void *ctx, uint64_t index)
     return replica_term_of(ctx, index);
 }
 
-static uint64_t edge_committed(void *ctx)
-{
-    return replica_surely_committed(ctx);
-}
-
-static void edge_changes_committed(void *ctx, uint64_t before)
-{
-    replica_report_changes(ctx, before - 1);
-}
-
-static bool edge_sends_snapshot(void *ctx, uint64_t peer_id)
-{
-    struct replica *r = ctx;
-    return r->config.sends_snapshot(r->config.ctx, replica_number_of(r, peer_id));
-}
-
 static int load_change(struct replica *r, uint64_t index, struct raft_buffer *ret)
 {
     struct log_entry e;
@@ -47,7 +31,7 @@ static int load_change(struct replica *r, uint64_t index, struct raft_buffer *re
     }
     *ret = configuration_to_raft_bytes(&conf);
     if (index > r->snapshot_index) {
-        changes_add(&r->changes, index, &conf);
+        changes_add(&r->edge.changes, index, &conf);
     }
     return 0;
 }
@@ -68,7 +52,7 @@ static int load_entries(struct replica *r, uint64_t first, size_t n, struct raft
 
 static bool is_only_voter(const struct replica *r)
 {
-    const struct configuration *c = &r->changes.list[r->changes.n - 1].conf;
+    const struct configuration *c = &r->edge.changes.list[r->edge.changes.n - 1].conf;
     const struct configuration_server *self = configuration_server(c, r->config.incarnation);
     return self != NULL && self->role == CONFIGURATION_VOTER && configuration_voters(c) == 1;
 }
@@ -111,11 +95,11 @@ static int load(struct replica *r, char *errmsg, size_t errmsg_size)
     size_t n = (size_t)(log_last_index(r->log) + 1 - first);
     struct raft_entry *all = calloc(n + 1, sizeof *all);
     int rv = all == NULL ? FL_ENOMEM : load_entries(r, first, n, all);
-    if (rv == 0 && r->changes.n == 0 && n == 0 && r->config.may_be_empty) {
+    if (rv == 0 && r->edge.changes.n == 0 && n == 0 && r->config.may_be_empty) {
         struct configuration nobody = {0};
-        changes_add(&r->changes, 0, &nobody);
+        changes_add(&r->edge.changes, 0, &nobody);
     }
-    if (rv == 0 && r->changes.n == 0) {
+    if (rv == 0 && r->edge.changes.n == 0) {
         rv = FL_ECORRUPT;
         snprintf(errmsg, errmsg_size, "the log has no configuration of the group");
     } else if (rv != 0) {
@@ -165,11 +149,11 @@ static int use_given_snapshot(struct replica *r, char *errmsg, size_t errmsg_siz
                  log_first_index(r->log), log_last_index(r->log), meta->index);
         return FL_ECORRUPT;
     }
-    changes_add(&r->changes, meta->conf_index, &conf);
+    changes_add(&r->edge.changes, meta->conf_index, &conf);
     r->snapshot_index = meta->index;
     r->snapshot_term = meta->term;
     r->applied = meta->index;
-    r->reported_committed = meta->conf_index;
+    r->edge.told = meta->conf_index;
     return 0;
 }
 
@@ -195,9 +179,6 @@ static void init_core(struct replica *r, uint64_t now_ms)
                                  .ctx = r,
                                  .step = edge_step,
                                  .term_of = edge_term_of,
-                                 .sends_snapshot = edge_sends_snapshot,
-                                 .committed = edge_committed,
-                                 .changes_committed = edge_changes_committed,
                                  .id = c->incarnation,
                                  .now_ms = now_ms};
     replica_set_times(r, c->election_ms, c->heartbeat_ms);
@@ -231,6 +212,6 @@ void replica_destroy(struct replica *r)
         return;
     }
     raft_close(&r->raft, NULL);
-    changes_fini(&r->changes);
+    changes_fini(&r->edge.changes);
     free(r);
 }

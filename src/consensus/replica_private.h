@@ -2,10 +2,9 @@
 #ifndef CONSENSUS_REPLICA_PRIVATE_H
 #define CONSENSUS_REPLICA_PRIVATE_H
 
-#include "consensus/changes.h"
 #include "consensus/replica.h"
 
-#define REPLICA_HELD_MAX 64u                 /* messages that wait for the hard state */
+#define REPLICA_HELD_MAX 64u
 #define REPLICA_READ_BYTES ((size_t)4 << 20) /* of entries read in one go */
 #define REPLICA_READ_ENTRIES 64u
 /* Bytes of entries that one turn sends to followers that are behind, and the message that goes
@@ -35,15 +34,12 @@ struct replica {
     struct log *log;
     bool failed;
     uint64_t applied;
-    uint64_t barrier_term;       /* of the last barrier that was applied */
-    uint64_t reported_committed; /* configurations up to this were reported to the core as
-                                committed */
+    uint64_t barrier_term; /* of the last barrier that was applied */
     uint64_t snapshot_index, snapshot_term;
     uint64_t hard_state_at; /* position of the last change of term and vote */
     uint64_t install_at;    /* position of the log's reset to a snapshot; 0: none under way */
     struct snapshot_meta installing;
-    bool unfit; /* to lead */
-    bool applying;
+    bool unfit;             /* to lead */
     bool apply_waits;       /* for the disk */
     uint64_t applied_steps; /* in this turn, as the machine counts them */
     struct {
@@ -53,15 +49,12 @@ struct replica {
     uint64_t transferee_until_ms;
     uint64_t learner, learner_ms; /* that was asked for last, and since when */
     uint64_t learner_index;       /* the last entry then */
-    struct changes changes;
-    unsigned rest_next; /* whose turn it is */
-    size_t rest_bytes;  /* sent in this turn */
+    unsigned rest_next;           /* whose turn it is */
+    size_t rest_bytes;            /* sent in this turn */
     struct replica_round round;
-    struct raft_message held[REPLICA_HELD_MAX];
+    struct raft_message held[REPLICA_HELD_MAX]; /* they wait for the hard state */
     unsigned held_n;
-    uint64_t held_term;
-    struct raft_entry entries[MESSAGE_ENTRIES_MAX];  /* of the event in progress */
-    struct fli_slice as_stored[MESSAGE_ENTRIES_MAX]; /* their bytes as the log stores them */
+    struct raft_entry entries[MESSAGE_ENTRIES_MAX]; /* of the event in progress */
     struct message_body body;
 };
 
@@ -76,16 +69,15 @@ uint64_t replica_server_of(const struct replica *r, uint64_t id);
 /* replica_send.c */
 /* Term and vote must be on disk before a message that depends on them leaves; until then it is
  * held. */
-void replica_send(struct replica *r, struct raft_message *m);
-void replica_send_body(struct replica *r, uint64_t to); /* `body`, at once */
+void replica_send(struct replica *r, const struct raft_message *m);
+void replica_send_now(struct replica *r, const struct raft_message *m); /* it has no entries */
 void replica_send_held(struct replica *r);
 void replica_send_rests(struct replica *r);
 bool replica_has_rest(const struct replica *r); /* that does not wait for the disk */
 void replica_rests_arrived(struct replica *r);  /* none waits for the disk any more */
 
 /* replica_round.c */
-int replica_round_receive(struct replica *r, uint64_t from, uint8_t type,
-                          struct fli_slice body) FLI_MUST_USE;
+int replica_round_receive(struct replica *r, const struct raft_message *m) FLI_MUST_USE;
 void replica_round_turn(struct replica *r);
 uint64_t replica_round_due_ms(const struct replica *r); /* when it asks again */
 
@@ -105,11 +97,6 @@ static inline bool replica_leads(const struct replica *r)
 
 /* Gives the event to the core and carries out its result. */
 void replica_step(struct replica *r, struct raft_event *event);
-
-/* Tells the core that the changes up to this index are committed. */
-void replica_report_changes(struct replica *r, uint64_t last);
-/* Entries up to this one are surely committed: a change is as well when another one follows it. */
-uint64_t replica_surely_committed(const struct replica *r);
 
 /* Writes term and vote to the log. Messages that depend on them leave once they are on disk. */
 void replica_set_hard_state(struct replica *r, const struct log_hard_state *hs);

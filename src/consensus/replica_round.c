@@ -36,17 +36,23 @@ static bool has_majority(struct replica *r)
     return answers > configuration_voters(c) / 2;
 }
 
+static void say(struct replica *r, enum raft_message_type type, uint64_t to, uint64_t number)
+{
+    struct raft_message m = {.type = type, .server_id = to};
+    m.timeout_now.term = replica_term(r);
+    m.timeout_now.last_log_index = number;
+    replica_send_now(r, &m);
+}
+
 /* Asks those who have not answered. */
 static void ask(struct replica *r)
 {
     const struct configuration *c = replica_configuration(r);
-    const struct message_round m = {r->round.term, r->round.number};
     r->round.sent_ms = r->edge.now_ms;
     for (unsigned i = 0; i < c->n; i++) {
         const struct configuration_server *s = &c->servers[i];
         if (s->role == CONFIGURATION_VOTER && !has_answered(r, s->incarnation)) {
-            message_encode_round(MESSAGE_ROUND, &m, &r->body);
-            replica_send_body(r, s->incarnation);
+            say(r, RAFT_ROUND, s->incarnation, r->round.number);
         }
     }
 }
@@ -83,10 +89,10 @@ uint64_t replica_round_confirmed(const struct replica *r)
     return r->round.confirmed;
 }
 
-static void take_answer(struct replica *r, uint64_t from, const struct message_round *m)
+static void take_answer(struct replica *r, uint64_t from, uint64_t term, uint64_t number)
 {
     struct replica_round *round = &r->round;
-    if (!is_under_way(r) || m->term != round->term || m->number != round->number ||
+    if (!is_under_way(r) || term != round->term || number != round->number ||
         configuration_server(replica_configuration(r), from) == NULL) {
         return;
     }
@@ -100,26 +106,22 @@ static void take_answer(struct replica *r, uint64_t from, const struct message_r
     }
 }
 
-int replica_round_receive(struct replica *r, uint64_t from, uint8_t type, struct fli_slice body)
+int replica_round_receive(struct replica *r, const struct raft_message *m)
 {
-    struct message_round m;
-    int rv = message_decode_round(body, &m);
-    if (rv != 0 || r->failed) {
-        return rv;
-    }
-    if (type == MESSAGE_ROUND_RESULT) {
-        take_answer(r, from, &m);
+    uint64_t term = m->timeout_now.term;
+    uint64_t number = m->timeout_now.last_log_index;
+    if (m->type == RAFT_ROUND_RESULT) {
+        take_answer(r, m->server_id, term, number);
         return 0;
     }
-    if (m.term != replica_term(r)) {
+    if (term != replica_term(r)) {
         return 0; /* of an old leader, who hears of the new term from its heartbeats; or of a new
                      one, whose heartbeats are on their way */
     }
     if (replica_role(r) == REPLICA_LEADER) {
         return FL_EPROTO; /* a term has one leader */
     }
-    message_encode_round(MESSAGE_ROUND_RESULT, &m, &r->body);
-    replica_send_body(r, from);
+    say(r, RAFT_ROUND_RESULT, m->server_id, number);
     return 0;
 }
 

@@ -79,43 +79,33 @@ uint64_t replica_match_index(const struct replica *r, uint64_t id)
 
 const struct configuration *replica_configuration(const struct replica *r)
 {
-    return &changes_last(&r->changes)->conf;
+    return &changes_last(&r->edge.changes)->conf;
 }
 
 uint64_t replica_configuration_index(const struct replica *r)
 {
-    return changes_last(&r->changes)->index;
+    return changes_last(&r->edge.changes)->index;
 }
 
 bool replica_configuration_committed(const struct replica *r)
 {
-    return changes_last(&r->changes)->index <= raft_commit_index(&r->raft);
-}
-
-uint64_t replica_surely_committed(const struct replica *r)
-{
-    uint64_t index = raft_commit_index(&r->raft);
-    return r->reported_committed > index ? r->reported_committed : index;
+    return changes_last(&r->edge.changes)->index <= raft_commit_index(&r->raft);
 }
 
 const struct configuration *replica_committed_configuration(const struct replica *r,
                                                             uint64_t *ret_index)
 {
-    uint64_t committed = replica_surely_committed(r);
-    unsigned i = r->changes.n;
-    while (i > 0 && r->changes.list[i - 1].index > committed) {
-        i--;
-    }
-    *ret_index = i == 0 ? 0 : r->changes.list[i - 1].index;
-    return i == 0 ? NULL : &r->changes.list[i - 1].conf;
+    const struct change *c = changes_at(&r->edge.changes, raft_edge_committed(&r->edge));
+    *ret_index = c == NULL ? 0 : c->index;
+    return c == NULL ? NULL : &c->conf;
 }
 
 uint64_t replica_member_index(const struct replica *r)
 {
-    unsigned i = r->changes.n;
+    unsigned i = r->edge.changes.n;
     while (i > 0 &&
-           configuration_server(&r->changes.list[i - 1].conf, r->config.incarnation) == NULL) {
+           configuration_server(&r->edge.changes.list[i - 1].conf, r->config.incarnation) == NULL) {
         i--;
     }
-    return i == 0 ? 0 : r->changes.list[i - 1].index;
+    return i == 0 ? 0 : r->edge.changes.list[i - 1].index;
 }

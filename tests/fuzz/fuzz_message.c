@@ -70,7 +70,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     struct fli_slice bytes = {data + 1, size - 1};
-    uint8_t type = data[0] % 8;
+    uint8_t type = data[0] % 9;
     if (type == 0) {
         check_configuration(bytes);
         return 0;

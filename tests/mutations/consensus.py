@@ -16,7 +16,7 @@ STARTS_M = 'src/members/membership_starts.c'
 # level, what, file, the line, what it becomes, what the simulation then says (other seeds may say it in other words)
 MUTANTS = [
     ('simulation', 'changes that are truncated stay', REPLICA,
-     '        changes_truncate(&r->changes, index);\n',
+     '        changes_truncate(&r->edge.changes, index);\n',
      '',
      'node \\d+ notes \\d+ as the change that is not committed and \\d+ as the last'),
     ('members', 'a snapshot that is installed has its configuration at its own index', REPLICA,

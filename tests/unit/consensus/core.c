@@ -22,35 +22,32 @@ static void take_entries(struct core *c, const struct raft_update *u)
         const struct raft_entry *e = &u->entries.batch[i];
         uint64_t index = u->entries.index + i;
         assert_true(index < LOG_MAX && index <= c->last + 1);
+        changes_truncate(&c->edge.changes, index);
         c->terms[index] = e->term;
-        c->confs[index].n = 0;
         if (e->type == RAFT_CHANGE) {
-            c->confs[index] = core_servers((unsigned)(uintptr_t)((uint8_t *)e->buf.base)[1]);
+            struct configuration conf =
+                core_servers((unsigned)(uintptr_t)((uint8_t *)e->buf.base)[1]);
+            changes_add(&c->edge.changes, index, &conf);
         }
         c->last = index;
     }
     raft_free(u->entries.batch[0].batch);
 }
 
-/* As replica.c: at once, and before the core hears anything else. */
-static void tell_changes(struct core *c, uint64_t last)
+/* As replica_send.c, which has no limit here. */
+static void leave(struct core *c, uint64_t to)
 {
-    while (c->told < last && c->told < c->last) {
-        c->told++;
-        if (c->confs[c->told].n > 0) {
-            struct raft_event event = {.type = RAFT_CONFIGURATION};
-            event.configuration.index = c->told;
-            configuration_to_raft(&c->confs[c->told], &event.configuration.conf);
-            core_step(c, &event);
-        }
-    }
+    struct raft_edge_peer *p = raft_edge_peer(&c->edge, to);
+    p->sent += p->left;
+    p->left = 0;
 }
 
 void core_step(struct core *c, struct raft_event *event)
 {
     struct raft_update u = {0};
+    bool with_edge = c->mode == WITH_EDGE;
     event->time = c->edge.now_ms = c->now_ms;
-    c->error = raft_step(&c->raft, event, &u);
+    c->error = with_edge ? raft_edge_step(&c->edge, event, &u) : raft_step(&c->raft, event, &u);
     if (c->error != 0) {
         return;
     }
@@ -58,14 +55,15 @@ void core_step(struct core *c, struct raft_event *event)
         take_entries(c, &u);
     }
     for (unsigned i = 0; (u.flags & (RAFT_UPDATE_MESSAGES)) != 0 && i < u.messages.n; i++) {
-        if (c->mode == WITH_EDGE) {
-            raft_edge_send(&c->edge, &u.messages.batch[i]);
+        if (with_edge && u.messages.batch[i].type == RAFT_APPEND_ENTRIES) {
+            leave(c, u.messages.batch[i].server_id);
         }
         assert_true(c->sent_n < SENT_MAX);
         c->sent[c->sent_n++] = u.messages.batch[i];
     }
     if ((u.flags & (RAFT_UPDATE_COMMIT_INDEX)) != 0) {
-        tell_changes(c, raft_commit_index(&c->raft));
+        /* As replica.c: at once, and before the core hears anything else. */
+        raft_edge_tell_changes(&c->edge, raft_commit_index(&c->raft));
     }
 }
 
@@ -78,27 +76,6 @@ static uint64_t edge_term_of(void *ctx, uint64_t index)
 {
     struct core *c = ctx;
     return index >= 1 && index <= c->last ? c->terms[index] : 0;
-}
-
-static void edge_changes_committed(void *ctx, uint64_t before)
-{
-    tell_changes(ctx, before - 1);
-}
-
-static uint64_t edge_committed(void *ctx)
-{
-    const struct core *c = ctx;
-    uint64_t index = c->told;
-    while (index > raft_commit_index(&c->raft) && c->confs[index].n == 0) {
-        index--;
-    }
-    return index > raft_commit_index(&c->raft) ? index : raft_commit_index(&c->raft);
-}
-
-static bool edge_sends_snapshot(void *ctx, uint64_t peer_id)
-{
-    struct core *c = ctx;
-    return c->sends_snapshot;
 }
 
 /* ---- events ---- */
@@ -124,9 +101,6 @@ void core_begin_in(struct core *c, enum mode mode, const struct configuration *c
                                  .ctx = c,
                                  .step = edge_step,
                                  .term_of = edge_term_of,
-                                 .sends_snapshot = edge_sends_snapshot,
-                                 .committed = edge_committed,
-                                 .changes_committed = edge_changes_committed,
                                  .id = 1,
                                  .election_ms = ELECTION_MS,
                                  .heartbeat_ms = HEARTBEAT_MS,
@@ -140,7 +114,8 @@ void core_begin_in(struct core *c, enum mode mode, const struct configuration *c
     event.start.n_entries = 1;
     c->terms[1] = 1;
     c->last = 1;
-    c->told = 1;
+    c->edge.told = 1;
+    changes_add(&c->edge.changes, 1, conf);
     core_step(c, &event);
     assert_int_equal(c->error, 0);
     raft_free(first.buf.base);
@@ -149,6 +124,7 @@ void core_begin_in(struct core *c, enum mode mode, const struct configuration *c
 void core_end(struct core *c)
 {
     raft_close(&c->raft, NULL);
+    changes_fini(&c->edge.changes);
 }
 
 /* 0, the edge's refusal, or the core's error. */

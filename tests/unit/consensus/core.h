@@ -21,11 +21,9 @@ struct core {
     uint64_t now_ms;
     int error; /* of raft_step() */
     uint64_t terms[LOG_MAX];
-    struct configuration confs[LOG_MAX]; /* of entries that are changes; n is 0 for others */
-    uint64_t last, told;
+    uint64_t last;
     struct raft_message sent[SENT_MAX];
     unsigned sent_n;
-    bool sends_snapshot;
 };
 
 struct configuration core_servers(unsigned n); /* voters 1 to n */

@@ -301,7 +301,7 @@ static unsigned snapshots_that_are_asked_for(enum mode mode)
     assert_int_equal(core_result(&c, 3, 1, 0), 0); /* an empty log */
     asked += core_sent(&c, 3, RAFT_INSTALL_SNAPSHOT);
     assert_int_equal(asked, 1);
-    c.sends_snapshot = true;
+    c.edge.sends_snapshot = true;
     for (unsigned i = 0; i < 5; i++) {
         core_timeout(&c, HEARTBEAT_MS);
         assert_int_equal(core_sent(&c, 3, RAFT_APPEND_ENTRIES), 1);
@@ -311,7 +311,7 @@ static unsigned snapshots_that_are_asked_for(enum mode mode)
         asked += core_sent(&c, 3, RAFT_INSTALL_SNAPSHOT);
     }
     /* It counts as heard all the time, and goes on from the snapshot. */
-    c.sends_snapshot = false;
+    c.edge.sends_snapshot = false;
     assert_int_equal(core_result(&c, 3, 0, 5), 0);
     raft_index match = 0;
     assert_int_equal(raft_match_index(&c.raft, 3, &match), 0);
@@ -477,7 +477,7 @@ TEST(a_granted_pre_vote_keeps_the_term)
 /* ---- patience ---- */
 
 /* Whether a pre-vote is granted so long after the last word of the leader. */
-static bool is_granted_after(enum mode mode, uint64_t ms, uint64_t gone_id, bool paused)
+static bool is_granted_after(enum mode mode, uint64_t ms, bool gone, bool paused)
 {
     struct core c;
     const struct raft_message *m;
@@ -487,7 +487,7 @@ static bool is_granted_after(enum mode mode, uint64_t ms, uint64_t gone_id, bool
     assert_true(raft_timeout(&c.raft) > c.now_ms + ELECTION_MS);
     c.now_ms += ms;
     if (mode == WITH_EDGE) {
-        c.edge.gone_id = gone_id;
+        c.edge.leader_gone = gone;
         c.edge.paused = paused;
         assert_int_equal(raft_edge_silence_ms(&c.edge, c.now_ms), ms);
     }
@@ -503,15 +503,15 @@ static bool is_granted_after(enum mode mode, uint64_t ms, uint64_t gone_id, bool
 
 TEST(a_silent_leader_is_given_up_for_another)
 {
-    assert_false(is_granted_after(CORE_ALONE, ELECTION_MS, 0, false));
-    assert_true(is_granted_after(WITH_EDGE, ELECTION_MS, 0, false));
-    assert_false(is_granted_after(WITH_EDGE, ELECTION_MS - 1, 0, false));
+    assert_false(is_granted_after(CORE_ALONE, ELECTION_MS, false, false));
+    assert_true(is_granted_after(WITH_EDGE, ELECTION_MS, false, false));
+    assert_false(is_granted_after(WITH_EDGE, ELECTION_MS - 1, false, false));
     /* Less is enough when its process is known to be gone; nothing is, before the sockets are
      * read. */
-    assert_true(is_granted_after(WITH_EDGE, HEARTBEAT_MS * 3 / 2, 2, false));
-    assert_false(is_granted_after(WITH_EDGE, HEARTBEAT_MS * 3 / 2 - 1, 2, false));
-    assert_false(is_granted_after(WITH_EDGE, HEARTBEAT_MS * 3 / 2, 3, false));
-    assert_false(is_granted_after(WITH_EDGE, ELECTION_MS, 0, true));
+    assert_true(is_granted_after(WITH_EDGE, HEARTBEAT_MS * 3 / 2, true, false));
+    assert_false(is_granted_after(WITH_EDGE, HEARTBEAT_MS * 3 / 2 - 1, true, false));
+    assert_false(is_granted_after(WITH_EDGE, HEARTBEAT_MS * 3 / 2, false, false));
+    assert_false(is_granted_after(WITH_EDGE, ELECTION_MS, false, true));
 }
 
 /* It has more of the log than the one that asks, so it refuses, and asks itself. */

@@ -14,8 +14,10 @@ static int say(struct group *g, uint64_t from, unsigned to, enum message_type ty
                uint64_t number)
 {
     static struct message_body body;
-    const struct message_round m = {term, number};
-    message_encode_round(type, &m, &body);
+    struct raft_message m = {.type = type == MESSAGE_ROUND ? RAFT_ROUND : RAFT_ROUND_RESULT};
+    m.timeout_now.term = term;
+    m.timeout_now.last_log_index = number;
+    assert_int_equal(message_encode(&m, &body), 0);
     return replica_receive(group_replica(g, to), g->now_ms, from, body.type, body.parts[0]);
 }
 
