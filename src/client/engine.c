@@ -557,8 +557,10 @@ static void forget_answers(struct fl_call *c)
     fli_list_remove(&c->queue);
     freeReplyObject(c->reply);
     free(c->report);
+    free(c->op);
     c->reply = NULL;
     c->report = NULL;
+    c->op = NULL;
     c->trouble[0] = '\0';
 }
 

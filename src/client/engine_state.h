@@ -153,7 +153,7 @@ struct fl_call {
     uint64_t end;    /* of its bytes */
     struct fli_list in_askers;
     uint32_t alive;            /* it has been told that this node lives */
-    struct fli_redlock_op *op; /* of a backend; NULL: it has not begun, or has ended */
+    struct fli_redlock_op *op; /* of a backend; NULL: it has not begun */
     void (*ended)(struct fl_call *call);
     void *arg;
     /* How it ended; whoever keeps one sets it to NULL. */

@@ -16,32 +16,22 @@ enum question { ASK_INFO, ASK_FSYNC, ASK_SET, ASK_EXTEND, ASK_RELEASE, QUESTIONS
 
 struct question_request {
     struct fli_redis_request base;
+    struct fli_list in; /* in none: the check is over */
     struct check *check;
-    uint32_t index;
     enum question question;
 };
 
 struct check {
-    struct fli_list node;
-    struct fli_due due;
-    struct fli_wait *wait; /* of who waits for it; NULL: it is over */
+    struct fli_list in;
+    struct fli_list open; /* questions without an answer */
+    struct fli_wait wait;
     struct fli_redlock *r;
-    uint32_t refs;                          /* one for the caller, one for each request */
-    uint32_t left;                          /* answers still to come */
     bool unsettled[FL_REDLOCK_SERVERS_MAX]; /* its connection is still being made */
     struct fli_facts facts[FL_REDLOCK_SERVERS_MAX];
-    struct question_request questions[FL_REDLOCK_SERVERS_MAX][QUESTIONS];
     char value[FL_REDLOCK_VALUE_LEN + 1]; /* of the scratch key */
     char key[FLI_REDIS_KEY_MAX];
     size_t key_len;
 };
-
-static void unref(struct check *c)
-{
-    if (--c->refs == 0) {
-        free(c);
-    }
-}
 
 /* Takes what is known of the servers from their connections. */
 static void complete_facts(struct check *c)
@@ -63,25 +53,13 @@ static void complete_facts(struct check *c)
     }
 }
 
-static void end(struct check *c)
-{
-    if (c->wait != NULL) {
-        c->wait->over = true;
-        c->wait = NULL;
-        fli_due_remove(&c->r->engine->dues, &c->due);
-        fli_list_remove(&c->node);
-    }
-}
-
 static void end_if_complete(struct check *c)
 {
-    bool waits = c->left > 0;
+    bool waits = !fli_list_empty(&c->open);
     for (uint32_t i = 0; i < c->r->n; i++) {
         waits = waits || c->unsettled[i];
     }
-    if (!waits) {
-        end(c);
-    }
+    c->wait.over = !waits;
 }
 
 static void take_trial(struct fli_facts *f, enum question question, const redisReply *reply)
@@ -106,27 +84,29 @@ static void take_trial(struct fli_facts *f, enum question question, const redisR
     }
 }
 
+static void take_answer(struct fli_facts *f, enum question question, const redisReply *reply)
+{
+    f->heard = true;
+    take_trial(f, question, reply);
+    if (reply->type == REDIS_REPLY_STRING) {
+        fli_facts_take_info(f, reply->str, reply->len);
+    } else if (question == ASK_FSYNC && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+               reply->element[1]->type == REDIS_REPLY_STRING) {
+        fli_copy_text(f->fsync, sizeof f->fsync, reply->element[1]->str, reply->element[1]->len);
+    }
+}
+
 static void on_answer(struct fli_redis_request *base, struct fli_server *s, const redisReply *reply)
 {
     struct question_request *q = FLI_CONTAINER_OF(base, struct question_request, base);
-    struct check *c = q->check;
-    if (c->wait != NULL) {
-        struct fli_facts *f = &c->facts[q->index];
-        c->left--;
-        f->heard = f->heard || reply != NULL;
+    if (fli_list_linked(&q->in)) {
+        fli_list_remove(&q->in);
         if (reply != NULL) {
-            take_trial(f, q->question, reply);
+            take_answer(&q->check->facts[s->index], q->question, reply);
         }
-        if (reply != NULL && reply->type == REDIS_REPLY_STRING) {
-            fli_facts_take_info(f, reply->str, reply->len);
-        } else if (reply != NULL && q->question == ASK_FSYNC && reply->type == REDIS_REPLY_ARRAY &&
-                   reply->elements == 2 && reply->element[1]->type == REDIS_REPLY_STRING) {
-            fli_copy_text(f->fsync, sizeof f->fsync, reply->element[1]->str,
-                          reply->element[1]->len);
-        }
-        end_if_complete(c);
+        end_if_complete(q->check);
     }
-    unref(c);
+    free(q);
 }
 
 static int put(struct check *c, const struct fli_server *s, enum question question,
@@ -147,34 +127,31 @@ static int put(struct check *c, const struct fli_server *s, enum question questi
     }
 }
 
+/* Without memory it says nothing about that. */
 static void ask(struct check *c, struct fli_server *s)
 {
     struct fli_buf *text = &c->r->text;
     for (int i = 0; i < QUESTIONS; i++) {
-        struct question_request *q = &c->questions[s->index][i];
+        struct question_request *q = calloc(1, sizeof *q);
+        fli_buf_clear(text);
+        if (q == NULL || put(c, s, (enum question)i, text) != 0 ||
+            fli_server_put(s, &q->base, text, fli_clock_ns()) != 0) {
+            free(q);
+            continue;
+        }
         q->base.answered = on_answer;
         q->check = c;
-        q->index = s->index;
         q->question = (enum question)i;
-        fli_buf_clear(text);
-        if (put(c, s, q->question, text) == 0 &&
-            fli_server_put(s, &q->base, text, fli_clock_ns()) == 0) {
-            c->refs++;
-            c->left++;
-        }
+        fli_list_init(&q->in);
+        fli_list_push(&c->open, &q->in);
     }
-}
-
-static void on_due(struct fli_due *d, uint64_t now_ms)
-{
-    end(FLI_CONTAINER_OF(d, struct check, due));
 }
 
 void fli_checks_server_changed(struct fli_server *s)
 {
-    FLI_LIST_FOREACH_SAFE(node, next, &s->r->checks)
+    FLI_LIST_FOREACH(at, &s->r->checks)
     {
-        struct check *c = FLI_CONTAINER_OF(node, struct check, node);
+        struct check *c = FLI_CONTAINER_OF(at, struct check, in);
         if (c->unsettled[s->index] && s->state == FLI_SERVER_READY) {
             ask(c, s);
         }
@@ -183,31 +160,33 @@ void fli_checks_server_changed(struct fli_server *s)
     }
 }
 
-void fli_checks_end(struct fli_redlock *r)
+static void end(struct check *c)
 {
-    FLI_LIST_FOREACH_SAFE(node, next, &r->checks)
-    {
-        end(FLI_CONTAINER_OF(node, struct check, node));
+    fli_list_remove(&c->in);
+    while (fli_list_pop(&c->open) != NULL) {
+        /* they are their servers' */
     }
 }
 
-static struct check *begin(struct fli_redlock *r, uint64_t timeout_ms, struct fli_wait *w)
+void fli_checks_forget(struct fli_redlock *r)
 {
-    struct check *c = calloc(1, sizeof *c);
-    struct fli_dues *dues = &r->engine->dues;
-    if (c == NULL || fli_due_add(dues, &c->due, on_due) != 0) {
-        free(c);
-        return NULL;
+    struct fli_list *at;
+    while ((at = fli_list_first(&r->checks)) != NULL) {
+        end(FLI_CONTAINER_OF(at, struct check, in));
     }
-    c->r = r;
-    c->refs = 1;
-    c->wait = w;
+}
+
+static void begin(struct check *c, uint64_t timeout_ms)
+{
+    struct fli_redlock *r = c->r;
     char name[64];
     fli_random_hex(c->value, FL_REDLOCK_VALUE_LEN / 2);
     int len = snprintf(name, sizeof name, "fencelock-check-%s", c->value);
     c->key_len = fli_make_key(r, (struct fl_bytes){name, (size_t)len}, c->key);
-    fli_due_set(dues, &c->due, fli_clock_ms() + timeout_ms);
-    fli_list_push(&r->checks, &c->node);
+    c->wait.until_ms = fli_clock_ms() + timeout_ms;
+    fli_list_init(&c->open);
+    fli_list_init(&c->in);
+    fli_list_push(&r->checks, &c->in);
     for (uint32_t i = 0; i < r->n; i++) {
         struct fli_server *s = &r->servers[i];
         fli_facts_init(&c->facts[i]);
@@ -218,7 +197,6 @@ static struct check *begin(struct fli_redlock *r, uint64_t timeout_ms, struct fl
     }
     end_if_complete(c);
     fli_engine_wake(r->engine);
-    return c;
 }
 
 static int check(fl_client *client, const struct fl_redlock_check_options *o,
@@ -227,21 +205,21 @@ static int check(fl_client *client, const struct fl_redlock_check_options *o,
     struct fli_redlock *r = fli_redlock_of(client);
     const struct fli_fitness_rules rules = {.eviction_allowed = o->eviction_allowed,
                                             .restarts_are_safe = r->restarts_are_safe};
-    uint64_t timeout_ms = o->timeout_ms != 0 ? o->timeout_ms : r->connect_ms + r->budget_ms;
-    struct fli_wait w;
-    fli_wait_init(&w, client);
-    struct check *c = begin(r, timeout_ms, &w);
+    struct check *c = calloc(1, sizeof *c);
     if (c == NULL) {
         return fli_fail(client, FL_ENOMEM, "out of memory");
     }
-    int rc = fli_wait(client, &w) ? 0 : FL_EUNCERTAIN;
+    c->r = r;
+    fli_wait_init(&c->wait, client);
+    begin(c, o->timeout_ms != 0 ? o->timeout_ms : r->connect_ms + r->budget_ms);
+    int rc = fli_wait(client, &c->wait) ? 0 : FL_EUNCERTAIN;
     end(c);
     if (rc == 0) {
         complete_facts(c);
         bool fit = fli_fitness(c->facts, r->n, &rules, ret);
         rc = fit ? 0 : fli_fail(client, FL_EDENIED, "the servers are not fit for Redlock");
     }
-    unref(c);
+    free(c);
     return rc;
 }
 

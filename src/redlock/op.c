@@ -20,15 +20,30 @@ static struct fli_redlock *redlock_of(const struct fli_engine *e)
 
 /* ---- beginning and end ----------------------------------------------------------------------- */
 
-/* It has no call any more. */
-static void detach(struct fli_redlock_op *op)
+struct fli_ticket {
+    struct fli_list in;
+    fl_call issuing;           /* of the issuer; 0: not yet */
+    struct fli_redlock_op *op; /* NULL: its attempt is over */
+    fl_client *client;         /* of the op */
+};
+
+/* A token that comes later is nobody's. */
+static void forget_token(struct fli_redlock_op *op)
+{
+    if (op->ticket != NULL) {
+        op->ticket->op = NULL;
+        op->ticket = NULL;
+    }
+}
+
+static void end(struct fli_redlock_op *op)
 {
     op->state = OP_ENDED;
-    op->call->op = NULL;
-    op->call = NULL;
+    forget_token(op);
+    fli_op_forget_answers(op);
     free(op->report);
     op->report = NULL;
-    fli_op_unref(op);
+    fli_list_remove(&op->in);
 }
 
 static void put_servers(const struct fli_redlock_op *op, struct fl_redlock_report *ret)
@@ -48,8 +63,9 @@ bool fli_redlock_progress(fl_client *c, fl_call name, char text[FL_REDLOCK_TEXT_
     (void)pthread_mutex_lock(&c->mutex);
     const struct fl_call *call = fli_call_find(c, name);
     const struct fli_redlock_op *op = call != NULL ? call->op : NULL;
-    bool ended = op != NULL && op->state == OP_PAUSE && op->attempts > 0;
-    int code = op != NULL ? fli_attempt_blame(&op->attempt) : FL_ENOTHELD;
+    bool goes_on = op != NULL && op->state != OP_ENDED;
+    bool ended = goes_on && op->state == OP_PAUSE && op->attempts > 0;
+    int code = goes_on ? fli_attempt_blame(&op->attempt) : FL_ENOTHELD;
     if (code != FL_ENOTHELD) {
         struct fl_redlock_report report = *op->report;
         put_servers(op, &report);
@@ -77,7 +93,7 @@ static void finish(struct fli_redlock_op *op, int result, const char *token_erro
     call->report = report;
     op->report = NULL;
     fli_call_end(call, result, op->deadline_ms);
-    detach(op);
+    end(op);
 }
 
 static void set_due(struct fli_redlock_op *op, uint64_t at_ms)
@@ -148,12 +164,13 @@ static void consider(struct fli_redlock_op *op, uint32_t i, bool asks, uint64_t 
     }
 }
 
-/* Ends the op, perhaps: who calls it has a reference. */
+/* Ends the op, perhaps. */
 static void begin_attempt(struct fli_redlock_op *op, uint64_t now_ms)
 {
     struct fli_redlock *r = op->r;
     /* the attempt counts from now_ms, which is earlier by less than 1 ms */
     uint64_t now_ns = fli_clock_ns();
+    fli_op_forget_answers(op);
     op->state = OP_ATTEMPT;
     op->attempts++;
     memset(op->report->server, 0, r->n * sizeof op->report->server[0]);
@@ -197,14 +214,6 @@ static void release_acquired(struct fli_redlock_op *op, int code)
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-struct ticket {
-    struct fli_list node;
-    fl_call issuing; /* of the issuer; 0: not yet */
-    struct fli_redlock_op *op;
-    fl_client *client; /* of the op */
-    uint32_t serial;   /* of the attempt */
-};
-
 static void no_token(struct fli_redlock_op *op, int code, const char *error)
 {
     release_acquired(op, code);
@@ -213,6 +222,7 @@ static void no_token(struct fli_redlock_op *op, int code, const char *error)
 
 static void no_token_in_time(struct fli_redlock_op *op, uint64_t now_ms)
 {
+    forget_token(op);
     release_acquired(op, FL_ETIMEOUT);
     try_again_or_finish(op, now_ms, fl_strerror(FL_ETIMEOUT));
 }
@@ -241,10 +251,12 @@ static void note_token(struct fli_redlock_op *op, const struct fl_result *result
     }
 }
 
-static void free_ticket(struct ticket *ticket)
+static void free_ticket(struct fli_ticket *ticket)
 {
-    fli_op_unref(ticket->op);
-    fli_list_remove(&ticket->node);
+    if (ticket->op != NULL) {
+        ticket->op->ticket = NULL;
+    }
+    fli_list_remove(&ticket->in);
     free(ticket);
 }
 
@@ -252,13 +264,12 @@ static void free_ticket(struct ticket *ticket)
  * whoever gives it up before that finds an op that has servers to release. */
 static void issued(void *arg, const struct fl_result *result)
 {
-    struct ticket *ticket = arg;
-    struct fli_redlock_op *op = ticket->op;
+    struct fli_ticket *ticket = arg;
     fl_client *c = ticket->client;
     (void)pthread_mutex_lock(&c->mutex);
-    if (op->state == OP_ISSUING && op->attempts == ticket->serial) { /* else it has ended */
-        note_token(op, result);
-        set_due(op, fli_clock_ms());
+    if (ticket->op != NULL) {
+        note_token(ticket->op, result);
+        set_due(ticket->op, fli_clock_ms());
         fli_engine_wake(&c->engine);
     }
     free_ticket(ticket);
@@ -268,9 +279,9 @@ static void issued(void *arg, const struct fl_result *result)
 /* The issuer may be closed next, and then it calls nobody back. */
 static void forsake_tokens(struct fli_redlock *r)
 {
-    FLI_LIST_FOREACH_SAFE(node, next, &r->tickets)
+    FLI_LIST_FOREACH_SAFE(at, next, &r->tickets)
     {
-        struct ticket *ticket = FLI_CONTAINER_OF(node, struct ticket, node);
+        struct fli_ticket *ticket = FLI_CONTAINER_OF(at, struct fli_ticket, in);
         if (ticket->issuing != 0 && fli_call_forsake(r->tokens, ticket->issuing)) {
             ticket->client->refs--; /* who closes it has one */
             free_ticket(ticket);
@@ -281,20 +292,19 @@ static void forsake_tokens(struct fli_redlock *r)
 static void issue(struct fli_redlock_op *op, uint64_t now_ms)
 {
     struct fli_redlock *r = op->r;
-    struct ticket *ticket = calloc(1, sizeof *ticket);
+    struct fli_ticket *ticket = calloc(1, sizeof *ticket);
     uint64_t left_ms = fli_left_ms(op->deadline_ms, now_ms);
     if (ticket == NULL) {
         no_token(op, FL_ENOMEM, fl_strerror(FL_ENOMEM));
         return;
     }
     op->state = OP_ISSUING;
-    *ticket = (struct ticket){.op = op,
-                              .client = FLI_CONTAINER_OF(r->engine, struct fl_client, engine),
-                              .serial = op->attempts};
-    fli_list_init(&ticket->node);
-    fli_list_push(&r->tickets, &ticket->node);
-    op->refs++;
+    op->ticket = ticket;
+    ticket->op = op;
+    ticket->client = FLI_CONTAINER_OF(r->engine, struct fl_client, engine);
     ticket->client->refs++;
+    fli_list_init(&ticket->in);
+    fli_list_push(&r->tickets, &ticket->in);
     uint64_t timeout_ms = left_ms > op->min_validity_ms ? left_ms - op->min_validity_ms : 1;
     set_due(op, now_ms + timeout_ms);
     int rc = r->issue(r, op->call->request.name, timeout_ms, issued, ticket, &ticket->issuing);
@@ -343,7 +353,6 @@ void fli_op_after(struct fli_redlock_op *op, enum fli_verdict verdict, uint64_t 
 static void on_due(struct fli_due *d, uint64_t now_ms)
 {
     struct fli_redlock_op *op = FLI_CONTAINER_OF(d, struct fl_call, due)->op;
-    op->refs++;
     now_ms = fli_clock_ms(); /* other ops may have taken time */
     switch (op->state) {
     case OP_ATTEMPT:
@@ -362,24 +371,6 @@ static void on_due(struct fli_due *d, uint64_t now_ms)
         FLI_ASSERT(false);
         break;
     }
-    fli_op_unref(op);
-}
-
-/* The op after this one; NULL: the first; returns NULL after the last. Whoever walks over the ops
- * has a reference to the one it is at: what happens to that may free any other, since a release to
- * be kept for a server that is down may take the place of an older one. */
-static struct fli_redlock_op *next_op(struct fli_redlock *r, struct fli_redlock_op *op)
-{
-    struct fli_list *node = op == NULL ? r->ops.next : op->node.next;
-    struct fli_redlock_op *next =
-        node == &r->ops ? NULL : FLI_CONTAINER_OF(node, struct fli_redlock_op, node);
-    if (next != NULL) {
-        next->refs++;
-    }
-    if (op != NULL) {
-        fli_op_unref(op);
-    }
-    return next;
 }
 
 /* Whether the first attempt may begin: every connection has been made or has failed, or enough
@@ -403,7 +394,9 @@ void fli_ops_server_changed(struct fli_server *s)
     if (s->state == FLI_SERVER_READY) {
         fli_op_send_deferred(s);
     }
-    for (struct fli_redlock_op *op = NULL; (op = next_op(r, op)) != NULL;) {
+    FLI_LIST_FOREACH_SAFE(at, next, &r->ops)
+    {
+        struct fli_redlock_op *op = FLI_CONTAINER_OF(at, struct fli_redlock_op, in);
         if (op->state == OP_PAUSE && op->attempts == 0 && may) {
             begin_attempt(op, now_ns / NS_PER_MS);
         } else {
@@ -458,7 +451,6 @@ static void begin(struct fl_call *c)
     uint64_t ttl_ms = q->ttl_ms != 0 ? q->ttl_ms : r->max_ttl_ms;
     *op = (struct fli_redlock_op){.r = r,
                                   .call = c,
-                                  .refs = 2, /* one is ours until the end of this function */
                                   .state = OP_PAUSE,
                                   .attempt = {.kind = kind_of(q->command), .n = r->n},
                                   .began_ns = fli_clock_ns(),
@@ -470,8 +462,9 @@ static void begin(struct fl_call *c)
     if (op->attempt.kind != FLI_ATTEMPT_ACQUIRE) {
         memcpy(op->value, q->owner.data, FL_REDLOCK_VALUE_LEN);
     }
-    op->key_len = fli_make_key(r, q->name, op->key);
-    fli_list_push(&r->ops, &op->node);
+    fli_list_init(&op->requests);
+    fli_list_init(&op->in);
+    fli_list_push(&r->ops, &op->in);
     c->op = op;
     c->due.fire = on_due;
     if (may_begin(r)) {
@@ -479,7 +472,6 @@ static void begin(struct fl_call *c)
     } else {
         set_due(op, op->began_ns / NS_PER_MS + r->connect_ms);
     }
-    fli_op_unref(op);
 }
 
 static void give_back(struct fli_redlock_op *op)
@@ -488,12 +480,12 @@ static void give_back(struct fli_redlock_op *op)
     if (op->attempt.kind == FLI_ATTEMPT_ACQUIRE && has_asked) {
         release_acquired(op, FL_EUNCERTAIN);
     }
-    detach(op);
+    end(op);
 }
 
 static void cancel(struct fl_call *c)
 {
-    if (c->op != NULL) {
+    if (c->op->state != OP_ENDED) {
         give_back(c->op);
         fli_channels_flush(c->engine);
         fli_engine_wake(c->engine);
@@ -503,10 +495,12 @@ static void cancel(struct fl_call *c)
 static void drop(struct fli_engine *e)
 {
     struct fli_redlock *r = redlock_of(e);
-    for (struct fli_redlock_op *op = NULL; (op = next_op(r, op)) != NULL;) {
-        if (op->call != NULL && fli_engine_is_inherited(e)) {
-            detach(op);
-        } else if (op->call != NULL) {
+    struct fli_list *at;
+    while ((at = fli_list_first(&r->ops)) != NULL) {
+        struct fli_redlock_op *op = FLI_CONTAINER_OF(at, struct fli_redlock_op, in);
+        if (fli_engine_is_inherited(e)) {
+            end(op);
+        } else {
             give_back(op);
         }
     }
@@ -517,7 +511,7 @@ static void drop(struct fli_engine *e)
     while (fli_list_pop(&r->tickets) != NULL) {
         /* the others are their callbacks', or the parent's */
     }
-    fli_checks_end(r);
+    fli_checks_forget(r);
     for (uint32_t i = 0; i < r->n; i++) {
         fli_server_leave(&r->servers[i]);
         fli_deferred_drop(&r->servers[i]);

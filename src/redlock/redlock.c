@@ -159,9 +159,6 @@ static void free_text(char *text)
 
 static void redlock_free(struct fli_redlock *r)
 {
-    while (fli_list_pop(&r->ops) != NULL) {
-        /* those that wait for the issuer of a token free themselves */
-    }
     fli_buf_fini(&r->text);
     free_text(r->user);
     free_text(r->password);

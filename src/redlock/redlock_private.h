@@ -35,7 +35,7 @@ struct fli_redlock {
     char prefix[FL_REDLOCK_KEY_FORMAT_MAX + 1]; /* the part of the key format before the name */
     char suffix[FL_REDLOCK_KEY_FORMAT_MAX + 1];
 
-    struct fli_list ops; /* all that exist, also ended ones that wait for late answers */
+    struct fli_list ops;
     struct fli_list checks;
     struct fli_list tickets; /* of tokens that have not come yet */
     struct fli_buf text;     /* room for one request */
@@ -46,9 +46,8 @@ struct fli_redlock {
     fl_client *tokens;
 };
 
-/* An op is one call: acquire, extend or release, with its requests to servers. It has a reference
- * for its call, for each request without an answer, and for the issuer of a token while that may
- * call back. An answer that comes after the end of the call changes nothing. */
+/* An op is one call: acquire, extend or release, as a series of attempts. It is its call's, which
+ * frees it. An answer or a token that comes after the end of its attempt finds no op. */
 enum fli_op_state {
     OP_ATTEMPT,
     OP_ISSUING, /* the quorum is held, and the token has not come yet */
@@ -57,11 +56,14 @@ enum fli_op_state {
     OP_ENDED
 };
 
+struct fli_ticket;
+
 struct fli_redlock_op {
-    struct fli_list node;
+    struct fli_list in;       /* the client's ops, but for those that have ended */
+    struct fli_list requests; /* of the last attempt, which have no answer */
     struct fli_redlock *r;
-    struct fl_call *call; /* NULL: it has ended */
-    uint32_t refs;
+    struct fl_call *call;
+    struct fli_ticket *ticket; /* OP_ISSUING: where the token comes */
     enum fli_op_state state;
     struct fli_attempt attempt;
     uint64_t began_ns;
@@ -74,8 +76,6 @@ struct fli_redlock_op {
     fl_token token;
     struct fl_redlock_report *report; /* NULL once it has ended */
     uint32_t attempts;
-    size_t key_len;
-    char key[FLI_REDIS_KEY_MAX];
 };
 
 /* ---- redlock.c ------------------------------------------------------------------------------- */
@@ -96,10 +96,11 @@ void fli_op_after(struct fli_redlock_op *op, enum fli_verdict verdict, uint64_t 
 
 /* ---- request.c: what is said to servers ------------------------------------------------------ */
 
-void fli_op_unref(struct fli_redlock_op *op);
-
 /* Sends server i, which is ready, the request of the attempt. 0, FL_EBUSY, FL_ENOMEM. */
 int fli_op_ask(struct fli_redlock_op *op, uint32_t i, uint64_t now_ns) FLI_MUST_USE;
+
+/* The answers that have not come yet are not the attempt's any more. */
+void fli_op_forget_answers(struct fli_redlock_op *op);
 
 /* Releases what the call may have set on these servers, a bit each. To a server that has not
  * answered yet the release goes right behind the request; to one that is down, when it is ready
@@ -113,7 +114,7 @@ void fli_deferred_drop(struct fli_server *s);
 /* ---- check.c --------------------------------------------------------------------------------- */
 
 void fli_checks_server_changed(struct fli_server *s);
-void fli_checks_end(struct fli_redlock *r);
+void fli_checks_forget(struct fli_redlock *r); /* in a child: they are the parent's */
 
 /* ---- text.c ---------------------------------------------------------------------------------- */
 

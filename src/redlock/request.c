@@ -13,42 +13,40 @@
 
 struct request {
     struct fli_redis_request base;
-    struct fli_redlock_op *op;
+    struct fli_list in_op;     /* in none: no attempt waits for the answer */
+    struct fli_redlock_op *op; /* of which it is then */
     enum fli_attempt_kind kind;
-    bool counts;             /* the attempt waits for the answer */
     enum fli_delete_how how; /* how a release deletes the key */
     uint32_t index;
-    uint32_t serial;     /* number of the attempt */
+    uint64_t ttl_ms;
     uint64_t give_up_ms; /* a release is not sent after that: the TTL has ended */
     char value[FL_REDLOCK_VALUE_LEN + 1];
+    size_t key_len;
+    char key[FLI_REDIS_KEY_MAX];
 };
-
-void fli_op_unref(struct fli_redlock_op *op)
-{
-    FLI_ASSERT(op->refs > 0);
-    if (--op->refs == 0) {
-        fli_list_remove(&op->node);
-        free(op);
-    }
-}
 
 static void free_request(struct request *q)
 {
-    struct fli_redlock_op *op = q->op;
+    fli_list_remove(&q->in_op);
     free(q);
-    fli_op_unref(op);
+}
+
+void fli_op_forget_answers(struct fli_redlock_op *op)
+{
+    while (fli_list_pop(&op->requests) != NULL) {
+        /* they are their servers' */
+    }
 }
 
 static int write_request(struct fli_buf *b, const struct request *q)
 {
-    const struct fli_redlock_op *op = q->op;
-    struct fli_slice key = {(const uint8_t *)op->key, op->key_len};
+    struct fli_slice key = {(const uint8_t *)q->key, q->key_len};
     fli_buf_clear(b);
     switch (q->kind) {
     case FLI_ATTEMPT_ACQUIRE:
-        return fli_put_set(b, key, q->value, op->ttl_ms);
+        return fli_put_set(b, key, q->value, q->ttl_ms);
     case FLI_ATTEMPT_EXTEND:
-        return fli_put_extend(b, key, q->value, op->ttl_ms);
+        return fli_put_extend(b, key, q->value, q->ttl_ms);
     case FLI_ATTEMPT_RELEASE:
         return fli_put_release(b, key, q->value, q->how);
     }
@@ -57,7 +55,7 @@ static int write_request(struct fli_buf *b, const struct request *q)
 
 static int send_request(struct fli_server *s, struct request *q, uint64_t now_ns)
 {
-    struct fli_buf *text = &q->op->r->text;
+    struct fli_buf *text = &s->r->text;
     q->how = s->delete_how;
     int rc = write_request(text, q);
     FLI_ASSERT(rc != FL_ELIMIT);
@@ -72,7 +70,7 @@ static void defer_release(struct fli_server *s, struct request *q)
         free_request(q);
         return;
     }
-    q->counts = false;
+    fli_list_remove(&q->in_op);
     struct fli_list *oldest = s->deferred_len >= DEFERRED_MAX ? fli_list_pop(&s->deferred) : NULL;
     if (oldest != NULL) {
         s->deferred_len--; /* the TTL ends that lock */
@@ -143,8 +141,8 @@ static enum fl_redlock_status classify(const struct request *q, const struct fli
 static void take_answer(struct request *q, struct fli_server *s, const redisReply *reply)
 {
     struct fli_redlock_op *op = q->op;
-    if (!q->counts || q->serial != op->attempts || op->state == OP_ENDED) {
-        return;
+    if (!fli_list_linked(&q->in_op)) {
+        return; /* late, or of a release that nobody waits for */
     }
     uint64_t now_ns = fli_clock_ns();
     uint64_t now_ms = now_ns / NS_PER_MS;
@@ -204,15 +202,16 @@ static struct request *create_request(struct fli_redlock_op *op, enum fli_attemp
         return NULL;
     }
     q->base.answered = on_answer;
+    fli_list_init(&q->in_op);
     q->op = op;
     q->kind = kind;
     q->index = index;
-    q->serial = op->attempts;
+    q->ttl_ms = op->ttl_ms;
     /* A delayed SET may take effect long after it was sent, and its TTL ends as much later. Nobody
      * knows how much; after this time the TTL has to do. */
     q->give_up_ms = now_ns / NS_PER_MS + op->ttl_ms + fli_drift_ms(op->ttl_ms);
     memcpy(q->value, op->value, sizeof q->value);
-    op->refs++;
+    q->key_len = fli_make_key(op->r, op->call->request.name, q->key);
     return q;
 }
 
@@ -222,7 +221,7 @@ int fli_op_ask(struct fli_redlock_op *op, uint32_t i, uint64_t now_ns)
     if (q == NULL) {
         return FL_ENOMEM;
     }
-    q->counts = true;
+    fli_list_push(&op->requests, &q->in_op);
     int rc = send_request(&op->r->servers[i], q, now_ns);
     if (rc != 0) {
         free_request(q);

@@ -79,7 +79,7 @@ MUTANTS = [
     ('a call that is cancelled while its node is probed was not sent', 'src/client/call_state.c', ' || want == FLI_WANT_PROBE', '',
      'client/test_client_engine', NO_SHELL),
     ('a hint is never forgotten', FLOW, '    f->hint = FLI_CALL_NOBODY;\n    if (hint', '    if (hint', 'client/test_client_call_state', NO_SHELL),
-    ('the token of a try that was given up is that of the next', 'src/redlock/op.c', 'op->state == OP_ISSUING && op->attempts == ticket->serial', 'op->state == OP_ISSUING',
+    ('the token of a try that was given up is that of the next', 'src/redlock/op.c', '    forget_token(op);\n    release_acquired(', '    release_acquired(',
      'redlock/test_redlock_handle', 'no token comes late in the simulation'),
     ('a call that is given up with its token keeps its keys', 'src/redlock/op.c', 'op->state == OP_ISSUING || op->state == OP_ISSUED;', 'op->state == OP_ISSUING;',
      'redlock/test_redlock_handle', 'no call of the simulation is given up in that moment'),
