@@ -52,14 +52,14 @@
  *                   was cancelled. Where the owner is the library's own choice, it gives back what
  *                   that may get. Where it is given, the TTL limits that, and fl_settle() prevents
  *                   it.
- *   fl_renew        yes
- *   fl_release,     yes. When an earlier try had no answer and a later one finds nothing to
+ *   FL_ASK_RENEW    yes
+ *   FL_ASK_RELEASE, yes. When an earlier try had no answer and a later one finds nothing to
  *   fl_lock_release release, the result is FL_EUNCERTAIN: the lock is surely not held under this
  *                   token any more, but whether this call or the lease's end did it is unknown.
  *                   A release without an answer goes on after the call, until the lease has ended,
  *                   unless the owner is given.
- *   fl_issue_token  yes; it may burn a token, which does no harm
- *   fl_break        no: a second one could break the next holder. FL_EUNCERTAIN.
+ *   FL_ASK_TOKEN    yes; it may burn a token, which does no harm
+ *   FL_ASK_BREAK    no: a second one could break the next holder. FL_EUNCERTAIN.
  *   reading calls   yes
  *
  * Threads. Any thread may call any function here with any handle. One exception: no thread may use
@@ -294,36 +294,7 @@ FL_API int fl_settle(fl_client *c, const char *name, const struct fl_take *optio
  * session it renews that one. 0; FL_ELIMIT, FL_EINVAL, and others as fl_lock_take(). */
 FL_API int fl_session_open(fl_client *c, const struct fl_take *options, fl_lock **ret) FL_MUST_USE;
 
-/* ---- tokens that others hold ----------------------------------------------------------------- */
-
-/* Makes the lease last ttl_ms from now on, 0: its old TTL. *ret_deadline_ms (may be NULL) is when
- * it must not be believed in any more, 0 when its TTL is not known here. 0; FL_ENOTHELD; others as
- * fl_lock_take(). */
-FL_API int fl_renew(fl_client *c, struct fl_bytes name, fl_token token, uint64_t ttl_ms,
-                    uint64_t timeout_ms, uint64_t *ret_deadline_ms) FL_MUST_USE;
-
-/* Releases the lock. 0; FL_ENOTHELD (it was not held under this token); FL_EUNCERTAIN, see above;
- * others as fl_lock_take(). */
-FL_API int fl_release(fl_client *c, struct fl_bytes name, fl_token token,
-                      uint64_t timeout_ms) FL_MUST_USE;
-
-/* Whether the lock is held under exactly this token: 0 (yes), FL_ENOTHELD (no), or an error. The
- * answer may be out of date when it arrives: only the storage's check protects data. */
-FL_API int fl_check(fl_client *c, struct fl_bytes name, fl_token token,
-                    uint64_t timeout_ms) FL_MUST_USE;
-
-/* Issues a token without a lock, larger than all before: for Redlock, or an election of your
- * own. */
-FL_API int fl_issue_token(fl_client *c, struct fl_bytes name, uint64_t timeout_ms,
-                          fl_token *ret) FL_MUST_USE;
-
-/* For operators: takes the lock from its holders and burns a token, larger than theirs and smaller
- * than any granted later. The holders can still write until a storage has seen a newer token: claim
- * there with *ret_burnt, which never shuts out a successor. ret_burnt may be NULL; it gets
- * FL_TOKEN_NONE from an old node that does not tell the token. 0; FL_ENOTHELD (it was not held);
- * FL_EUNCERTAIN (not repeated). */
-FL_API int fl_break(fl_client *c, struct fl_bytes name, uint64_t timeout_ms,
-                    fl_token *ret_burnt) FL_MUST_USE;
+/* ---- information ----------------------------------------------------------------------------- */
 
 /* The list owns the bytes. */
 struct fl_session_info {
@@ -342,12 +313,7 @@ struct fl_session_list {
     struct fl_bytes cursor; /* of the next page; empty at the end */
 };
 
-/* Reads a page of the open sessions, oldest first; as fl_locks(). */
-FL_API int fl_sessions(fl_client *c, struct fl_bytes cursor, uint64_t count, uint64_t timeout_ms,
-                       struct fl_session_list **ret) FL_MUST_USE;
 FL_API void fl_session_list_free(struct fl_session_list *list); /* NULL is fine */
-
-/* ---- information ----------------------------------------------------------------------------- */
 
 enum fl_lock_state {
     FL_LOCK_OTHER, /* a state that this version does not know */
@@ -377,8 +343,8 @@ struct fl_holder {
 };
 
 /* The list owns the bytes. Values that a server does not tell are empty or 0. For a lock with
- * several holders, fl_show() has the oldest here and all of them in held_by; fl_locks() lists the
- * lock once for each holder. */
+ * several holders, FL_ASK_SHOW has the oldest here and all of them in held_by; FL_ASK_LOCKS lists
+ * the lock once for each holder. */
 struct fl_lock_info {
     struct fl_bytes name;
     enum fl_lock_state state;
@@ -390,15 +356,15 @@ struct fl_lock_info {
     uint64_t age_ms;      /* since the grant */
     uint64_t ttl_left_ms; /* of the lease, or of the lock-delay */
     uint64_t waiters;
-    const struct fl_waiter *const *queue; /* the next one first; fl_show() only */
+    const struct fl_waiter *const *queue; /* the next one first; FL_ASK_SHOW only */
     size_t queue_len;
     enum fl_mode mode; /* meaningless when nobody holds it */
     uint64_t permits;
     uint64_t holders;
     uint64_t together;                      /* number of locks of this grant */
-    const struct fl_holder *const *held_by; /* oldest first; fl_show() only */
+    const struct fl_holder *const *held_by; /* oldest first; FL_ASK_SHOW only */
     size_t held_by_len;
-    /* From fl_busiest() only, which fills in these fields and the name. */
+    /* From FL_ASK_BUSIEST only, which fills in these fields and the name. */
     uint64_t waited_ms;      /* by all waiters together; never too small */
     uint64_t waited_over_ms; /* the most by which it may be too large */
     uint64_t waits, longest_ms;
@@ -415,23 +381,71 @@ struct fl_lock_list {
     struct fl_bytes cursor; /* of the next page; empty at the end */
 };
 
-/* Reads one lock. 0 and a list of one; FL_ENOTFOUND when it is neither held, awaited nor delayed.
- * Of many holders and waiting requests it has only the first, 1000 and 64 KiB together. Free it
- * with fl_lock_list_free(). */
-FL_API int fl_show(fl_client *c, struct fl_bytes name, uint64_t timeout_ms,
-                   struct fl_lock_list **ret) FL_MUST_USE;
-
-/* Reads a page of locks. match: a glob, empty for all; cursor: from the page before, empty at
- * first; count: at most this many, 0 for the server's default. */
-FL_API int fl_locks(fl_client *c, struct fl_bytes match, struct fl_bytes cursor, uint64_t count,
-                    uint64_t timeout_ms, struct fl_lock_list **ret) FL_MUST_USE;
-
-/* Reads the locks that were waited for most, in the whole cluster, the first one the most. Waits
- * that have ended count, since the answering node began to apply its log. count: at most this many,
- * 0 for the server's default. */
-FL_API int fl_busiest(fl_client *c, uint64_t count, uint64_t timeout_ms,
-                      struct fl_lock_list **ret) FL_MUST_USE;
 FL_API void fl_lock_list_free(struct fl_lock_list *list); /* NULL is fine */
+
+/* ---- asking ----------------------------------------------------------------------------------
+ *
+ * About locks whose tokens others hold, and what there is. */
+
+enum fl_asked {
+    /* Makes the lease of name and token last ttl_ms from now on, 0: its old TTL. The result's
+     * deadline_ms is when it must not be believed in any more, 0 when its TTL is not known here.
+     * FL_ENOTHELD. */
+    FL_ASK_RENEW,
+    /* Releases name and token. FL_ENOTHELD (it was not held under this token); FL_EUNCERTAIN, see
+     * above. */
+    FL_ASK_RELEASE,
+    /* Whether the lock is held under exactly this token: 0 (yes), FL_ENOTHELD (no). The answer may
+     * be out of date when it arrives: only the storage's check protects data. */
+    FL_ASK_CHECK,
+    /* Issues a token without a lock, larger than all before: for Redlock, or an election of your
+     * own. name says for what. */
+    FL_ASK_TOKEN,
+    /* For operators: takes the lock from its holders and burns a token, larger than theirs and
+     * smaller than any granted later. The holders can still write until a storage has seen a newer
+     * token: claim there with the result's, which never shuts out a successor. FL_ENOTHELD (it was
+     * not held); FL_EUNCERTAIN (not repeated). */
+    FL_ASK_BREAK,
+    /* Reads one lock into a list of one; FL_ENOTFOUND when it is neither held, awaited nor delayed.
+     * Of many holders and waiting requests it has only the first, 1000 and 64 KiB together. */
+    FL_ASK_SHOW,
+    /* Reads a page of locks. name: a glob, empty for all; cursor: from the page before, empty at
+     * first; count: at most this many, 0 for the server's default. */
+    FL_ASK_LOCKS,
+    /* Reads the locks that were waited for most, in the whole cluster, the first one the most.
+     * Waits that have ended count, since the answering node began to apply its log. count: at most
+     * this many, 0 for the server's default. */
+    FL_ASK_BUSIEST,
+    FL_ASK_SESSIONS, /* reads a page of the open sessions, oldest first; as FL_ASK_LOCKS */
+};
+
+struct fl_ask {
+    enum fl_asked what;
+    struct fl_bytes name;
+    fl_token token;
+    uint64_t ttl_ms;
+    uint64_t timeout_ms;
+    struct fl_bytes cursor;
+    uint64_t count;
+};
+
+/* How a call ended: valid in the callback only, or until fl_client_error() is not. What is not said
+ * is 0 or NULL. */
+struct fl_result {
+    int status;
+    const char *error; /* a sentence; "" after success */
+    fl_lock *lock;     /* the callback's: it must be ended */
+    fl_token token;    /* of the lock; issued; or burnt */
+    uint64_t deadline_ms;
+    struct fl_lock_list *locks;       /* of fl_ask() its caller's, in a callback the library's */
+    struct fl_session_list *sessions; /* likewise */
+    struct fl_redlock_report *report; /* of redlock.h; the library's */
+};
+
+/* 0, and what `what` says; other results as fl_lock_take(). */
+FL_API int fl_ask(fl_client *c, const struct fl_ask *ask, struct fl_result *ret) FL_MUST_USE;
+
+/* ---- nodes ----------------------------------------------------------------------------------- */
 
 /* The content of one node's INFO. */
 struct fl_node_status {
@@ -459,9 +473,6 @@ FL_API const char *fl_client_node(const fl_client *c, size_t index); /* its addr
  * FL_ETIMEOUT, FL_EPROTO, FL_EINVAL (no such node, or a timeout above FL_TIMEOUT_MAX_MS). */
 FL_API int fl_node_ask(fl_client *c, size_t index, uint64_t timeout_ms, struct fl_node_status *ret,
                        size_t size) FL_MUST_USE;
-
-/* The text of its INFO, as the node sends it; for free(). Results as above, and FL_ENOMEM. */
-FL_API int fl_node_info(fl_client *c, size_t index, uint64_t timeout_ms, char **ret) FL_MUST_USE;
 
 /* Takes a backup of one node's state (docs/operations/backup.md), without delaying other clients,
  * and gives its bytes to `sink` in order. If the sink returns anything but 0, that ends the backup
@@ -569,10 +580,10 @@ struct fl_watch_options {
 };
 
 /* Listens to the events of these locks, in the order of the log, at any of the nodes, which need
- * not be the leader. pattern: a glob as in fl_locks(), may be NULL when the options name locks.
+ * not be the leader. pattern: a glob as in FL_ASK_LOCKS, may be NULL when the options name locks.
  *
  * Events are missed while there is no connection, and by a program that is so slow that the node
- * cuts it off: who keeps account of a lock calls fl_show() after each FL_EVENT_LISTENS and
+ * cuts it off: who keeps account of a lock asks FL_ASK_SHOW after each FL_EVENT_LISTENS and
  * FL_EVENT_MISSED. A node that has just been started tells of the last ones once more. Nothing is
  * kept here but one event, so memory does not grow; what is not fetched waits at the node. 0;
  * FL_EINVAL; FL_ENOMEM. Whether a node can be reached is told by events. */
@@ -599,17 +610,6 @@ FL_API void fl_watch_close(fl_watch *watch);
 
 typedef uint64_t fl_call; /* the number of a call, above 0; no other call of its client has it */
 
-/* How a call ended; valid in the callback only. What is not said is 0 or NULL. */
-struct fl_result {
-    int status;
-    const char *error; /* a sentence; "" after success */
-    fl_lock *lock;     /* the callback's: it must be ended */
-    fl_token token;    /* of the lock; issued; or burnt */
-    uint64_t deadline_ms;
-    struct fl_lock_list *locks; /* the library's, as is what follows */
-    struct fl_session_list *sessions;
-    struct fl_redlock_report *report; /* of redlock.h */
-};
 typedef void (*fl_done)(void *arg, const struct fl_result *result);
 
 FL_API int fl_lock_take_start(fl_client *c, const char *name, const struct fl_take *options,
@@ -619,29 +619,7 @@ FL_API int fl_session_open_start(fl_client *c, const struct fl_take *options, fl
 /* The lock is ended and freed at once, whatever the result; done may be NULL. */
 FL_API int fl_lock_release_start(fl_lock *lock, uint64_t timeout_ms, fl_done done,
                                  void *arg) FL_MUST_USE;
-/* What is asked as by the call of that name which blocks. */
-enum fl_asked {
-    FL_ASK_RENEW, /* name, token, ttl_ms; the callback finds the deadline */
-    FL_ASK_RELEASE,
-    FL_ASK_CHECK,
-    FL_ASK_TOKEN, /* name; the callback finds the token */
-    FL_ASK_BREAK, /* likewise, the burnt one */
-    FL_ASK_SHOW,
-    FL_ASK_LOCKS,   /* name: the glob; cursor, count */
-    FL_ASK_BUSIEST, /* count */
-    FL_ASK_SESSIONS,
-};
-
-struct fl_ask {
-    enum fl_asked what;
-    struct fl_bytes name;
-    fl_token token;
-    uint64_t ttl_ms;
-    uint64_t timeout_ms;
-    struct fl_bytes cursor;
-    uint64_t count;
-};
-
+/* Asks as fl_ask() does. */
 FL_API int fl_ask_start(fl_client *c, const struct fl_ask *ask, fl_done done, void *arg,
                         fl_call *ret_call) FL_MUST_USE;
 

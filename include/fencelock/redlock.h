@@ -42,14 +42,14 @@
  *   FL_ETIMEOUT  too slow: too few answered in time, or the lock's time was over when they had
  *   FL_EDENIED   refused: too few servers take part (errors, wrong password, replicas, restarted)
  *   FL_EUNCERTAIN  interrupted, or the client was closed
- *   FL_EINVAL, FL_ENOMEM, FL_EBUSY; and the results of fl_issue_token(), with report->no_token
+ *   FL_EINVAL, FL_ENOMEM, FL_EBUSY; and the results of FL_ASK_TOKEN, with report->no_token
  *
  * After any result but 0 of taking a lock, also of a call that was cancelled, keys that may have
  * been set are released: each server that was asked is sent a release behind the request; on a
  * server that cannot be reached, the key ends after the TTL. A release has succeeded when a quorum
  * is free; the other servers get it when they can be reached again, until the TTL has passed.
  *
- * Other calls of client.h (fl_show() and so on) fail with FL_EINVAL here.
+ * Other calls of client.h (fl_ask() and so on) fail with FL_EINVAL here.
  *
  * TLS. To all servers or to none, except for Unix sockets, which are never encrypted. Each server's
  * certificate must have its host's name. */

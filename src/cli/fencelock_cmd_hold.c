@@ -185,20 +185,19 @@ int cli_run_acquire(const struct cli_args *a, fl_client *c)
 /* `renew`, `release` and `check`. */
 int cli_run_by_token(const struct cli_args *a, fl_client *c)
 {
-    struct fl_bytes name = cli_name_of(a);
-    fl_token token = FL_TOKEN_NONE;
-    int code = cli_token_of(a, a->arg[1], &token);
+    struct fl_result r;
+    struct fl_ask ask = {.name = cli_name_of(a), .ttl_ms = a->number[CLI_OPT_TTL]};
+    int code = cli_token_of(a, a->arg[1], &ask.token);
     if (code != 0) {
         return code;
     }
     bool renews = strcmp(cli_verb(a), "renew") == 0;
     bool releases = strcmp(cli_verb(a), "release") == 0;
     const char *word = renews ? "renewed" : releases ? "released" : "held";
-    int rc = renews     ? fl_renew(c, name, token, a->number[CLI_OPT_TTL], 0, NULL)
-             : releases ? fl_release(c, name, token, 0)
-                        : fl_check(c, name, token, 0);
+    ask.what = renews ? FL_ASK_RENEW : releases ? FL_ASK_RELEASE : FL_ASK_CHECK;
+    int rc = fl_ask(c, &ask, &r);
     if (rc == 0 || rc == FL_ENOTHELD) {
-        return print_yes_or_no(a, word, rc == 0, fl_client_error(c), token);
+        return print_yes_or_no(a, word, rc == 0, fl_client_error(c), ask.token);
     }
     return cli_fail(a, rc, fl_client_error(c));
 }
@@ -254,14 +253,15 @@ int cli_run_break(const struct cli_args *a, fl_client *c)
 {
     int code = CLI_EXIT_DONE;
     fl_store *s = NULL;
-    fl_token burnt = FL_TOKEN_NONE;
+    struct fl_result r;
+    const struct fl_ask ask = {.what = FL_ASK_BREAK, .name = cli_name_of(a)};
     /* a bad address is an error before anything is broken */
     if (cli_has(a, CLI_OPT_CLAIM) && (s = cli_store_create(a, CLI_OPT_CLAIM, &code)) == NULL) {
         return code;
     }
-    int rc = fl_break(c, cli_name_of(a), 0, &burnt);
+    int rc = fl_ask(c, &ask, &r);
     if (rc == 0) {
-        code = claim_and_show(a, s, burnt);
+        code = claim_and_show(a, s, r.token);
     } else if (rc == FL_ENOTHELD) {
         code = print_yes_or_no(a, "broken", false, fl_client_error(c), FL_TOKEN_NONE);
     } else {
@@ -273,15 +273,16 @@ int cli_run_break(const struct cli_args *a, fl_client *c)
 
 int cli_run_token(const struct cli_args *a, fl_client *c)
 {
-    fl_token token;
-    int rc = fl_issue_token(c, cli_name_of(a), 0, &token);
+    struct fl_result r;
+    const struct fl_ask ask = {.what = FL_ASK_TOKEN, .name = cli_name_of(a)};
+    int rc = fl_ask(c, &ask, &r);
     if (rc != 0) {
         return cli_fail(a, rc, fl_client_error(c));
     }
     struct cli_out o = cli_result(a);
     fli_json_bytes(&o.j, "name", cli_name_of(a));
-    fli_json_u64(&o.j, "token", token);
-    cli_text(&o, "%" PRIu64 "\n", token);
+    fli_json_u64(&o.j, "token", r.token);
+    cli_text(&o, "%" PRIu64 "\n", r.token);
     cli_out_end(&o);
     return CLI_EXIT_DONE;
 }

@@ -124,9 +124,10 @@ int cli_run_guard(const struct cli_args *a)
 /* `guard adopt` needs a token above all that may have been lost. */
 int cli_run_guard_adopt(const struct cli_args *a, fl_client *c)
 {
-    fl_token token = FL_TOKEN_NONE;
-    int rc = fl_issue_token(c, fl_str("fencelock guard adopt"), 0, &token);
-    return rc == 0 ? exec_guard(a, token) : cli_fail(a, rc, fl_client_error(c));
+    struct fl_result r;
+    const struct fl_ask ask = {.what = FL_ASK_TOKEN, .name = fl_str("fencelock guard adopt")};
+    int rc = fl_ask(c, &ask, &r);
+    return rc == 0 ? exec_guard(a, r.token) : cli_fail(a, rc, fl_client_error(c));
 }
 
 int cli_run_demo_redlock(const struct cli_args *a)

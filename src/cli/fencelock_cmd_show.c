@@ -288,14 +288,17 @@ static void add_lock(struct cli_list *t, const struct fl_lock_info *l)
 
 static int add_locks(struct pages *p, fl_client *c)
 {
-    struct fl_lock_list *list = NULL;
-    struct fl_bytes match = fl_str(p->args->text[CLI_OPT_MATCH]);
-    int rc = fl_locks(c, match, p->cursor, p->count, 0, &list);
-    size_t n = rc == 0 ? pages_take(p, list->len, list->cursor) : 0;
+    struct fl_result r;
+    const struct fl_ask ask = {.what = FL_ASK_LOCKS,
+                               .name = fl_str(p->args->text[CLI_OPT_MATCH]),
+                               .cursor = p->cursor,
+                               .count = p->count};
+    int rc = fl_ask(c, &ask, &r);
+    size_t n = rc == 0 ? pages_take(p, r.locks->len, r.locks->cursor) : 0;
     for (size_t i = 0; i < n; i++) {
-        add_lock(&p->list, list->locks[i]);
+        add_lock(&p->list, r.locks->locks[i]);
     }
-    fl_lock_list_free(list);
+    fl_lock_list_free(r.locks);
     return rc;
 }
 
@@ -320,13 +323,14 @@ static void add_session(struct cli_list *l, const struct fl_session_info *s)
 
 static int add_sessions(struct pages *p, fl_client *c)
 {
-    struct fl_session_list *list = NULL;
-    int rc = fl_sessions(c, p->cursor, p->count, 0, &list);
-    size_t n = rc == 0 ? pages_take(p, list->len, list->cursor) : 0;
+    struct fl_result r;
+    const struct fl_ask ask = {.what = FL_ASK_SESSIONS, .cursor = p->cursor, .count = p->count};
+    int rc = fl_ask(c, &ask, &r);
+    size_t n = rc == 0 ? pages_take(p, r.sessions->len, r.sessions->cursor) : 0;
     for (size_t i = 0; i < n; i++) {
-        add_session(&p->list, list->sessions[i]);
+        add_session(&p->list, r.sessions->sessions[i]);
     }
-    fl_session_list_free(list);
+    fl_session_list_free(r.sessions);
     return rc;
 }
 

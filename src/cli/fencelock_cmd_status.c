@@ -169,7 +169,12 @@ static bool probe(const struct cli_args *a, struct seen_node *node)
         snprintf(node->message, sizeof node->message, "no memory to ask it");
         return false;
     }
-    int rc = fl_check(c, fl_str(HEALTH_LOCK), 1, node_timeout_ms(a));
+    struct fl_result r;
+    const struct fl_ask ask = {.what = FL_ASK_CHECK,
+                               .name = fl_str(HEALTH_LOCK),
+                               .token = 1,
+                               .timeout_ms = node_timeout_ms(a)};
+    int rc = fl_ask(c, &ask, &r);
     bool serves = rc == 0 || rc == FL_ENOTHELD;
     if (!serves) {
         snprintf(node->message, sizeof node->message, "%s", fl_client_error(c));

@@ -56,18 +56,19 @@ int cli_run_locks_by(const struct cli_args *a, fl_client *c)
     if (!limit_of(a, &limit)) {
         return CLI_EXIT_USAGE;
     }
-    struct fl_lock_list *list = NULL;
-    int rc = fl_busiest(c, limit, 0, &list);
+    struct fl_result r;
+    const struct fl_ask ask = {.what = FL_ASK_BUSIEST, .count = limit};
+    int rc = fl_ask(c, &ask, &r);
     if (rc != 0) {
         return cli_fail(a, rc, fl_client_error(c));
     }
     struct cli_out o = cli_result(a);
-    list_busy(&o, list);
-    if (list->len == 0 && o.terminal) {
+    list_busy(&o, r.locks);
+    if (r.locks->len == 0 && o.terminal) {
         cli_text(&o, "nobody has waited for a lock yet\n");
     }
     cli_out_end(&o);
-    fl_lock_list_free(list);
+    fl_lock_list_free(r.locks);
     return CLI_EXIT_DONE;
 }
 
@@ -81,12 +82,12 @@ struct sample {
 
 static void take_sample(fl_client *c, uint64_t limit, struct sample *ret)
 {
-    ret->busy = NULL;
+    struct fl_result r;
+    const struct fl_ask ask = {
+        .what = FL_ASK_BUSIEST, .count = limit, .timeout_ms = NODE_TIMEOUT_MS};
     see_nodes(c, NODE_TIMEOUT_MS, &ret->seen);
     ret->at_ms = fli_clock_ms();
-    if (ret->seen.reached > 0 && fl_busiest(c, limit, NODE_TIMEOUT_MS, &ret->busy) != 0) {
-        ret->busy = NULL;
-    }
+    ret->busy = ret->seen.reached > 0 && fl_ask(c, &ask, &r) == 0 ? r.locks : NULL;
 }
 
 static const struct {

@@ -382,11 +382,12 @@ fl_store *cli_store_create(const struct cli_args *a, enum cli_option option, int
 int cli_with_lock(const struct cli_args *a, fl_client *c,
                   int (*show)(const struct cli_args *a, const struct fl_lock_info *l))
 {
-    struct fl_lock_list *list = NULL;
-    int rc = fl_show(c, cli_name_of(a), 0, &list);
+    struct fl_result r;
+    const struct fl_ask ask = {.what = FL_ASK_SHOW, .name = cli_name_of(a)};
+    int rc = fl_ask(c, &ask, &r);
     int code = rc != 0 && rc != FL_ENOTFOUND ? cli_fail(a, rc, fl_client_error(c))
-                                             : show(a, rc == 0 ? list->locks[0] : NULL);
-    fl_lock_list_free(list);
+                                             : show(a, rc == 0 ? r.locks->locks[0] : NULL);
+    fl_lock_list_free(r.locks);
     return code;
 }
 

@@ -12,21 +12,21 @@
 #define FLI_CALL_ALSO_MAX 23u
 
 enum fli_call_command {
+    FLI_CALL_RENEW = FL_ASK_RENEW,       /* name, token, ttl_ms (0: unchanged) */
+    FLI_CALL_RELEASE = FL_ASK_RELEASE,   /* name, token */
+    FLI_CALL_CHECK = FL_ASK_CHECK,       /* name, token */
+    FLI_CALL_TOKEN = FL_ASK_TOKEN,       /* name */
+    FLI_CALL_BREAK = FL_ASK_BREAK,       /* name */
+    FLI_CALL_SHOW = FL_ASK_SHOW,         /* name */
+    FLI_CALL_LOCKS = FL_ASK_LOCKS,       /* name: glob; cursor; count */
+    FLI_CALL_BUSIEST = FL_ASK_BUSIEST,   /* count */
+    FLI_CALL_SESSIONS = FL_ASK_SESSIONS, /* cursor; count */
     /* name, owner, value; ttl_ms, or under_session: the owner of that session */
     FLI_CALL_ACQUIRE,
-    FLI_CALL_RENEW,         /* name, token, ttl_ms (0: unchanged) */
-    FLI_CALL_RELEASE,       /* name, token */
-    FLI_CALL_CHECK,         /* name, token */
-    FLI_CALL_TOKEN,         /* name */
-    FLI_CALL_BREAK,         /* name */
-    FLI_CALL_SHOW,          /* name */
-    FLI_CALL_LOCKS,         /* name: glob; cursor; count */
-    FLI_CALL_BUSIEST,       /* count */
     FLI_CALL_SESSION_OPEN,  /* owner, ttl_ms, lockdelay_ms, value: the label */
     FLI_CALL_SESSION_RENEW, /* owner */
     FLI_CALL_SESSION_CLOSE, /* owner */
     FLI_CALL_SESSION_SHOW,  /* owner */
-    FLI_CALL_SESSIONS,      /* cursor; count */
     FLI_CALL_LEADER,
     FLI_CALL_INFO,
     FLI_CALL_CLAIM, /* lock, token */

@@ -66,17 +66,10 @@ static int check(const fl_client *c, const struct fli_call_plan *q)
 
 static int plan(const fl_client *c, const struct fl_ask *ask, struct fli_call_plan *ret)
 {
-    static const enum fli_call_command commands[] = {
-        [FL_ASK_RENEW] = FLI_CALL_RENEW,       [FL_ASK_RELEASE] = FLI_CALL_RELEASE,
-        [FL_ASK_CHECK] = FLI_CALL_CHECK,       [FL_ASK_TOKEN] = FLI_CALL_TOKEN,
-        [FL_ASK_BREAK] = FLI_CALL_BREAK,       [FL_ASK_SHOW] = FLI_CALL_SHOW,
-        [FL_ASK_LOCKS] = FLI_CALL_LOCKS,       [FL_ASK_BUSIEST] = FLI_CALL_BUSIEST,
-        [FL_ASK_SESSIONS] = FLI_CALL_SESSIONS,
-    };
-    if ((size_t)ask->what >= sizeof commands / sizeof commands[0]) {
+    if ((unsigned)ask->what > FL_ASK_SESSIONS) {
         return fli_fail(c, FL_EINVAL, "this version of the library does not know that request");
     }
-    *ret = (struct fli_call_plan){.request = {.command = commands[ask->what],
+    *ret = (struct fli_call_plan){.request = {.command = (enum fli_call_command)ask->what,
                                               .name = ask->name,
                                               .token = ask->token,
                                               .ttl_ms = ask->ttl_ms,
@@ -281,111 +274,16 @@ int fli_start(fl_client *c, struct fli_call_plan *q, fl_call *ret_name)
 
 /* ---- calls that block ------------------------------------------------------------------------ */
 
-static struct fl_ask about(enum fl_asked what, struct fl_bytes name, fl_token token,
-                           uint64_t timeout_ms)
-{
-    return (struct fl_ask){.what = what, .name = name, .token = token, .timeout_ms = timeout_ms};
-}
-
-static struct fl_ask page(enum fl_asked what, struct fl_bytes match, struct fl_bytes cursor,
-                          uint64_t count, uint64_t timeout_ms)
-{
-    return (struct fl_ask){
-        .what = what, .name = match, .cursor = cursor, .count = count, .timeout_ms = timeout_ms};
-}
-
-static int run(fl_client *c, struct fl_ask ask, struct fl_result *ret)
+int fl_ask(fl_client *c, const struct fl_ask *ask, struct fl_result *ret)
 {
     struct fli_call_plan q;
-    struct fli_outcome o;
-    int rc = plan(c, &ask, &q);
-    if (rc == 0) {
-        rc = fli_run(c, &q, &o);
-        freeReplyObject(o.reply);
-        *ret = o.result;
-    }
-    return rc;
-}
-
-int fl_renew(fl_client *c, struct fl_bytes name, fl_token token, uint64_t ttl_ms,
-             uint64_t timeout_ms, uint64_t *ret_deadline_ms)
-{
-    struct fl_result r;
-    struct fl_ask ask = about(FL_ASK_RENEW, name, token, timeout_ms);
-    ask.ttl_ms = ttl_ms;
-    int rc = run(c, ask, &r);
-    if (rc == 0 && ret_deadline_ms != NULL) {
-        *ret_deadline_ms = r.deadline_ms;
-    }
-    return rc;
-}
-
-int fl_release(fl_client *c, struct fl_bytes name, fl_token token, uint64_t timeout_ms)
-{
-    struct fl_result r;
-    return run(c, about(FL_ASK_RELEASE, name, token, timeout_ms), &r);
-}
-
-int fl_check(fl_client *c, struct fl_bytes name, fl_token token, uint64_t timeout_ms)
-{
-    struct fl_result r;
-    return run(c, about(FL_ASK_CHECK, name, token, timeout_ms), &r);
-}
-
-static int run_token(fl_client *c, struct fl_ask ask, fl_token *ret)
-{
-    struct fl_result r;
-    int rc = run(c, ask, &r);
-    if (rc == 0 && ret != NULL) {
-        *ret = r.token;
-    }
-    return rc;
-}
-
-int fl_issue_token(fl_client *c, struct fl_bytes name, uint64_t timeout_ms, fl_token *ret)
-{
-    return run_token(c, about(FL_ASK_TOKEN, name, FL_TOKEN_NONE, timeout_ms), ret);
-}
-
-int fl_break(fl_client *c, struct fl_bytes name, uint64_t timeout_ms, fl_token *ret_burnt)
-{
-    return run_token(c, about(FL_ASK_BREAK, name, FL_TOKEN_NONE, timeout_ms), ret_burnt);
-}
-
-static int run_list(fl_client *c, struct fl_ask ask, struct fl_lock_list **ret)
-{
-    struct fl_result r;
-    int rc = run(c, ask, &r);
-    if (rc == 0) {
-        *ret = r.locks;
-    }
-    return rc;
-}
-
-int fl_show(fl_client *c, struct fl_bytes name, uint64_t timeout_ms, struct fl_lock_list **ret)
-{
-    return run_list(c, about(FL_ASK_SHOW, name, FL_TOKEN_NONE, timeout_ms), ret);
-}
-
-int fl_locks(fl_client *c, struct fl_bytes match, struct fl_bytes cursor, uint64_t count,
-             uint64_t timeout_ms, struct fl_lock_list **ret)
-{
-    return run_list(c, page(FL_ASK_LOCKS, match, cursor, count, timeout_ms), ret);
-}
-
-int fl_busiest(fl_client *c, uint64_t count, uint64_t timeout_ms, struct fl_lock_list **ret)
-{
-    return run_list(c, page(FL_ASK_BUSIEST, fl_str(""), fl_str(""), count, timeout_ms), ret);
-}
-
-int fl_sessions(fl_client *c, struct fl_bytes cursor, uint64_t count, uint64_t timeout_ms,
-                struct fl_session_list **ret)
-{
-    struct fl_result r;
-    int rc = run(c, page(FL_ASK_SESSIONS, fl_str(""), cursor, count, timeout_ms), &r);
-    if (rc == 0) {
-        *ret = r.sessions;
-    }
+    struct fli_outcome o = {.reply = NULL};
+    int rc = plan(c, ask, &q);
+    rc = rc == 0 ? fli_run(c, &q, &o) : rc;
+    freeReplyObject(o.reply);
+    *ret = o.result;
+    ret->status = rc;
+    ret->error = fl_client_error(c);
     return rc;
 }
 
@@ -397,19 +295,6 @@ size_t fl_client_nodes(const fl_client *c)
 const char *fl_client_node(const fl_client *c, size_t index)
 {
     return index < c->engine.n_nodes ? c->engine.nodes[index].place.node.text : NULL;
-}
-
-int fl_node_info(fl_client *c, size_t index, uint64_t timeout_ms, char **ret)
-{
-    struct fli_call_plan q = fli_at_node(FLI_CALL_INFO, index, timeout_ms);
-    struct fli_outcome o;
-    int rc = fli_run(c, &q, &o);
-    if (rc == 0) {
-        *ret = strdup(o.reply->str);
-        rc = *ret != NULL ? 0 : fli_failed(c, FL_ENOMEM);
-    }
-    freeReplyObject(o.reply);
-    return rc;
 }
 
 int fl_node_ask(fl_client *c, size_t index, uint64_t timeout_ms, struct fl_node_status *ret,

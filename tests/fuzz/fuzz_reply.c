@@ -35,7 +35,7 @@ static void classify(const redisReply *reply)
 {
     char error[64];
     int code = 0;
-    for (int command = FLI_CALL_ACQUIRE; command <= FLI_CALL_MARK; command++) {
+    for (int command = 0; command < FLI_CALL_COMMANDS; command++) {
         (void)fli_call_classify((enum fli_call_command)command, reply, &code);
     }
     (void)fli_call_classify_probe(reply);

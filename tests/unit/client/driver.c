@@ -60,8 +60,14 @@ static int acquire(char **w)
 /* The driver keeps time itself, as a program does that was told a token. */
 static int renew(uint64_t timeout_ms)
 {
-    int rc = fl_renew(client, fl_str(held), token, ttl_ms, timeout_ms, &deadline_ms);
-    deadline_ms = rc == FL_ENOTHELD ? 0 : deadline_ms;
+    struct fl_result r;
+    const struct fl_ask ask = {.what = FL_ASK_RENEW,
+                               .name = fl_str(held),
+                               .token = token,
+                               .ttl_ms = ttl_ms,
+                               .timeout_ms = timeout_ms};
+    int rc = fl_ask(client, &ask, &r);
+    deadline_ms = rc == 0 ? r.deadline_ms : rc == FL_ENOTHELD ? 0 : deadline_ms;
     return rc;
 }
 
@@ -97,27 +103,35 @@ static void lock_command(char **w)
 {
     int rc = FL_EINVAL;
     uint64_t n = 0;
-    fl_token other = 0;
-    struct fl_lock_list *list = NULL;
+    struct fl_result r = {.status = 0};
+    struct fl_ask ask = {.name = fl_str(held), .token = token};
     if (strcmp(w[0], "acquire") == 0) {
         rc = acquire(w);
         n = token;
     } else if (strcmp(w[0], "renew") == 0) {
         rc = renew(number(w[1]));
     } else if (strcmp(w[0], "release") == 0) {
-        rc = fl_release(client, fl_str(held), token, number(w[1]));
+        ask.what = FL_ASK_RELEASE;
+        ask.timeout_ms = number(w[1]);
+        rc = fl_ask(client, &ask, &r);
     } else if (strcmp(w[0], "check") == 0) {
-        rc = fl_check(client, fl_str(held), token, number(w[1]));
+        ask.what = FL_ASK_CHECK;
+        ask.timeout_ms = number(w[1]);
+        rc = fl_ask(client, &ask, &r);
     } else if (strcmp(w[0], "break") == 0) {
-        rc = fl_break(client, fl_str(w[1]), number(w[2]), &other);
-        n = other;
+        ask =
+            (struct fl_ask){.what = FL_ASK_BREAK, .name = fl_str(w[1]), .timeout_ms = number(w[2])};
+        rc = fl_ask(client, &ask, &r);
+        n = r.token;
     } else if (strcmp(w[0], "token") == 0) {
-        rc = fl_issue_token(client, fl_str(w[1]), 0, &other);
-        n = other;
+        ask = (struct fl_ask){.what = FL_ASK_TOKEN, .name = fl_str(w[1])};
+        rc = fl_ask(client, &ask, &r);
+        n = r.token;
     } else if (strcmp(w[0], "show") == 0) {
-        rc = fl_show(client, fl_str(w[1]), 0, &list);
-        n = rc == 0 ? list->locks[0]->token : 0;
-        fl_lock_list_free(list);
+        ask = (struct fl_ask){.what = FL_ASK_SHOW, .name = fl_str(w[1])};
+        rc = fl_ask(client, &ask, &r);
+        n = rc == 0 ? r.locks->locks[0]->token : 0;
+        fl_lock_list_free(r.locks);
     }
     answer(rc, n, fl_client_error(client));
 }
@@ -168,14 +182,6 @@ static bool cluster_command(char **w)
     return false;
 }
 
-static void show_info(void)
-{
-    char *text = NULL;
-    int rc = fl_node_info(client, 0, STORE_TIMEOUT_MS, &text);
-    answer(rc, rc == 0 ? strlen(text) : 0, fl_client_error(client));
-    free(text);
-}
-
 static void store_command(char **w)
 {
     fl_token mark = 0;
@@ -203,8 +209,6 @@ static void obey(char **w)
         struct fl_node_status status;
         int rc = fl_node_ask(client, 0, STORE_TIMEOUT_MS, &status, sizeof status);
         answer(rc, 0, fl_client_error(client));
-    } else if (strcmp(w[0], "text") == 0) {
-        show_info();
     } else if (strcmp(w[0], "claim") == 0 || strcmp(w[0], "get") == 0) {
         store_command(w);
     } else if (!cluster_command(w)) {

@@ -125,6 +125,14 @@ static unsigned port(void)
 
 /* ---- the blocking client --------------------------------------------------------------------- */
 
+static int ask(fl_client *c, enum fl_asked what, const char *name, fl_token token, uint64_t ttl_ms)
+{
+    struct fl_result r;
+    const struct fl_ask ask = {
+        .what = what, .name = fl_str(name), .token = token, .ttl_ms = ttl_ms};
+    return fl_ask(c, &ask, &r);
+}
+
 static void client_in_child(fl_client *c, fl_lock *held, fl_token token, fl_lock *session)
 {
     const struct fl_take long_one = {.ttl_ms = LONG_MS, .unrenewed = true};
@@ -132,7 +140,7 @@ static void client_in_child(fl_client *c, fl_lock *held, fl_token token, fl_lock
     fl_lock *mine;
     fl_token newer;
     CHECK(fl_lock_remaining_ms(held) == 0);
-    CHECK(fl_release(c, fl_str("held"), token, 0) == FL_ENOTHELD);
+    CHECK(ask(c, FL_ASK_RELEASE, "held", token, 0) == FL_ENOTHELD);
     CHECK(strstr(fl_client_error(c), "forked") != NULL);
     CHECK(fl_lock_take(c, "other", &under, &mine) == FL_ENOSESSION);
     CHECK(fl_lock_release(session) == FL_ENOSESSION);
@@ -140,7 +148,7 @@ static void client_in_child(fl_client *c, fl_lock *held, fl_token token, fl_lock
     CHECK(sockets() > 0 && !has_inherited());
     CHECK(fl_lock_take(c, "of the child", &long_one, &mine) == 0);
     CHECK(fl_lock_token(mine, &newer) == 0 && newer > token);
-    CHECK(fl_renew(c, fl_str("held"), token, LONG_MS, 0, NULL) == FL_ENOTHELD);
+    CHECK(ask(c, FL_ASK_RENEW, "held", token, LONG_MS) == FL_ENOTHELD);
     CHECK(fl_lock_release(mine) == 0);
     CHECK(fl_lock_release(held) == FL_ENOTHELD);
 }
@@ -193,7 +201,7 @@ static void client(const char *nodes, bool connected)
     }
     unsigned before = port();
     for (int i = 0; i < KEYS; i++) {
-        CHECK(fl_check(c, fl_str("held"), token, 0) == 0);
+        CHECK(ask(c, FL_ASK_CHECK, "held", token, 0) == 0);
     }
     join(child);
     child = fork_child();
@@ -203,11 +211,11 @@ static void client(const char *nodes, bool connected)
         _exit(0);
     }
     join(child);
-    CHECK(fl_break(c, fl_str("of the child"), 0, NULL) == FL_ENOTHELD);
+    CHECK(ask(c, FL_ASK_BREAK, "of the child", FL_TOKEN_NONE, 0) == FL_ENOTHELD);
     CHECK(fl_watch_next(watch, 500, &event) == FL_ETIMEOUT); /* it is not interrupted */
     fl_watch_close(watch);
     CHECK(fl_lock_remaining_ms(lock) > 0);
-    CHECK(fl_renew(c, fl_str("held"), token, LONG_MS, 0, NULL) == 0);
+    CHECK(ask(c, FL_ASK_RENEW, "held", token, LONG_MS) == 0);
     CHECK(fl_lock_release(lock) == 0);
     CHECK(fl_lock_release(session) == 0);
     CHECK(port() == before); /* its connection was not ended by a child */

@@ -19,22 +19,19 @@ static int never(void *arg, const void *data, size_t len)
 TEST(a_timeout_that_is_too_long)
 {
     fl_client *c;
-    struct fl_lock_list *locks;
-    struct fl_session_list *sessions;
+    struct fl_result r;
     struct fl_node_status status;
-    const struct fl_bytes none = {"", 0};
     assert_int_equal(fl_open("127.0.0.1:1", NULL, &c), 0);
-    const int codes[] = {
-        fl_show(c, fl_str("x"), TOO_LONG_MS, &locks),
-        fl_locks(c, none, none, 1, UINT64_MAX, &locks),
-        fl_busiest(c, 1, TOO_LONG_MS, &locks),
-        fl_sessions(c, none, 1, TOO_LONG_MS, &sessions),
-        fl_node_ask(c, 0, UINT64_MAX, &status, sizeof status),
-        fl_backup(c, 0, TOO_LONG_MS, never, NULL),
-    };
-    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
-        assert_int_equal(codes[i], FL_EINVAL);
+    for (int what = 0; what <= FL_ASK_SESSIONS; what++) {
+        const struct fl_ask ask = {.what = (enum fl_asked)what,
+                                   .name = fl_str("x"),
+                                   .token = 1,
+                                   .timeout_ms = what % 2 == 0 ? TOO_LONG_MS : UINT64_MAX};
+        assert_int_equal(fl_ask(c, &ask, &r), FL_EINVAL);
+        assert_non_null(strstr(fl_client_error(c), TOO_LONG_TEXT));
     }
+    assert_int_equal(fl_node_ask(c, 0, UINT64_MAX, &status, sizeof status), FL_EINVAL);
+    assert_int_equal(fl_backup(c, 0, TOO_LONG_MS, never, NULL), FL_EINVAL);
     assert_non_null(strstr(fl_client_error(c), TOO_LONG_TEXT));
     fl_close(c);
 }
@@ -44,13 +41,13 @@ TEST(no_client)
 {
     fl_client *c = (fl_client *)(uintptr_t)1;
     fl_lock *lock;
-    fl_token token;
+    struct fl_result r;
+    const struct fl_ask check = {.what = FL_ASK_CHECK, .name = fl_str("x"), .token = 1};
     assert_int_equal(fl_open("nonsense", NULL, &c), FL_EINVAL);
     assert_null(c);
     assert_int_equal(fl_lock_take(c, "x", NULL, &lock), FL_EINVAL);
     assert_non_null(strstr(fl_client_error(c), "not opened"));
-    assert_int_equal(fl_check(c, fl_str("x"), 1, 0), FL_EINVAL);
-    assert_int_equal(fl_issue_token(c, fl_str("x"), 0, &token), FL_EINVAL);
+    assert_int_equal(fl_ask(c, &check, &r), FL_EINVAL);
     fl_close(c);
 }
 

@@ -184,13 +184,19 @@ static bool is_done(int rc)
     return rc == 0;
 }
 
+static struct fl_result ask(fl_client *c, enum fl_asked what, const char *name, fl_token token)
+{
+    struct fl_result r;
+    const struct fl_ask ask = {.what = what, .name = fl_str(name), .token = token};
+    (void)is_done(fl_ask(c, &ask, &r));
+    return r;
+}
+
 static void ask_about_sessions(fl_client *c)
 {
-    struct fl_session_list *list = NULL;
-    if (is_done(fl_sessions(c, fl_str(""), 0, 0, &list))) {
-        assert_int_equal(list->len, 1);
-    }
-    fl_session_list_free(list);
+    struct fl_result r = ask(c, FL_ASK_SESSIONS, "", FL_TOKEN_NONE);
+    assert_true(r.status != 0 || r.sessions->len == 1);
+    fl_session_list_free(r.sessions);
 }
 
 static void scenario_blocking(void)
@@ -199,7 +205,7 @@ static void scenario_blocking(void)
     fl_client *c = NULL;
     fl_lock *lock;
     fl_token token = FL_TOKEN_NONE;
-    struct fl_lock_list *list = NULL;
+    struct fl_result r;
     if (!is_done(fl_open(address, &options, &c))) {
         assert_null(c);
         return;
@@ -207,19 +213,16 @@ static void scenario_blocking(void)
     if (is_done(fl_lock_take(c, "x", &once, &lock))) {
         assert_int_equal(fl_lock_token(lock, &token), 0);
         assert_int_equal(token, 7);
-        (void)is_done(fl_renew(c, fl_str("x"), token, 10000, 0, NULL));
-        (void)is_done(fl_check(c, fl_str("x"), token, 0));
+        (void)ask(c, FL_ASK_RENEW, "x", token);
+        (void)ask(c, FL_ASK_CHECK, "x", token);
         (void)is_done(fl_lock_release(lock));
     }
-    if (is_done(fl_show(c, fl_str("x"), 0, &list))) {
-        assert_int_equal(list->locks[0]->queue_len, 1);
-    }
-    fl_lock_list_free(list);
-    list = NULL;
-    if (is_done(fl_locks(c, fl_str(""), fl_str(""), 0, 0, &list))) {
-        assert_int_equal(list->len, 1);
-    }
-    fl_lock_list_free(list);
+    r = ask(c, FL_ASK_SHOW, "x", FL_TOKEN_NONE);
+    assert_true(r.status != 0 || r.locks->locks[0]->queue_len == 1);
+    fl_lock_list_free(r.locks);
+    r = ask(c, FL_ASK_LOCKS, "", FL_TOKEN_NONE);
+    assert_true(r.status != 0 || r.locks->len == 1);
+    fl_lock_list_free(r.locks);
     ask_about_sessions(c);
     fl_close(c);
 }

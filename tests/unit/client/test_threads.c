@@ -266,7 +266,10 @@ TEST(a_trouble_is_told_outside_of_all_locks)
     assert_int_equal(fl_open("127.0.0.1:1", NULL, &client), 0);
     fli_client_on_trouble(client, calls_back, &called);
     while (!atomic_load(&called)) {
-        assert_int_equal(fl_check(client, fl_str("x"), 1, 100), FL_ENOCONN);
+        struct fl_result r;
+        const struct fl_ask ask = {
+            .what = FL_ASK_CHECK, .name = fl_str("x"), .token = 1, .timeout_ms = 100};
+        assert_int_equal(fl_ask(client, &ask, &r), FL_ENOCONN);
     }
     fl_close(client);
 }

@@ -173,7 +173,8 @@ TEST(test_arguments_of_calls)
     const struct fl_take plain = {.unrenewed = true};
     fl_client *r;
     fl_lock *lock;
-    struct fl_lock_list *list;
+    struct fl_result said;
+    const struct fl_ask show = {.what = FL_ASK_SHOW, .name = fl_str("a")};
     assert_int_equal(create(&o, &r), 0);
     char name[FL_NAME_MAX + 2] = "";
     memset(name, 'n', FL_NAME_MAX + 1);
@@ -199,7 +200,7 @@ TEST(test_arguments_of_calls)
     check_values(r);
     assert_int_equal(fl_lock_take_start(r, "a", NULL, NULL, NULL, NULL), FL_EINVAL);
     assert_int_equal(fl_session_open(r, NULL, &lock), FL_EINVAL);
-    assert_int_equal(fl_show(r, fl_str("a"), 0, &list), FL_EINVAL);
+    assert_int_equal(fl_ask(r, &show, &said), FL_EINVAL);
     fl_watch *watch;
     assert_int_equal(fl_watch_open(r, "*", NULL, &watch), FL_EINVAL);
     assert_null(watch);
