@@ -74,7 +74,7 @@
  *   metrics/listener.h
  *     LISTENER_CONNECTIONS_MAX  none: the oldest is cut; a port and a thread of its own
  *   peer/transport.h
- *     TRANSPORT_PENDING_MAX     addresses: TRANSPORT_PENDING_ADDRESS_MAX in peer/transport_accept.c
+ *     TRANSPORT_PENDING_MAX     addresses: TRANSPORT_PENDING_ADDRESS_MAX in peer/transport_open.c
  *     TRANSPORT_ACCEPTS_TURN_MAX none: in the kernel's order
  *
  * In the second: bounds of one client, message, file or record, or of what the code itself does.

@@ -22,7 +22,7 @@
  *                                         answer, and as many BLPOPs; DISPATCH_DUE_MAX whose end
  *                                         never came; DISPATCH_CLEANUP_MAX are cleaned up at a time
  *   CLIENT LIST  counts, not time         net/client_list.h: NET_LISTED_TURN_MAX
- *   peers        FLI_TURN_PEERS_US        peer/stream_read.c: reading, with decrypting and all that
+ *   peers        FLI_TURN_PEERS_US        peer/stream.c: reading, with decrypting and all that
  *                                         the bytes cause at once; a connection has
  *                                         FLI_TURN_PEERS_VISIT_US, then the others
  *   writes       FLI_TURN_PUSHES_US       net/server.c: to connections that got events and no

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/bytes.h"
-
 #define PSK_CONTEXT_MAX (2 * SECURITY_MEMBER_NAME_MAX + 4)
 
 struct security {
@@ -43,11 +41,8 @@ static void member_name(const struct security *s, uint64_t id, char out[SECURITY
 static void psk_context_of(const struct security *s, uint64_t from, uint64_t to,
                            char out[PSK_CONTEXT_MAX])
 {
-    char a[SECURITY_MEMBER_NAME_MAX];
-    char b[SECURITY_MEMBER_NAME_MAX];
-    member_name(s, from, a);
-    member_name(s, to, b);
-    (void)snprintf(out, PSK_CONTEXT_MAX, "%s to %s", a, b);
+    (void)snprintf(out, PSK_CONTEXT_MAX, "%s-node-%llu to %s-node-%llu", s->name,
+                   (unsigned long long)from, s->name, (unsigned long long)to);
 }
 
 int security_create(const struct security_config *config, uint64_t self_id, struct security **ret,
@@ -95,18 +90,15 @@ void security_destroy(struct security *s)
     }
 }
 
-int security_call(struct security *s, uint64_t peer_id, struct fli_tls **ret)
+int security_session(struct security *s, uint64_t peer_id, struct fli_tls **ret)
 {
     char name[SECURITY_MEMBER_NAME_MAX];
     char psk_context[PSK_CONTEXT_MAX];
+    bool calls = peer_id != 0;
     member_name(s, peer_id, name);
     psk_context_of(s, s->self_id, peer_id, psk_context);
-    return fli_tls_create_end(s->context, true, name, psk_context, ret);
-}
-
-int security_answer(struct security *s, struct fli_tls **ret)
-{
-    return fli_tls_create_end(s->context, false, NULL, NULL, ret);
+    return fli_tls_create_end(s->context, calls, calls ? name : NULL, calls ? psk_context : NULL,
+                              ret);
 }
 
 bool security_is(const struct security *s, const struct fli_tls *tls, uint64_t peer_id)
@@ -122,46 +114,19 @@ bool security_is(const struct security *s, const struct fli_tls *tls, uint64_t p
     return sent != NULL && strcmp(sent, psk_context) == 0;
 }
 
-/* The id of the calling node in a psk_context; 0: none. */
-static uint64_t calling_id(const struct security *s, const char *psk_context)
-{
-    uint64_t id = 0;
-    size_t stem = strlen(s->name) + strlen("-node-");
-    if (psk_context == NULL || strlen(psk_context) < stem ||
-        !fli_parse_u64(psk_context + stem, strspn(psk_context + stem, "0123456789"), UINT64_MAX,
-                       &id)) {
-        return 0;
-    }
-    return id;
-}
-
-static bool is_another_node(const struct security *s, const struct fli_tls *tls)
-{
-    char stem[SECURITY_MEMBER_NAME_MAX];
-    if (s->certificates) {
-        (void)snprintf(stem, sizeof stem, "%s-node-", s->name);
-        return fli_tls_peer_bears_other(tls, stem, s->self_id);
-    }
-    uint64_t id = calling_id(s, fli_tls_peer_psk_context(tls));
-    return id != 0 && id != s->self_id && security_is(s, tls, id);
-}
-
 bool security_is_member(const struct security *s, const struct fli_tls *tls, char *why,
                         size_t why_size)
 {
+    char stem[SECURITY_MEMBER_NAME_MAX];
     char cn[FLI_TLS_NAME_MAX];
-    if (is_another_node(s, tls)) {
+    (void)snprintf(stem, sizeof stem, "%s-node-", s->name);
+    if (!s->certificates || fli_tls_peer_bears_other(tls, stem, s->self_id)) {
         return true;
     }
-    if (!s->certificates) {
-        (void)snprintf(why, why_size, "it knows the secret, and says that it is '%.128s'",
-                       fli_tls_peer_psk_context(tls));
-        return false;
-    }
     (void)snprintf(why, why_size,
-                   "its certificate (CN %.128s) bears no name of another member, such as "
-                   "%s-node-2, among its alternative names",
-                   fli_tls_peer_name(tls, cn) ? cn : "unknown", s->name);
+                   "its certificate (CN %.128s) bears no name of another member, such as %s2, "
+                   "among its alternative names",
+                   fli_tls_peer_name(tls, cn) ? cn : "unknown", stem);
     return false;
 }
 

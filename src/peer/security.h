@@ -37,14 +37,14 @@ void security_destroy(struct security *s); /* NULL is fine; sessions may still l
 /* Whether a text can be a cluster's name: letters, digits, dots and dashes. */
 bool security_name_is_valid(const char *name);
 
-/* Make the TLS session for a connection that this node opened to peer_id, or that another one
+/* Makes the TLS session for a connection that this node opened to peer_id; 0: that another one
  * opened to this node. 0, FL_ENOMEM. */
-int security_call(struct security *s, uint64_t peer_id, struct fli_tls **ret) FLI_MUST_USE;
-int security_answer(struct security *s, struct fli_tls **ret) FLI_MUST_USE;
+int security_session(struct security *s, uint64_t peer_id, struct fli_tls **ret) FLI_MUST_USE;
 
 /* For a connection that another side opened, after TLS's handshake: whether the peer has proved to
- * be a node of this cluster, other than this one; and whether it is node peer_id. Whether that node
- * is a member is checked elsewhere. `why` is the reason for the log when it is not. */
+ * be a node of this cluster, other than this one, as far as that shows before it says which; and
+ * whether it is node peer_id. Whether that node is a member is checked elsewhere. `why` is the
+ * reason for the log when it is not. */
 bool security_is_member(const struct security *s, const struct fli_tls *tls, char *why,
                         size_t why_size);
 bool security_is(const struct security *s, const struct fli_tls *tls, uint64_t peer_id);

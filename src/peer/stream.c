@@ -1,22 +1,31 @@
-/* stream.c: frames, writing, and the end of a connection. See stream.h, and transport_private.h for
- * its phases. */
+/* stream.c: reading and writing of a connection, TLS, frames, and the end. See stream.h, and
+ * transport_private.h for its phases.
+ *
+ * All streams share one buffer of their transport, so an idle stream keeps none. Bytes are shown
+ * once, when they arrive.
+ *
+ * Each turn of the loop reads for FLI_TURN_PEERS_US, one stream for FLI_TURN_PEERS_VISIT_US. Who
+ * has more to say waits for the next turn, first come, first served. A read is whole: after one
+ * that took long the stream's next is smaller.
+ *
+ * A TLS handshake costs a thousand times as much as a message, and any stranger may begin one. So
+ * those that others began have a share of their own, TRANSPORT_SHAKE_TURN_MS, and wait in the same
+ * line, where others pass them. Handshakes that this node began are few and never wait. */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
+#include "base/turn.h"
 #include "peer/transport_private.h"
 
 #define KEEPALIVE_S 1
 #define KEEPALIVE_PROBES 3
-#define PIECE ((size_t)256 << 10) /* plaintext that is encrypted at once */
-
-/* The memory that an empty buffer keeps, and for how many turns, so that turns need not
- * allocate. */
-#define OUT_KEEP ((size_t)256 << 10)
-#define OUT_KEEP_TURNS 256u
+#define PIECE ((size_t)256 << 10)  /* plaintext that is encrypted at once */
+#define OUT_KEEP ((size_t)2 << 10) /* memory that an empty buffer keeps */
+#define NS_PER_US UINT64_C(1000)
 
 /* ---- life ---- */
 
@@ -29,13 +38,12 @@ struct stream *stream_create(struct transport *t, bool dialed)
     s->t = t;
     s->dialed = dialed;
     s->closing = s->released = true; /* there is no socket yet */
-    s->deadline.at_ms = UINT64_MAX;
     s->read_max = STREAM_READ_FIRST;
     s->tcp.data = s->connect.data = s->write.data = s->resolve.data = s;
     fli_list_init(&s->paused);
     fli_buf_init(&s->greeting, HANDSHAKE_SIZE + FLI_TLS_PLAIN_MAX(STREAM_READ_SIZE));
-    fli_buf_init(&s->gather, HANDSHAKE_SIZE);
-    fli_buf_init(&s->cipher, FLI_TLS_CIPHER_MAX(PIECE) + FLI_TLS_HANDSHAKE_MAX);
+    fli_buf_init(&s->gather, SIZE_MAX);
+    fli_buf_init(&s->cipher, SIZE_MAX);
     fli_buf_init(&s->out, SIZE_MAX);
     fli_list_push(&t->all, &s->all);
     return s;
@@ -112,18 +120,21 @@ static void closed_cb(uv_handle_t *handle)
     stream_released(handle->data);
 }
 
-void stream_shut(struct stream *s)
+static void shut(struct stream *s)
 {
     if (!s->closing) {
         s->closing = true;
-        s->deadline.at_ms = UINT64_MAX;
+        s->ticks = 0;
         fli_list_remove(&s->paused);
         uv_close((uv_handle_t *)&s->tcp, closed_cb);
     }
 }
 
-void stream_let_go(struct stream *s)
+void stream_close(struct stream *s)
 {
+    if (s == NULL) {
+        return;
+    }
     FLI_ASSERT(!s->let_go);
     s->let_go = true;
     if (s->released) {
@@ -131,26 +142,29 @@ void stream_let_go(struct stream *s)
     } else if (s->phase == STREAM_RESOLVING) {
         (void)uv_cancel((uv_req_t *)&s->resolve); /* the resolver returns in any case */
     } else {
-        stream_shut(s);
+        shut(s);
     }
 }
 
+/* A dial goes on with the next address, once the socket is released. */
 void stream_lose(struct stream *s, const char *why)
 {
+    enum stream_phase was = s->phase;
     if (s->closing) {
         return;
     }
-    stream_shut(s);
-    if (s->phase >= STREAM_GIVEN) {
-        bool open = s->phase == STREAM_OPEN;
+    shut(s);
+    if (was >= STREAM_GIVEN) {
         s->phase = STREAM_LOST;
-        if (open) {
+        if (was == STREAM_OPEN) {
             s->cbs.lost(s->cbs.ctx, why);
         }
     } else if (s->dialed) {
-        dial_failed(s, why);
+        s->phase = STREAM_CONNECTING;
+        snprintf(s->why, sizeof s->why, "%s", why);
     } else {
-        accept_turn_away(s);
+        s->t->turned_away++;
+        s->let_go = true;
     }
 }
 
@@ -175,15 +189,6 @@ void stream_break(struct stream *s, const char *why)
     stream_lose(s, why);
 }
 
-void stream_close(struct stream *s)
-{
-    if (s != NULL) {
-        stream_let_go(s);
-    }
-}
-
-/* ---- reading ---- */
-
 void stream_give(struct stream *s, enum stream_kind kind, uint64_t peer_id)
 {
     const struct stream_limits *limits = &s->t->limits[kind];
@@ -192,16 +197,62 @@ void stream_give(struct stream *s, enum stream_kind kind, uint64_t peer_id)
     FLI_ASSERT(limits->out_max <= STREAM_OUT_MAX);
     stream_read_stop(s);
     s->phase = STREAM_GIVEN;
-    s->deadline.at_ms = UINT64_MAX;
+    s->ticks = 0;
     s->kind = kind;
     s->peer_id = peer_id;
     s->limits = *limits;
     s->heard_ms = fli_clock_ms();
     s->appended = s->gather.len - s->at;
     fli_buf_shrink(&s->gather);
-    s->gather.max = 2 * limits->out_max; /* less than half of it is encrypted already */
     frame_reader_init(&s->in, limits->frame_max);
 }
+
+/* ---- shares ---- */
+
+/* Turns that begin in the same millisecond have one share together. */
+static uint64_t used_ns(const struct transport *t, const struct turn_share *share)
+{
+    return share->turn == transport_turn(t) ? share->ns : 0;
+}
+
+static void charge(const struct transport *t, struct turn_share *share, uint64_t ns)
+{
+    share->ns = used_ns(t, share) + ns;
+    share->turn = transport_turn(t);
+}
+
+static bool shakes(const struct stream *s)
+{
+    return s->tls != NULL && fli_tls_state(s->tls) == FLI_TLS_SHAKING;
+}
+
+/* Whether the peer began a TLS handshake that is not over. */
+static bool is_shaken(const struct stream *s)
+{
+    return shakes(s) && !s->dialed;
+}
+
+static bool has_share(const struct stream *s)
+{
+    const struct transport *t = s->t;
+    if (is_shaken(s) && used_ns(t, &t->shake) >= TRANSPORT_SHAKE_TURN_MS * 1000 * NS_PER_US) {
+        return false;
+    }
+    return used_ns(t, &t->read) < FLI_TURN_PEERS_US * NS_PER_US &&
+           used_ns(t, &s->visit) < FLI_TURN_PEERS_VISIT_US * NS_PER_US;
+}
+
+/* What the next read may cost is unknown, but it resembles the last one. */
+static void fit_read(struct stream *s, size_t len, uint64_t ns)
+{
+    if (ns > FLI_TURN_PEERS_VISIT_US * NS_PER_US) {
+        s->read_max = s->read_max > STREAM_READ_LEAST ? s->read_max / 2 : STREAM_READ_LEAST;
+    } else if (len == s->read_max && ns < FLI_TURN_PEERS_VISIT_US * NS_PER_US / 4) {
+        s->read_max = s->read_max < STREAM_READ_SIZE ? 2 * s->read_max : STREAM_READ_SIZE;
+    }
+}
+
+/* ---- bytes ---- */
 
 static bool show(void *ctx, uint8_t type, struct fli_slice body)
 {
@@ -210,11 +261,145 @@ static bool show(void *ctx, uint8_t type, struct fli_slice body)
     return !s->closing;
 }
 
-void stream_feed(struct stream *s, const uint8_t *data, size_t len)
+static void feed(struct stream *s, const uint8_t *data, size_t len)
 {
     const char *why = frame_reader_feed(&s->in, data, len, show, s);
     if (why != NULL) {
         stream_break(s, why);
+    }
+}
+
+static void take_plain(struct stream *s, const uint8_t *data, size_t len)
+{
+    if (s->phase == STREAM_OPEN) {
+        s->heard_ms = fli_clock_ms();
+        feed(s, data, len);
+    } else {
+        shake_bytes(s, data, len);
+    }
+}
+
+static void decrypt(struct stream *s, const uint8_t *data, size_t len)
+{
+    struct transport *t = s->t;
+    bool shaking = shakes(s);
+    fli_buf_clear(&t->plain);
+    int rv = fli_tls_read(s->tls, data, len, &t->plain, &s->cipher);
+    t->shake_failed += rv != 0 && shaking;
+    stream_flush(s); /* when TLS has failed, the final alert tells the peer the reason */
+    if (rv != 0) {
+        stream_break(s, fli_tls_error(s->tls));
+    } else if (!s->closing && shaking && !shakes(s)) {
+        t->shaken++;
+        shake_secured(s);
+    }
+    if (!s->closing && t->plain.len > 0) {
+        take_plain(s, t->plain.data, t->plain.len);
+    }
+    if (!s->closing && fli_tls_state(s->tls) == FLI_TLS_ENDED) {
+        stream_lose(s, "the peer closed it");
+    }
+}
+
+void stream_secure(struct stream *s)
+{
+    decrypt(s, (const uint8_t *)"", 0);
+}
+
+static void take(struct stream *s, const uint8_t *data, size_t len)
+{
+    struct transport *t = s->t;
+    uint64_t began_ns = fli_clock_ns();
+    bool shaking = shakes(s);
+    if (s->tls != NULL) {
+        decrypt(s, data, len);
+    } else {
+        take_plain(s, data, len);
+    }
+    uint64_t ns = fli_clock_ns() - began_ns;
+    if (!shaking) {
+        charge(t, &t->read, ns);
+        charge(t, &s->visit, ns);
+        fit_read(s, len, ns);
+    } else if (!s->dialed) {
+        charge(t, &t->shake, ns);
+    }
+}
+
+/* ---- the socket ---- */
+
+/* No room means that it is not read now: read_cb() is told UV_ENOBUFS. */
+static void alloc_cb(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
+{
+    struct stream *s = handle->data;
+    bool may_read = s->owed || has_share(s);
+    s->owed = false;
+    *buf = uv_buf_init((char *)s->t->read_buf, may_read ? (unsigned)s->read_max : 0);
+}
+
+/* Runs once in each turn of the loop, while streams wait: the first of them are read again. Those
+ * that cannot be keep their order, and keep nobody behind them waiting. */
+static void turn_cb(uv_idle_t *turn)
+{
+    struct transport *t = turn->data;
+    struct fli_list line;
+    struct fli_list *pos;
+    unsigned resumed = 0;
+    unsigned shaken = 0;
+    fli_list_init(&line);
+    fli_list_splice(&line, &t->paused);
+    while ((pos = fli_list_pop(&line)) != NULL) {
+        struct stream *s = FLI_CONTAINER_OF(pos, struct stream, paused);
+        bool waits = is_shaken(s);
+        if (resumed == TRANSPORT_RESUMED_MAX || (waits && shaken == TRANSPORT_RESHAKEN_MAX)) {
+            fli_list_push(&t->paused, &s->paused);
+            continue;
+        }
+        shaken += waits;
+        resumed++;
+        s->owed = true;
+        stream_read_start(s);
+    }
+    if (fli_list_empty(&t->paused)) {
+        (void)uv_idle_stop(turn);
+    }
+}
+
+/* Until a later turn, which comes at once. */
+static void pause_reading(struct stream *s)
+{
+    struct transport *t = s->t;
+    stream_read_stop(s);
+    t->shake_deferred += is_shaken(s);
+    fli_list_push(&t->paused, &s->paused);
+    int rv = uv_idle_start(&t->turn, turn_cb);
+    FLI_ASSERT(rv == 0);
+}
+
+static void read_cb(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
+{
+    struct stream *s = stream->data;
+    if (nread == UV_ENOBUFS) {
+        pause_reading(s);
+    } else if (nread < 0) {
+        stream_lose_by(s, (int)nread);
+    } else if (nread > 0) {
+        take(s, (const uint8_t *)buf->base, (size_t)nread);
+    }
+}
+
+void stream_read_start(struct stream *s)
+{
+    if (!s->closing && uv_read_start((uv_stream_t *)&s->tcp, alloc_cb, read_cb) != 0) {
+        stream_lose(s, "it cannot be read");
+    }
+}
+
+void stream_read_stop(struct stream *s)
+{
+    fli_list_remove(&s->paused);
+    if (!s->closing) {
+        uv_read_stop((uv_stream_t *)&s->tcp);
     }
 }
 
@@ -228,7 +413,7 @@ bool stream_start(struct stream *s, const struct stream_callbacks *cbs)
         return false;
     }
     s->phase = STREAM_OPEN;
-    stream_feed(s, s->greeting.data + HANDSHAKE_SIZE, s->greeting.len - HANDSHAKE_SIZE);
+    feed(s, s->greeting.data + HANDSHAKE_SIZE, s->greeting.len - HANDSHAKE_SIZE);
     fli_buf_clear(&s->greeting);
     fli_buf_shrink(&s->greeting);
     stream_read_start(s);
@@ -242,14 +427,6 @@ uint64_t stream_heard_ms(const struct stream *s)
 
 /* ---- writing ---- */
 
-/* Exchanges the contents of two buffers, but not their limits. */
-static void swap(struct fli_buf *a, struct fli_buf *b)
-{
-    struct fli_buf was = *a;
-    *a = (struct fli_buf){b->data, b->len, b->cap, a->max};
-    *b = (struct fli_buf){was.data, was.len, was.cap, b->max};
-}
-
 static void write_cb(uv_write_t *write, int status)
 {
     struct stream *s = write->data;
@@ -257,8 +434,8 @@ static void write_cb(uv_write_t *write, int status)
     fli_buf_clear(&s->out);
     fli_buf_shrink(&s->out);
     if (status == 0) {
-        stream_push(s);
-    } else if (!s->closing) {
+        stream_flush(s);
+    } else {
         stream_lose_by(s, status);
     }
 }
@@ -277,7 +454,9 @@ static void put(struct stream *s, struct fli_buf *from)
         return;
     }
     size_t done = sent < 0 ? 0 : (size_t)sent;
-    swap(&s->out, from);
+    struct fli_buf empty = s->out;
+    s->out = *from;
+    *from = empty;
     buf = uv_buf_init((char *)s->out.data + done, (unsigned)(s->out.len - done));
     int rv = uv_write(&s->write, (uv_stream_t *)&s->tcp, &buf, 1, write_cb);
     s->writing = rv == 0;
@@ -299,7 +478,7 @@ static void encrypt_piece(struct stream *s)
     s->at += n;
 }
 
-void stream_push(struct stream *s)
+void stream_flush(struct stream *s)
 {
     struct fli_buf *from = s->tls == NULL ? &s->gather : &s->cipher;
     while (!s->closing && !s->writing && (s->cipher.len > 0 || s->gather.len > s->at)) {
@@ -317,7 +496,7 @@ void stream_push(struct stream *s)
         fli_buf_shrink(&s->cipher);
     }
     if (s->gather.len == 0 && s->gather.cap > OUT_KEEP) {
-        fli_buf_shrink(&s->gather); /* what was large once must not stay so */
+        fli_buf_shrink(&s->gather);
     }
 }
 
@@ -357,17 +536,6 @@ int stream_send(struct stream *s, uint8_t type, const struct fli_slice *parts, u
     FLI_ASSERT(rv == 0); /* there is room */
     s->appended += size;
     return 0;
-}
-
-void stream_flush(struct stream *s)
-{
-    FLI_ASSERT(!s->let_go);
-    if (s->gather.len > 0) {
-        s->quiet_turns = 0;
-        stream_push(s);
-    } else if (++s->quiet_turns == OUT_KEEP_TURNS) {
-        fli_buf_shrink(&s->gather);
-    }
 }
 
 uint64_t stream_appended(const struct stream *s)

@@ -12,12 +12,16 @@
 #include "base/listen.h"
 #include "peer/transport_private.h"
 
+/* The kernel keeps as many that wait to be accepted. A turn accepts some of them only, so a storm
+ * must find room: whoever finds none calls again after 1 s at the earliest. */
+#define TRANSPORT_BACKLOG 1024
+#define TICK_MS 10u
+
 /* ---- log ---- */
 
 void transport_log(struct transport *t, int level, const char *fmt, ...)
 {
     char text[TRANSPORT_LOG_MAX];
-    char note[TRANSPORT_LOG_MAX];
     uint64_t left_out;
     va_list args;
     va_start(args, fmt);
@@ -27,11 +31,10 @@ void transport_log(struct transport *t, int level, const char *fmt, ...)
         return;
     }
     if (left_out > 0) {
-        snprintf(note, sizeof note, "%llu more line%s about connections between nodes left out",
+        host_log(&t->host, level, "%llu more line%s about connections between nodes left out",
                  (unsigned long long)left_out, fli_s(left_out));
-        t->cbs.log(t->cbs.ctx, level, note);
     }
-    t->cbs.log(t->cbs.ctx, level, text);
+    host_log(&t->host, level, "%s", text);
 }
 
 /* ---- checks of peers ---- */
@@ -51,47 +54,48 @@ static bool began_alike(const struct transport *t, const struct peer_identity *p
            (peer_formed && t->self.members_crc == t->members_crc);
 }
 
-enum handshake_verdict transport_check(struct transport *t, const struct handshake *h, bool *alike,
-                                       char reason[HANDSHAKE_REASON_MAX])
+static int check(struct transport *t, const struct handshake *h, bool *alike,
+                 char reason[HANDSHAKE_REASON_MAX])
 {
     const struct peer_identity *peer = &h->from;
     unsigned long long peer_id = peer->node_id;
     unsigned long long self_id = t->self.node_id;
     *alike = false;
     if (!began_alike(t, peer)) {
-        snprintf(
-            reason, HANDSHAKE_REASON_MAX,
-            "nodes %llu and %llu began with different members, or from different backups: give all "
-            "nodes the same, or join with --join",
-            self_id, peer_id);
-        return HANDSHAKE_OTHER_MEMBERS;
+        return fli_refuse(reason, HANDSHAKE_REASON_MAX, HANDSHAKE_OTHER_MEMBERS,
+                          "nodes %llu and %llu began with different members, or from different "
+                          "backups: give all nodes the same, or join with --join",
+                          self_id, peer_id);
     }
     if (peer->cluster_id != 0 && t->self.cluster_id != 0 &&
         peer->cluster_id != t->self.cluster_id) {
-        snprintf(reason, HANDSHAKE_REASON_MAX,
-                 "node %llu belongs to cluster %016llx, node %llu to cluster %016llx", self_id,
-                 (unsigned long long)t->self.cluster_id, peer_id,
-                 (unsigned long long)peer->cluster_id);
-        return HANDSHAKE_OTHER_CLUSTER;
+        return fli_refuse(reason, HANDSHAKE_REASON_MAX, HANDSHAKE_OTHER_CLUSTER,
+                          "node %llu belongs to cluster %016llx, node %llu to cluster %016llx",
+                          self_id, (unsigned long long)t->self.cluster_id, peer_id,
+                          (unsigned long long)peer->cluster_id);
     }
     *alike = true;
     if (h->target != t->self.node_id) {
-        snprintf(reason, HANDSHAKE_REASON_MAX, "node %llu was called, but this is node %llu",
-                 (unsigned long long)h->target, self_id);
-        return HANDSHAKE_STRANGER;
+        return fli_refuse(reason, HANDSHAKE_REASON_MAX, HANDSHAKE_STRANGER,
+                          "node %llu was called, but this is node %llu",
+                          (unsigned long long)h->target, self_id);
     }
-    if (peer->node_id == t->self.node_id) {
-        snprintf(reason, HANDSHAKE_REASON_MAX, "node %llu is not another member for node %llu",
-                 peer_id, self_id);
-        return HANDSHAKE_STRANGER;
+    bool is_self = peer_id == self_id;
+    enum handshake_verdict verdict = HANDSHAKE_WELCOME;
+    if (!is_self) {
+        verdict = t->cbs.check(t->cbs.ctx, peer, reason);
     }
-    enum handshake_verdict verdict = t->cbs.check(t->cbs.ctx, peer, reason);
-    if (verdict == HANDSHAKE_WELCOME && members_find(&t->members, peer->node_id) == NULL) {
-        snprintf(reason, HANDSHAKE_REASON_MAX, "node %llu is not another member for node %llu",
-                 peer_id, self_id);
-        return HANDSHAKE_STRANGER;
+    if (verdict == HANDSHAKE_WELCOME && (is_self || members_find(&t->members, peer_id) == NULL)) {
+        return fli_refuse(reason, HANDSHAKE_REASON_MAX, HANDSHAKE_STRANGER,
+                          "node %llu is not another member for node %llu", peer_id, self_id);
     }
-    return verdict;
+    return (int)verdict;
+}
+
+enum handshake_verdict transport_check(struct transport *t, const struct handshake *h, bool *alike,
+                                       char reason[HANDSHAKE_REASON_MAX])
+{
+    return (enum handshake_verdict)check(t, h, alike, reason);
 }
 
 /* A check may begin and end others. */
@@ -145,77 +149,45 @@ void transport_get_security(const struct transport *t, struct transport_security
     }
 }
 
-/* ---- deadlines ---- */
+/* ---- time limits ---- */
 
-static void timer_cb(uv_timer_t *timer);
-
-/* The timer's clock stands still while the machine is suspended: so it is asked how long it will
- * take, not when it is due. */
-static void timer_within(struct transport *t, uint64_t ms)
-{
-    FLI_ASSERT(t->started);
-    if (!t->closing &&
-        (!uv_is_active((uv_handle_t *)&t->timer) || ms < uv_timer_get_due_in(&t->timer))) {
-        int rv = uv_timer_start(&t->timer, timer_cb, ms, 0);
-        FLI_ASSERT(rv == 0);
-    }
-}
-
-void deadline_set(struct transport *t, struct deadline *d, unsigned after_ms)
-{
-    *d = (struct deadline){.at_ms = fli_clock_ms() + after_ms, .late = false};
-    timer_within(t, after_ms);
-}
-
-bool deadline_over(struct deadline *d)
-{
-    uint64_t now_ms = fli_clock_ms();
-    if (now_ms < d->at_ms) {
-        return false;
-    }
-    if (d->late) {
-        return true;
-    }
-    d->late = true; /* the sockets are read before the timer runs out once more */
-    d->at_ms = now_ms;
-    return false;
-}
-
-static const char *late_text(const struct stream *s)
-{
-    return s->phase == STREAM_UNDECIDED ? "this node's disk was not done in time"
-           : s->phase == STREAM_SHAKING ? "no answer in time"
-                                        : "no connection in time";
-}
-
-static uint64_t earlier(uint64_t at_ms, const struct deadline *d)
-{
-    return d->at_ms < at_ms ? d->at_ms : at_ms;
-}
-
-static void timer_cb(uv_timer_t *timer)
+/* They are counted in ticks of the loop, not by a clock. Between two ticks the sockets are read. So
+ * a long turn of the loop, or a suspended machine, says nothing about a peer. */
+static void tick_cb(uv_timer_t *timer)
 {
     struct transport *t = timer->data;
-    if (deadline_over(&t->files)) {
-        deadline_set(t, &t->files, FLI_TLS_FILES_MS);
+    bool waits = t->accept_waits && accept_start(t) != 0;
+    if (t->security != NULL && fli_clock_since_ms(t->files_ms) >= FLI_TLS_FILES_MS) {
+        t->files_ms = fli_clock_ms();
         renew(t, false);
     }
-    accept_sweep(t);
     FLI_LIST_FOREACH(pos, &t->all)
     {
-        if (deadline_over(&stream_of(pos)->deadline)) {
-            stream_lose(stream_of(pos), late_text(stream_of(pos)));
+        struct stream *s = stream_of(pos);
+        if (s->ticks == 1) {
+            stream_lose(s, s->phase == STREAM_UNDECIDED ? "this node's disk was not done in time"
+                           : s->phase == STREAM_SHAKING ? "no answer in time"
+                                                        : "no connection in time");
         }
+        s->ticks -= s->ticks > 0;
+        waits = waits || s->ticks > 0;
     }
-    uint64_t at_ms = earlier(t->files.at_ms, &t->accept_retry);
-    FLI_LIST_FOREACH(pos, &t->all)
-    {
-        at_ms = earlier(at_ms, &stream_of(pos)->deadline);
+    if (!t->closing) {
+        (void)uv_timer_start(timer, tick_cb, waits ? TICK_MS : FLI_TLS_FILES_MS, 0);
     }
-    if (at_ms != UINT64_MAX) {
-        uint64_t now_ms = fli_clock_ms();
-        timer_within(t, at_ms > now_ms ? at_ms - now_ms : 1);
+}
+
+void transport_tick_soon(struct transport *t)
+{
+    if (!t->closing && uv_timer_get_due_in(&t->timer) > TICK_MS) {
+        (void)uv_timer_start(&t->timer, tick_cb, TICK_MS, 0);
     }
+}
+
+void stream_expect(struct stream *s, unsigned within_ms)
+{
+    s->ticks = 1 + (within_ms + TICK_MS - 1) / TICK_MS;
+    transport_tick_soon(s->t);
 }
 
 /* ---- binding ---- */
@@ -279,7 +251,6 @@ int transport_create(uv_loop_t *loop, const struct transport_config *config,
     t->answer_ms = config->answer_ms;
     t->unacked_ms = config->unacked_ms;
     t->pending_ms = TRANSPORT_PENDING_MS;
-    t->files.at_ms = t->accept_retry.at_ms = UINT64_MAX;
     t->members = config->members;
     t->self = config->self;
     t->members_crc = config->members_crc;
@@ -317,14 +288,20 @@ int transport_start(struct transport *t, char *errmsg, size_t errmsg_size)
     FLI_ASSERT(rv == 0); /* neither can fail on a live loop */
     t->timer.data = t->turn.data = t->listener.data = t;
     t->started = true;
+    (void)uv_timer_start(&t->timer, tick_cb, TICK_MS, 0);
     if (t->security != NULL) {
         char line[FLI_TLS_LINE_SIZE];
         int level =
             fli_tls_context_tell(security_context(t->security), "other nodes are shown", line);
         host_log(&t->host, level, "between nodes: %s", line);
-        deadline_set(t, &t->files, FLI_TLS_FILES_MS);
+        t->files_ms = fli_clock_ms();
     }
-    return accept_start(t, errmsg, errmsg_size);
+    rv = uv_poll_init(t->loop, &t->listener, t->fd);
+    t->listening = rv == 0;
+    rv = rv != 0 ? rv : accept_start(t);
+    return rv == 0 ? 0
+                   : fli_refuse(errmsg, errmsg_size, FL_ESYSTEM,
+                                "cannot listen on the peer port: %s", uv_strerror(rv));
 }
 
 struct peer_identity *transport_self(struct transport *t)
@@ -345,7 +322,7 @@ void transport_set_members(struct transport *t, const struct members *members)
         if (s->let_go || members_find(members, s->peer_id) != NULL) {
             continue;
         }
-        if (s->given > 0) {
+        if (is_accepted(s)) {
             stream_lose(s, "the node is a member no more");
         } else if (s->dialed && s->phase < STREAM_GIVEN) {
             dial_end(s, FL_ENOCONN);
@@ -357,7 +334,7 @@ void transport_hang_up(struct transport *t, uint64_t peer_id, const char *why)
 {
     FLI_LIST_FOREACH(pos, &t->all)
     {
-        if (stream_of(pos)->given > 0 && stream_of(pos)->peer_id == peer_id) {
+        if (is_accepted(stream_of(pos)) && stream_of(pos)->peer_id == peer_id) {
             stream_lose(stream_of(pos), why);
         }
     }
@@ -416,7 +393,7 @@ void transport_close(struct transport *t, void (*cb)(void *ctx), void *ctx)
     FLI_LIST_FOREACH(pos, &t->all)
     {
         if (is_pending(stream_of(pos))) {
-            stream_let_go(stream_of(pos));
+            stream_close(stream_of(pos));
         }
     }
     transport_set_members(t, &nobody);

@@ -10,9 +10,8 @@
  * loop, or in stream_close() of a stream that was lost before. So each callback may close streams,
  * and the list of all may be read on after it.
  *
- * transport.c: life, deadlines, members, log. transport_accept.c and transport_dial.c: how a
- * connection begins. transport_shake.c: handshakes. stream.c: frames, writing, the end.
- * stream_read.c: reading, TLS, and the share of each turn. */
+ * transport.c: life, time limits, members, log. transport_open.c: how a connection begins, and its
+ * handshake. stream.c: reading and writing, TLS, frames, the share of each turn, the end. */
 #ifndef PEER_TRANSPORT_PRIVATE_H
 #define PEER_TRANSPORT_PRIVATE_H
 
@@ -25,22 +24,11 @@
 
 #define TRANSPORT_LOG_MAX 512u
 
-/* The kernel keeps as many that wait to be accepted. A turn accepts some of them only, so a storm
- * must find room: whoever finds none calls again after 1 s at the earliest. */
-#define TRANSPORT_BACKLOG 1024
-
 #define STREAM_READ_SIZE ((size_t)64 << 10)
 #define STREAM_READ_FIRST ((size_t)16 << 10) /* the first reads of a stream */
 #define STREAM_READ_LEAST ((size_t)4 << 10)
 #define TRANSPORT_RESUMED_MAX 8u  /* streams that waited and are read in a turn, in any case */
 #define TRANSPORT_RESHAKEN_MAX 4u /* of these, handshakes that other nodes began */
-
-/* A deadline. When it has passed, bytes that have arrived are read once more before the connection
- * is given up: a long turn of the loop says nothing about the peer. */
-struct deadline {
-    uint64_t at_ms; /* UINT64_MAX: none */
-    bool late;
-};
 
 /* The origin of a connection: an IPv4 address, or the network part of an IPv6 one. */
 struct origin {
@@ -71,16 +59,15 @@ struct stream {
     bool let_go;    /* it has no owner: its memory goes once it is released */
     bool closing;   /* the socket is closed, or there is none yet */
     bool released;  /* neither the loop nor the resolver has something of it */
-    uint64_t given; /* an accepted one: its place in the order of these */
-    struct deadline deadline;
+    unsigned ticks; /* until it is given up; 0: it is not */
     enum stream_kind kind;
     uint64_t peer_id; /* 0: not known yet */
 
-    /* transport_accept.c: the other side, until it is known */
+    /* transport_open.c: accepted, until the other side is known */
     struct origin origin;
     char address[64];
 
-    /* transport_dial.c */
+    /* transport_open.c: dialed */
     transport_dial_cb dialed_cb;
     void *dialed_ctx;
     uv_getaddrinfo_t resolve;
@@ -89,7 +76,7 @@ struct stream {
     unsigned tried, absent; /* addresses that were tried, and those of them where nobody listens */
     char why[96];           /* why the last address failed */
 
-    /* stream_read.c */
+    /* reading */
     uv_tcp_t tcp;
     struct fli_list paused; /* linked while it waits to be read in a later turn */
     bool owed;              /* it has waited, and is read once whatever others have used */
@@ -97,33 +84,32 @@ struct stream {
     size_t read_max;
     struct fli_tls *tls;     /* NULL: none */
     struct fli_buf greeting; /* what was read before its owner reads: the handshake, and more */
-
-    /* stream.c */
     struct stream_limits limits;
     struct stream_callbacks cbs;
     struct frame_reader in;
     uint64_t heard_ms;
+
+    /* writing; stream_send() has the ceiling */
     struct fli_buf gather; /* appended; `at` bytes of it are encrypted already */
     size_t at;
     struct fli_buf cipher; /* encrypted, not yet offered to the kernel */
     struct fli_buf out;    /* being written */
     uv_write_t write;
     bool writing;
-    unsigned quiet_turns; /* turns without anything to send */
     uint64_t appended;
 };
 
 struct transport {
     uv_loop_t *loop;
     struct transport_callbacks cbs;
-    struct host host; /* for lines of the log that are told each time */
+    struct host host; /* for the log */
     struct members members;
     struct peer_identity self;
     uint32_t members_crc; /* as in the configuration */
     struct handshake_formats formats;
     struct stream_limits limits[STREAM_KINDS + 1];
     struct security *security;                  /* NULL: none */
-    struct deadline files;                      /* of the next check of its files for changes */
+    uint64_t files_ms;                          /* when its files were last looked at */
     unsigned connect_ms, answer_ms, unacked_ms; /* as in struct transport_config */
     unsigned pending_ms;
     int fd; /* listens */
@@ -131,17 +117,16 @@ struct transport {
     bool started;   /* timer and turn are live handles */
     bool listening; /* so is the listener */
     bool closing;
-    struct deadline accept_retry; /* no descriptors: nothing is accepted until then */
+    bool accept_waits; /* for descriptors: nothing is accepted until the next tick */
     uv_poll_t listener;
-    uv_timer_t timer; /* fires at the earliest deadline, or before */
+    uv_timer_t timer; /* ticks */
     struct fli_list all;
-    uint64_t given;
     uint64_t turned_away; /* connections that were refused, or dropped; for tests */
     void (*close_cb)(void *ctx);
     void *close_ctx;
     struct log_throttle throttle;
 
-    /* stream_read.c */
+    /* stream.c */
     uint8_t read_buf[STREAM_READ_SIZE];
     struct fli_buf plain;   /* decrypted bytes of the current stream */
     uv_idle_t turn;         /* active while streams wait to be read */
@@ -161,6 +146,12 @@ static inline bool is_pending(const struct stream *s)
     return !s->dialed && s->phase < STREAM_GIVEN && !s->let_go;
 }
 
+/* Whether it was welcomed when another node opened it. */
+static inline bool is_accepted(const struct stream *s)
+{
+    return !s->dialed && s->phase >= STREAM_GIVEN;
+}
+
 /* Tells turns of the loop from one another; those that begin in one millisecond count as one. No
  * time: the loop's clock stands still while the machine is suspended. */
 static inline uint64_t transport_turn(const struct transport *t)
@@ -173,25 +164,17 @@ void transport_maybe_closed(struct transport *t);
 /* `alike`: the peer is configured with the same members and is of no other cluster. */
 enum handshake_verdict transport_check(struct transport *t, const struct handshake *h, bool *alike,
                                        char reason[HANDSHAKE_REASON_MAX]);
-void deadline_set(struct transport *t, struct deadline *d, unsigned after_ms);
-bool deadline_over(struct deadline *d);
+void transport_tick_soon(struct transport *t);
+/* The connection is given up when what it waits for takes longer. */
+void stream_expect(struct stream *s, unsigned within_ms);
 
-/* transport_accept.c */
-int accept_start(struct transport *t, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
-void accept_sweep(struct transport *t);
-/* Ends a connection that another node has opened. */
-void accept_turn_away(struct stream *s);
-
-/* transport_dial.c */
+/* transport_open.c */
+int accept_start(struct transport *t) FLI_MUST_USE; /* 0, or an error of libuv */
 int dial_start(struct transport *t, enum stream_kind kind, const struct member *m,
                transport_dial_cb cb, void *ctx) FLI_MUST_USE;
 void dial_next(struct stream *s); /* tries the next address, or ends the dial; from the loop only */
-void dial_failed(struct stream *s, const char *why); /* this address did not work */
-void dial_end(struct stream *s, int status);         /* without a stream */
-
-/* transport_shake.c */
-void shake_secured(struct stream *s); /* TLS's handshake is over */
-void shake_ask(struct stream *s);     /* sends this node's handshake */
+void dial_end(struct stream *s, int status); /* without a stream */
+void shake_secured(struct stream *s);        /* TLS's handshake is over */
 void shake_bytes(struct stream *s, const uint8_t *data, size_t len);
 void shake_check(struct stream *s); /* the other side's handshake is complete */
 
@@ -199,21 +182,14 @@ void shake_check(struct stream *s); /* the other side's handshake is complete */
 struct stream *stream_create(struct transport *t, bool dialed); /* NULL: out of memory */
 void stream_socket(struct stream *s);                           /* makes a new handle */
 void stream_tune(struct stream *s);                             /* it is connected */
-/* Gives it to its owner-to-be, unread. */
-void stream_give(struct stream *s, enum stream_kind kind, uint64_t peer_id);
-void stream_shut(struct stream *s);                   /* closes its socket */
-void stream_released(struct stream *s);               /* by the loop, or the resolver */
-void stream_let_go(struct stream *s);                 /* closes it, and frees it once released */
-void stream_lose(struct stream *s, const char *why);  /* closes its socket, and tells its owner */
-void stream_lose_by(struct stream *s, int error);     /* of libuv */
-void stream_break(struct stream *s, const char *why); /* the peer broke the protocol */
-/* Writes what waits, as far as the kernel takes it now; may lose it. */
-void stream_push(struct stream *s);
-void stream_feed(struct stream *s, const uint8_t *data, size_t len); /* frames, for the owner */
-
-/* stream_read.c */
+void stream_secure(struct stream *s);                           /* sends the first message of TLS */
 void stream_read_start(struct stream *s);
 void stream_read_stop(struct stream *s);
-void stream_secure_begin(struct stream *s); /* sends the first message of TLS */
+/* Gives it to its owner-to-be, unread. */
+void stream_give(struct stream *s, enum stream_kind kind, uint64_t peer_id);
+void stream_released(struct stream *s);               /* by the loop, or the resolver */
+void stream_lose(struct stream *s, const char *why);  /* closes its socket; tells its owner */
+void stream_lose_by(struct stream *s, int error);     /* of libuv */
+void stream_break(struct stream *s, const char *why); /* the peer broke the protocol */
 
 #endif

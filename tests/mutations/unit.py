@@ -137,7 +137,7 @@ MUTANTS = [
      'net/test_net_client_list', NO_TCP),
     ('a client whose machine takes nothing is never given up', 'src/net/unread.c', 'if (ms > 0 &&', 'if (false &&', 'net/test_net_ends', NO_TCP),
     ('such an end is not counted', 'src/net/unread.c', 'if (error == UV_ETIMEDOUT &&', 'if (false && error == UV_ETIMEDOUT &&', 'net/test_net_ends', NO_TCP),
-    ('a turn accepts all nodes that call', 'src/peer/transport_accept.c', 'n < TRANSPORT_ACCEPTS_TURN_MAX &&', 'n < 1000000 &&',
+    ('a turn accepts all nodes that call', 'src/peer/transport_open.c', 'n < TRANSPORT_ACCEPTS_TURN_MAX &&', 'n < 1000000 &&',
      'peer/test_peer_turns', NO_TIME),
     ('all connections that end are freed in one turn', 'src/net/end.c', 's->reaped >= NET_REAPED_TURN || s->reap_ns > FLI_TURN_ENDS_US * US', 's->reaped >= NET_REAPED_TURN', 'net/test_net_ends', NO_TCP),
     ('the service hears of all clients that hang up in one turn', 'src/net/end.c', 's->hung >= NET_HUNG_TURN', 's->hung >= 100000000', 'net/test_net_ends', NO_TCP),

@@ -396,7 +396,7 @@ TEST_WITH(test_strangers_and_secrets, set_up_secret, tear_down)
     must_hear_nothing(r, &other, "fencelock-node-1 to fencelock-node-2", 1, "was dropped: ");
     /* The proof is bound to who calls whom: one for another node is none. */
     must_hear_nothing(r, &secret, "fencelock-node-1 to fencelock-node-3", 1,
-                      "says that it is 'fencelock-node-1 to fencelock-node-3'");
+                      "it says that it is node 1, and has proved to be another");
     must_hear_nothing(r, &secret, "fencelock-node-2 to fencelock-node-1", 1, "says that it is");
     must_hear_nothing(r, &secret, "other-node-1 to other-node-2", 1, "says that it is");
     must_hear_nothing(r, &secret, "fencelock-node-3 to fencelock-node-2", 1,
