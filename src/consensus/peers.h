@@ -27,8 +27,7 @@ struct peer {
     /* membership*.c: what it has said of itself */
     struct peer_identity told; /* its last handshake that was let in; incarnation 0: none was since
                                   this node began, or it is not let in any more */
-    bool calling;              /* a dial is under way */
-    uint64_t call_at_ms;
+    uint64_t call_at_ms;       /* while the cluster is formed: when it is called anew */
     enum handshake_verdict verdict; /* its last answer to this node's identity; 0: none yet */
 
     bool gone;           /* election.c: its process has ended: nobody listens at its address */

@@ -401,7 +401,7 @@ int identity_peek(const char *path, struct directory_summary *ret, char *errmsg,
         return fli_refuse(errmsg, errmsg_size, FL_ESYSTEM, "cannot read data directory %s: %s",
                           path, strerror(errno));
     }
-    rv = record_peek(path_of(path, "identity", name), &record);
+    rv = record_read(path_of(path, "identity", name), &record);
     ret->has_identity = rv == 0;
     if (rv == 0) {
         ret->identity = record.identity;

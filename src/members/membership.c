@@ -1,4 +1,5 @@
-/* membership.c: see membership.h. */
+/* membership.c: forming a cluster, the list of members, leadership handed over, ticks: see
+ * membership.h. */
 #include "members/membership_private.h"
 
 #include <inttypes.h>
@@ -11,14 +12,9 @@
 
 #define CALL_MS 500u /* between calls to a node for its handshake */
 
-static void wake(struct membership *m)
-{
-    m->config.host.wake(m->config.host.ctx);
-}
-
 bool membership_formed(const struct membership *m)
 {
-    return machine_cluster_id(fsm_machine(m->config.fsm)) != 0;
+    return machine_cluster_id(membership_machine(m)) != 0;
 }
 
 /* ---- commands of the cluster's own ---- */
@@ -35,7 +31,7 @@ int membership_enqueue(struct membership *m, const struct machine_command *c, st
     int rv = machine_command_encode(c, &buf);
     rv = rv != 0 ? rv : commands_add(m->config.queue, t, buf.data, buf.len, fli_clock_ns());
     fli_buf_fini(&buf);
-    wake(m);
+    membership_wake(m);
     return rv;
 }
 
@@ -46,7 +42,7 @@ static void own_done(struct node_ticket *t, int status, const struct machine_res
     FLI_ASSERT(m->own_busy);
     m->own_busy = false;
     m->members_due = true;
-    wake(m);
+    membership_wake(m);
 }
 
 bool membership_submit(struct membership *m, const struct machine_command *c)
@@ -71,15 +67,15 @@ void membership_log_once(struct membership *m, const char *fmt, ...)
     }
 }
 
-uint64_t membership_cluster_id(const struct membership *m)
+static uint64_t cluster_id_of(const struct membership *m)
 {
     const struct configuration *c = replica_configuration(m->replica);
-    return c->n > 0 ? c->cluster_id : m->config.kept->identity.cluster_id;
+    return c->n > 0 ? c->cluster_id : membership_kept(m)->identity.cluster_id;
 }
 
 bool membership_founds(const struct membership *m)
 {
-    return !m->config.identity->joins && replica_configuration(m->replica)->n == 0;
+    return !membership_now(m)->identity.joins && replica_configuration(m->replica)->n == 0;
 }
 
 /* Whether each other founder has done its part; `id` is the cluster's, if it is about that. Else
@@ -87,41 +83,21 @@ bool membership_founds(const struct membership *m)
 static bool all_have(struct membership *m, bool (*has)(const struct peer *p, uint64_t id),
                      uint64_t id, const char *why)
 {
-    const struct members *all = &m->config.identity->members;
+    const struct identity *self = &membership_now(m)->identity;
     char text[sizeof m->last_logged];
-    bool missing = false;
     size_t len = 0;
-    for (unsigned i = 0; i < all->n && len < sizeof text; i++) {
-        const struct peer *p = peers_find(m->config.peers, all->list[i].id);
-        if (all->list[i].id != m->config.identity->id && (p == NULL || !has(p, id))) {
+    for (unsigned i = 0; i < self->members.n && len < sizeof text; i++) {
+        const struct member *other = &self->members.list[i];
+        const struct peer *p = peers_find(m->config.peers, other->id);
+        if (other->id != self->id && (p == NULL || !has(p, id))) {
             len += (size_t)snprintf(text + len, sizeof text - len, "%s node %" PRIu64 " (%s)",
-                                    missing ? "," : "", all->list[i].id, all->list[i].address);
-            missing = true;
+                                    len > 0 ? "," : "", other->id, other->address);
         }
     }
-    if (missing) {
+    if (len > 0) {
         membership_log_once(m, "the cluster is being formed: waiting for%s; %s", text, why);
     }
-    return !missing;
-}
-
-/* The call was made only for its handshake, which has been checked by now. */
-static void called(void *ctx, int status, const struct peer_identity *peer, struct stream *stream)
-{
-    struct peer *p = ctx;
-    p->calling = false;
-    p->call_at_ms = fli_clock_ms() + CALL_MS;
-    if (status == 0) {
-        stream_close(stream);
-    }
-}
-
-static void call(struct membership *m, struct peer *p)
-{
-    if (!p->calling && fli_clock_ms() >= p->call_at_ms) {
-        p->call_at_ms = fli_clock_ms() + CALL_MS;
-        p->calling = transport_dial(m->config.transport, p->id, STREAM_RELAY, called, p) == 0;
-    }
+    return len == 0;
 }
 
 /* A member of a formed cluster founds no other one. Who is gone may come back with another
@@ -144,7 +120,7 @@ static bool has_written(const struct peer *p, uint64_t id)
 /* Step 1, from which there is no way back. */
 static void found(struct membership *m)
 {
-    struct identity fresh = *m->config.identity;
+    struct identity fresh = membership_now(m)->identity;
     uint64_t incarnations[MEMBERS_MAX];
     if (!all_have(m, is_here, 0, "the first time all members must be up")) {
         return;
@@ -155,22 +131,33 @@ static void found(struct membership *m)
     identity_found(&fresh, incarnations);
     if (all_have(m, may_be_in, fresh.cluster_id,
                  "they began with other data: start all with empty directories")) {
-        *m->config.identity = fresh;
-        m->config.save(m->config.ctx);
+        membership_now(m)->identity = fresh;
+        node_record_save(m->config.record);
+    }
+}
+
+/* A stream begins with the handshakes of both. No messages are lost with the one before: there are
+ * none yet. */
+static void call_anew(struct membership *m, struct peer *p)
+{
+    if (outbound_is_up(&p->outbound) && fli_clock_ms() >= p->call_at_ms) {
+        p->call_at_ms = fli_clock_ms() + CALL_MS;
+        outbound_close(&p->outbound);
+        outbound_open(&p->outbound, m->config.peers->host, m->config.transport, p->id);
     }
 }
 
 /* Steps 2 and 3. Once anybody has begun, all have written the founders. */
 static void begin(struct membership *m)
 {
-    const struct identity *id = m->config.identity;
+    const struct identity *id = &membership_now(m)->identity;
     struct configuration c;
     bool begun = false;
     for (unsigned i = 0; i < id->members.n; i++) {
         struct peer *p = peers_find(m->config.peers, id->members.list[i].id);
         begun = begun || (p != NULL && has_written(p, id->cluster_id) && p->told.member_index != 0);
         if (p != NULL && p->id != id->id && p->told.member_index == 0) {
-            call(m, p); /* each hears at once what the other has written, or begun */
+            call_anew(m, p); /* each hears at once what the other has written, or begun */
         }
     }
     if (!begun &&
@@ -181,15 +168,15 @@ static void begin(struct membership *m)
     if (replica_begin(m->replica, fli_clock_ms(), &c) == 0) {
         membership_log_once(m, "the cluster is being formed: all members are known");
         m->members_due = true;
-        wake(m);
+        membership_wake(m);
     }
 }
 
 static void form(struct membership *m)
 {
-    if (!identity_is_founded(m->config.identity)) {
+    if (!identity_is_founded(&membership_now(m)->identity)) {
         found(m);
-    } else if (identity_is_founded(&m->config.kept->identity)) {
+    } else if (identity_is_founded(&membership_kept(m)->identity)) {
         begin(m);
     }
 }
@@ -197,23 +184,15 @@ static void form(struct membership *m)
 /* A node that has joined notes which cluster it is in. */
 static void note_cluster(struct membership *m)
 {
-    uint64_t *noted = &m->config.identity->cluster_id;
+    uint64_t *noted = &membership_now(m)->identity.cluster_id;
     const struct configuration *c = replica_configuration(m->replica);
     if (c->n != 0 && *noted == 0) {
         *noted = c->cluster_id;
-        m->config.save(m->config.ctx);
+        node_record_save(m->config.record);
     } else if (c->n != 0 && *noted != c->cluster_id) {
         host_fail(&m->config.host, FL_ECORRUPT,
                   "the log is of another cluster than the data directory");
     }
-}
-
-/* The first leader's part. */
-static void init(struct membership *m)
-{
-    struct machine_command c = {
-        .op = MACHINE_OP_INIT, .number = membership_cluster_id(m), .limits = *m->config.limits};
-    (void)membership_submit(m, &c);
 }
 
 bool membership_may_change(const struct membership *m)
@@ -241,7 +220,7 @@ static uint64_t best_follower(const struct membership *m)
     uint64_t best_match = 0;
     for (unsigned i = 0; i < c->n; i++) {
         uint64_t id = c->servers[i].id;
-        if (id == m->config.identity->id || c->servers[i].role != CONFIGURATION_VOTER ||
+        if (id == membership_self(m) || c->servers[i].role != CONFIGURATION_VOTER ||
             !relay_has_follower(m->config.relay, id) || is_leaving(m, id) ||
             !node_report_can_lead(m->config.peers, id)) {
             continue;
@@ -258,13 +237,13 @@ static uint64_t best_follower(const struct membership *m)
 int membership_transfer(struct membership *m, uint64_t id, void (*cb)(void *ctx, int status),
                         void *ctx)
 {
-    if (m->replica == NULL || replica_role(m->replica) != REPLICA_LEADER) {
+    if (replica_role(m->replica) != REPLICA_LEADER) {
         return FL_ENOLEADER;
     }
     if (m->transfer_id != 0 || replica_transferee(m->replica) != 0) {
         return FL_EBUSY;
     }
-    if (id == m->config.identity->id) {
+    if (id == membership_self(m)) {
         if (cb != NULL) {
             cb(ctx, 0);
         }
@@ -279,7 +258,7 @@ int membership_transfer(struct membership *m, uint64_t id, void (*cb)(void *ctx,
     m->transfer_cb = cb;
     m->transfer_ctx = ctx;
     host_log(&m->config.host, 3, "leadership is handed to node %" PRIu64, id);
-    wake(m);
+    membership_wake(m);
     return 0;
 }
 
@@ -293,7 +272,7 @@ static void transfer_finish(struct membership *m, int status)
     void (*cb)(void *ctx, int status) = m->transfer_cb;
     m->transfer_id = 0;
     m->transfer_cb = NULL;
-    wake(m);
+    membership_wake(m);
     if (cb != NULL) {
         cb(m->transfer_ctx, status);
     }
@@ -315,6 +294,143 @@ static void transfer_turn(struct membership *m)
     }
 }
 
+/* ---- the nodes that this node talks to, with their addresses ----
+ *
+ * The list is built again whenever one of its sources has changed. The sources are: the newest
+ * configuration in the log; the members given at the start, as long as the log has none; on the
+ * leader, the nodes that are to be added; and nodes that called, were let in, and have the
+ * configuration that this node has, or a later one: they know best where they are. The list is
+ * stored nowhere. */
+
+/* Only the leader calls a node that is to be added. */
+static void put_expected(const struct membership *m, struct members *ret)
+{
+    unsigned n;
+    const struct machine_node *nodes = machine_nodes(membership_machine(m), &n);
+    for (unsigned i = 0; i < n && proposer_is_open(m->config.proposer); i++) {
+        if (nodes[i].plan == MACHINE_PLAN_ADD && members_find(ret, nodes[i].id) == NULL) {
+            (void)members_put(ret, nodes[i].id, nodes[i].address);
+        }
+    }
+}
+
+/* Where they are, by their own word. */
+static void put_told(const struct membership *m, struct members *ret)
+{
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        const struct peer *p = &m->config.peers->list[i];
+        char host[256];
+        uint16_t port;
+        if (p->id != 0 && membership_knows_as_much(m, p->told.member_index) &&
+            address_split(p->told.peer_address, host, &port) == 0) {
+            (void)members_put(ret, p->id, p->told.peer_address);
+        }
+    }
+}
+
+static bool listens_at(const struct membership *m, const char *address)
+{
+    char host[256];
+    uint16_t port;
+    return address_split(address, host, &port) == 0 && port == transport_port(m->config.transport);
+}
+
+/* A node that is being moved is at its address of before until it is started again there, and tells
+ * that one; also when it has been started at the old one once more. */
+static void put_self(struct membership *m, struct members *ret)
+{
+    const struct identity *id = &membership_now(m)->identity;
+    const struct configuration_server *self =
+        configuration_server(replica_configuration(m->replica), id->incarnation);
+    const struct member *begun = members_find(&id->members, id->id);
+    bool unknown = m->own_address[0] == '\0' && (begun == NULL || !listens_at(m, begun->address));
+    if (self != NULL && (unknown || listens_at(m, self->address))) {
+        (void)snprintf(m->own_address, sizeof m->own_address, "%s", self->address);
+    }
+    (void)members_put(ret, id->id, m->own_address[0] != '\0' ? m->own_address : begun->address);
+}
+
+static struct members make_members(struct membership *m)
+{
+    const struct configuration *c = replica_configuration(m->replica);
+    struct members ret = {0};
+    for (unsigned i = 0; i < c->n; i++) {
+        (void)members_put(&ret, c->servers[i].id, c->servers[i].address);
+    }
+    if (c->n == 0) {
+        ret = membership_now(m)->identity.members;
+    }
+    put_expected(m, &ret);
+    put_told(m, &ret);
+    put_self(m, &ret);
+    return ret;
+}
+
+/* Whoever may not stay is hung up on, and hears why when it calls again. */
+static void drop_strangers(struct membership *m)
+{
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        struct peer *p = &m->config.peers->list[i];
+        bool stays = p->id == 0 || p->told.incarnation == 0 || p->id == membership_self(m) ||
+                     membership_is_let_in(m, &p->told);
+        if (!stays) {
+            p->told.incarnation = p->told.cluster_id = p->told.member_index = 0;
+            membership_hang_up(m, p->id);
+        }
+    }
+}
+
+void membership_members_turn(struct membership *m)
+{
+    struct peer_identity *self = transport_self(m->config.transport);
+    uint64_t index = replica_configuration_index(m->replica);
+    /* With the index goes its term: by both a leader judges whether it knows all. */
+    self->term = replica_term(m->replica);
+    self->last_index = replica_last_index(m->replica);
+    self->cluster_id = cluster_id_of(m);
+    self->member_index = replica_member_index(m->replica);
+    self->members_crc = membership_now(m)->identity.begun_crc;
+    if (!m->members_due && index == m->members_index) {
+        return;
+    }
+    m->members_due = false;
+    m->members_index = index;
+    drop_strangers(m);
+    struct members fresh = make_members(m);
+    bool same = members_equal(&fresh, &m->members);
+    m->members = fresh;
+    if (!same) {
+        transport_set_members(m->config.transport, &m->members);
+        m->config.members(m->config.ctx, &m->members);
+    }
+    /* Also for a member that there was no room for while a worker read for a former one. */
+    peers_set_members(m->config.peers, &m->members);
+}
+
+void membership_start(struct membership *m)
+{
+    m->members_due = true;
+    m->started_ms = fli_clock_ms();
+    m->members.n = 0;
+    membership_members_turn(m);
+}
+
+uint64_t membership_number_of(const struct membership *m, uint64_t incarnation)
+{
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        if (m->config.peers->list[i].told.incarnation == incarnation) {
+            return m->config.peers->list[i].id;
+        }
+    }
+    return 0;
+}
+
+const char *membership_client_address(const struct membership *m, uint64_t id)
+{
+    const struct peer *p = peers_find(m->config.peers, id);
+    return p == NULL || p->told.client_address[0] == '\0' ? NULL : p->told.client_address;
+}
+
 /* ---- ticks ---- */
 
 /* This node's own log says that it was removed. */
@@ -324,22 +440,24 @@ static void check_removed(struct membership *m)
     uint64_t own = replica_member_index(m->replica);
     const struct configuration *c = replica_committed_configuration(m->replica, &index);
     if (c != NULL && own != 0 && own < index &&
-        configuration_server(c, m->config.identity->incarnation) == NULL) {
+        configuration_server(c, membership_now(m)->identity.incarnation) == NULL) {
         host_fail(&m->config.host, FL_EDENIED,
                   "this node was removed from the cluster: its data directory is of no more use");
     }
 }
 
 /* The leader's work for its members, at each tick: one command at a time, and none behind an
- * operator's, which may change what it would be about. */
+ * operator's, which may change what it would be about. The first leader begins with INIT. */
 static void lead(struct membership *m)
 {
     bool planned = m->operation.active && m->operation.index == 0;
+    const struct machine_command init = {
+        .op = MACHINE_OP_INIT, .number = cluster_id_of(m), .limits = *m->config.limits};
     if (m->own_busy || planned || m->transfer_id != 0) {
         return;
     }
     if (!membership_formed(m)) {
-        init(m);
+        (void)membership_submit(m, &init);
         return;
     }
     membership_plans(m);
@@ -398,10 +516,10 @@ int membership_create(const struct membership_config *config, struct membership 
         return FL_ENOMEM;
     }
     m->config = *config;
-    m->members = config->identity->members;
+    m->replica = config->replica;
+    m->members = membership_now(m)->identity.members;
     peers_set_members(config->peers, &m->members);
-    peers_find(config->peers, config->identity->id)->told.incarnation =
-        config->identity->incarnation;
+    peers_find(config->peers, membership_self(m))->told = *transport_self(config->transport);
     *ret = m;
     return 0;
 }
@@ -409,9 +527,4 @@ int membership_create(const struct membership_config *config, struct membership 
 void membership_destroy(struct membership *m)
 {
     free(m);
-}
-
-void membership_set_replica(struct membership *m, struct replica *r)
-{
-    m->replica = r;
 }

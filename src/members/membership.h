@@ -60,22 +60,21 @@
 #define MEMBERS_MEMBERSHIP_H
 
 #include "peer/host.h"
-#include "members/data_dir.h"
 #include "consensus/election.h"
 #include "members/node_change.h"
+#include "members/node_record.h"
 #include "consensus/peers.h"
 #include "commands/proposer.h"
 #include "commands/relay.h"
 #include "consensus/replica.h"
-#include "members/starts.h"
 #include "peer/transport.h"
 
 struct membership;
 
 struct membership_config {
     struct host host;
-    const struct data_dir *dir;
-    struct identity *identity;           /* the caller's; changed here */
+    struct replica *replica;
+    struct node_record *record;          /* the caller's; changed here */
     const struct machine_limits *limits; /* of a new cluster */
     struct peers *peers;                 /* the node's */
     struct transport *transport;
@@ -84,21 +83,14 @@ struct membership_config {
     struct proposer *proposer;
     const struct relay *relay;
     struct election *election;
-    struct starts *starts;     /* the caller's, see node_record.c */
-    const struct record *kept; /* likewise: what of both is on disk; only that is told */
-    unsigned ask_ms;           /* how long others may take to answer before this node speaks */
+    unsigned ask_ms; /* how long others may take to answer before this node speaks */
     void *ctx;
-    int (*store)(void *ctx); /* writes identity and starts to disk at once: 0 or an error */
-    void (*save)(void *ctx); /* has them written; `kept` follows */
     /* The set of nodes that this node talks to, itself included, has changed. */
     void (*members)(void *ctx, const struct members *members);
 };
 
 int membership_create(const struct membership_config *config, struct membership **ret) FLI_MUST_USE;
 void membership_destroy(struct membership *m); /* NULL is fine */
-
-/* Gives it the replica when that exists: once. */
-void membership_set_replica(struct membership *m, struct replica *r);
 
 /* ---- what a node asks ---- */
 
@@ -117,18 +109,14 @@ void membership_answered(struct membership *m, uint64_t peer_id, enum handshake_
                          const char *reason);
 
 /* Whether this node may send messages of Raft and take commands: it has asked the others whether
- * its directory is the newest one (membership_starts.c). */
+ * its directory is the newest one (membership_callers.c). */
 bool membership_may_speak(struct membership *m);
 
 /* Takes in what another node tells about starts. 0 or FL_EPROTO. */
 int membership_receive_starts(struct membership *m, uint64_t from,
                               struct fli_slice body) FLI_MUST_USE;
-/* The newest start of a node that is on this disk; 0: none is. */
-uint64_t membership_start_of(const struct membership *m, uint64_t id);
-/* The last entry that the node has told to be on its disk; 0: none. */
-uint64_t membership_kept_index_of(const struct membership *m, uint64_t id);
-
-void membership_set_client_address(struct membership *m, uint64_t id, const char *address);
+/* What is on this disk of the node's start and progress; zeros: nothing. */
+const struct starts_known *membership_known(const struct membership *m, uint64_t id);
 const char *membership_client_address(const struct membership *m, uint64_t id); /* NULL: unknown */
 
 /* ---- what a node tells ---- */

@@ -29,7 +29,7 @@ static bool change(struct membership *m, const struct configuration *c)
         host_log(&m->config.host, 2, "a change of the configuration was refused: %s",
                  fl_strerror(rv));
     }
-    m->config.host.wake(m->config.host.ctx);
+    membership_wake(m);
     return rv == 0;
 }
 
@@ -85,7 +85,7 @@ static void promote(struct membership *m, uint64_t id)
 
 static bool is_up(const struct membership *m, uint64_t id)
 {
-    return id == m->config.identity->id || relay_has_follower(m->config.relay, id);
+    return id == membership_self(m) || relay_has_follower(m->config.relay, id);
 }
 
 /* The node is what its plan says. */
@@ -97,7 +97,7 @@ static bool settle(struct membership *m, uint64_t id)
 
 /* Takes the next step for a node that is to be added. True: there was one to take. A node that is
  * not connected waits, and the others do not wait for it. The leader calls a new one, which may
- * know no other (membership_peers.c). */
+ * know no other (membership.c). */
 static bool bring_in(struct membership *m, const struct machine_node *e)
 {
     const struct peer *p = peers_find(m->config.peers, e->id);
@@ -132,7 +132,7 @@ static unsigned others(const struct membership *m, uint64_t without, uint64_t in
         if (id != without && c->servers[i].role == CONFIGURATION_VOTER) {
             (*ret_voters)++;
             found += (!up || is_up(m, id)) &&
-                     (id == m->config.identity->id || replica_match_index(m->replica, id) >= index);
+                     (id == membership_self(m) || replica_match_index(m->replica, id) >= index);
         }
     }
     return found;
@@ -197,7 +197,7 @@ static bool take_out(struct membership *m, const struct machine_node *e)
     if (server_of(m, e->id) == NULL) {
         return settle(m, e->id);
     }
-    bool self = e->id == m->config.identity->id;
+    bool self = e->id == membership_self(m);
     /* Whoever leads next checks by its own connections: a member may refuse this node by a removal
      * in its log that was never committed. */
     if (!membership_may_change(m) || (!self && !may_leave(m, e))) {
@@ -235,7 +235,7 @@ void membership_plans(struct membership *m)
 static uint32_t reported_version(const struct membership *m, const struct configuration_server *s)
 {
     const struct peer *p = peers_find(m->config.peers, s->id);
-    if (s->id == m->config.identity->id) {
+    if (s->id == membership_self(m)) {
         return machine_version_max();
     }
     return p != NULL && p->told.incarnation == s->incarnation ? p->told.version : 0;
@@ -449,7 +449,7 @@ static void operation_end(struct membership *m, int status)
     FLI_ASSERT(o.active);
     m->operation = (struct membership_operation){.active = false};
     m->members_due = true;
-    m->config.host.wake(m->config.host.ctx);
+    membership_wake(m);
     o.cb(o.ctx, status);
 }
 
@@ -520,7 +520,7 @@ int membership_change(struct membership *m, const struct node_change *wanted,
     *o = (struct membership_operation){.active = true, .change = what, .cb = cb, .ctx = ctx};
     rv = what.kind == NODE_CHANGE_MOVE ? begin_move(m, o) : begin_plan(m, o);
     o->active = rv == 0;
-    m->config.host.wake(m->config.host.ctx);
+    membership_wake(m);
     return rv;
 }
 

@@ -1,9 +1,9 @@
 /* membership_private.h: shared by membership*.c; nobody else includes it.
  *
- *   membership.c          forming a cluster, leadership handed over, ticks
- *   membership_change.c   members that are added, removed, replaced and moved
- *   membership_peers.c    which callers are let in; the nodes that this node talks to
- *   membership_starts.c   which start of a node counts, and when this node may speak */
+ *   membership.c          forming a cluster, the list of members, leadership handed over, ticks
+ *   membership_callers.c  which callers are let in; which start of a node counts, and when this
+ *                         node may speak
+ *   membership_change.c   members that are added, removed, replaced and moved */
 #ifndef MEMBERS_MEMBERSHIP_PRIVATE_H
 #define MEMBERS_MEMBERSHIP_PRIVATE_H
 
@@ -21,7 +21,7 @@ struct membership_operation {
 
 struct membership {
     struct membership_config config;
-    struct replica *replica;              /* NULL until the log is loaded */
+    struct replica *replica;
     struct members members;               /* this node among them */
     char own_address[MEMBER_ADDRESS_MAX]; /* at which this node is; "": not known to be a member */
     bool members_due;                     /* the list of members must be made anew */
@@ -40,12 +40,38 @@ struct membership {
     void *transfer_ctx;
 };
 
-/* ---- membership.c ---- */
-
 static inline struct machine *membership_machine(const struct membership *m)
 {
     return fsm_machine(m->config.fsm);
 }
+
+/* What this node knows of itself, and what of it is on disk: only that is told. */
+static inline struct record *membership_now(const struct membership *m)
+{
+    return &m->config.record->own.now;
+}
+static inline const struct record *membership_kept(const struct membership *m)
+{
+    return &m->config.record->own.kept;
+}
+
+static inline uint64_t membership_self(const struct membership *m)
+{
+    return membership_now(m)->identity.id;
+}
+
+static inline void membership_wake(const struct membership *m)
+{
+    m->config.host.wake(m->config.host.ctx);
+}
+
+/* Closes the streams of a node that is not let in any more, or whose start is over. */
+static inline void membership_hang_up(struct membership *m, uint64_t id)
+{
+    transport_hang_up(m->config.transport, id, "it is to call again");
+}
+
+/* ---- membership.c ---- */
 
 /* Submits one command of the cluster's own. False: not possible now. */
 bool membership_submit(struct membership *m, const struct machine_command *c);
@@ -56,43 +82,21 @@ int membership_enqueue(struct membership *m, const struct machine_command *c, st
 void membership_log_once(struct membership *m, const char *fmt, ...) FLI_PRINTF(2, 3);
 /* Whether the configuration may be changed now. */
 bool membership_may_change(const struct membership *m);
+/* Makes the list of members anew, if that is due. */
+void membership_members_turn(struct membership *m);
 
-/* The id of the cluster; 0: not known yet. */
-uint64_t membership_cluster_id(const struct membership *m);
-
-/* Closes the streams of a node that is not let in any more, or whose start is over. */
-static inline void membership_hang_up(struct membership *m, uint64_t id)
-{
-    transport_hang_up(m->config.transport, id, "it is to call again");
-}
-
-/* ---- membership_peers.c ---- */
+/* ---- membership_callers.c ---- */
 
 /* Whether somebody who is a member by that configuration of its log knows as much of the members as
  * this node. */
 bool membership_knows_as_much(const struct membership *m, uint64_t told_index);
 /* Whether somebody that was let in still may be. */
 bool membership_is_let_in(const struct membership *m, const struct peer_identity *told);
-/* Makes the list of members anew, if that is due. */
-void membership_members_turn(struct membership *m);
 
 /* ---- membership_change.c ---- */
 
 void membership_plans(struct membership *m);    /* the leader's work at each tick */
 void membership_versions(struct membership *m); /* likewise */
 void membership_operation_turn(struct membership *m);
-
-/* ---- membership_starts.c ---- */
-
-/* Whether a caller's directory is an older copy; then `reason` is filled. */
-bool membership_went_back(const struct membership *m, const struct peer_identity *peer,
-                          char reason[HANDSHAKE_REASON_MAX]);
-/* Records the start of a caller. False: it is not on this disk yet, so nobody may be let in. */
-bool membership_record_start(struct membership *m, const struct peer *p,
-                             const struct peer_identity *peer);
-/* Another node has recorded the start of this one. */
-void membership_is_recorded(struct membership *m);
-/* Records that this node's directory is an older copy; it remains one after every restart. */
-void membership_is_refused(struct membership *m);
 
 #endif

@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 #include "base/write.h"
-#include "members/starts_witness.h"
 
 #define SAVE_MS 1000u /* between two writes of progress */
 
@@ -77,7 +76,8 @@ static int check_tail(const struct node_record *k, char *errmsg, size_t errmsg_s
         k->dir.log_path, had, has, log_last_index(k->log), k->own.now.identity.id, k->dir.path);
 }
 
-int node_record_check(const struct node_record *k, char *errmsg, size_t errmsg_size)
+/* Whether an existing directory may start. */
+static int check(const struct node_record *k, char *errmsg, size_t errmsg_size)
 {
     if (k->own.now.starts.next.number == STARTS_REFUSED) {
         return fli_refuse(errmsg, errmsg_size, FL_EDENIED,
@@ -107,7 +107,7 @@ static int begin_witness(struct node_record *k, bool reset, struct start next, c
 {
     const struct witness_view view = {.directory = k->dir.path,
                                       .record = &k->own.now,
-                                      .is_new = k->is_new,
+                                      .is_new = !k->own.now.identity.bootstrapped,
                                       .term = log_get_hard_state(k->log).term,
                                       .last_index = log_last_index(k->log)};
     return k->witness.path == NULL ? 0
@@ -123,7 +123,8 @@ int node_record_begin(struct node_record *k, const char *witness, bool reset, ch
     fli_random(&nonce, sizeof nonce);
     struct start next = starts_next(s, nonce);
     k->witness.path = witness;
-    int rv = begin_witness(k, reset, next, errmsg, errmsg_size);
+    int rv = check(k, errmsg, errmsg_size);
+    rv = rv != 0 ? rv : begin_witness(k, reset, next, errmsg, errmsg_size);
     if (rv != 0) {
         return rv;
     }

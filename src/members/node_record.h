@@ -36,7 +36,6 @@ struct node_record {
     struct transport *transport;   /* checks its callers again when a write has ended */
     struct node_record_file own;
     struct node_record_file witness; /* keeps nobody waiting; path NULL: none */
-    bool is_new;                     /* the directory was made by this start */
     bool due;                        /* somebody waits for what is not being written yet */
     bool awaited; /* somebody waits for what is being written: when that fails for good, the node
                      ends */
@@ -49,10 +48,9 @@ int node_record_open(struct node_record *k, const struct host *host, const char 
                      const struct members *members, bool joins, char *errmsg,
                      size_t errmsg_size) FLI_MUST_USE;
 
-/* check: whether an existing directory may start; begin: makes the start, when the log is loaded,
- * and no other node has heard from this one. witness: NULL: none; reset: it is made anew. Each
- * returns 0, or a code with a sentence in errmsg. */
-int node_record_check(const struct node_record *k, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
+/* Makes the start, unless the directory may not: when the log is loaded, and before another node
+ * has heard from this one. witness: NULL: none; reset: it is made anew. 0, or a code with a
+ * sentence in errmsg. */
 int node_record_begin(struct node_record *k, const char *witness, bool reset, char *errmsg,
                       size_t errmsg_size) FLI_MUST_USE;
 

@@ -27,7 +27,7 @@
  *   946    2574  the members that the directory began with, canonical text; zeros behind
  *   3520   4     CRC-32C of all before
  *
- * A witness is the same file on another disk (starts_witness.h). */
+ * A witness is the same file on another disk (starts.h). */
 #ifndef MEMBERS_RECORD_H
 #define MEMBERS_RECORD_H
 
@@ -66,8 +66,6 @@ struct record {
 #define RECORD_SLOT_STEP 4096u
 #define RECORD_FILE_SIZE ((size_t)2 * RECORD_SLOT_STEP)
 
-/* ---- pure ---- */
-
 static inline bool identity_is_founded(const struct identity *id)
 {
     return id->founders[0] != 0;
@@ -86,11 +84,10 @@ int record_decode(const uint8_t in[RECORD_SLOT_SIZE], struct record *ret) FLI_MU
  * damaged. FL_EVERSION: another version of fencelock has written it. */
 int record_choose(const uint8_t *file, size_t len, struct record *ret) FLI_MUST_USE;
 
-/* ---- the file (record_file.c) ---- */
+/* ---- the file ---- */
 
-/* Changes nothing. 0; FL_ENOTFOUND; FL_ECORRUPT; FL_EVERSION; FL_ESYSTEM with errno. */
-int record_peek(const char *path, struct record *ret) FLI_MUST_USE;
-/* The same, and what is read is durable: who wrote it may have been killed before it was. */
+/* Changes nothing, and what is read is durable: its writer may have been killed before it was. 0;
+ * FL_ENOTFOUND; FL_ECORRUPT; FL_EVERSION; FL_ESYSTEM with errno. */
 int record_read(const char *path, struct record *ret) FLI_MUST_USE;
 /* Raises the sequence, writes both slots and syncs each; makes the file if it is absent. 0 or
  * FL_EIO with errno. Any thread, but one at a time for a file. */

@@ -1,8 +1,11 @@
 /* starts.c: see starts.h. */
 #include "members/starts.h"
 
+#include <errno.h>
 #include <stddef.h>
 #include <string.h>
+
+#include "members/record.h"
 
 const struct fli_field starts_fields[STARTS_FIELDS] = {
     {FLI_U64, offsetof(struct starts_known, id)},
@@ -72,6 +75,22 @@ void starts_make_room(struct starts *s, const struct configuration *members)
     s->n = s->n == KNOWN_MEMBERS_MAX ? kept : s->n;
 }
 
+/* What a node told and what a leader had confirmed is compared only with a handshake that was made
+ * after all of it: the first one of a start, or one that asks for a stream of Raft's messages,
+ * which a node does only when it has none. A handshake that has waited is older than what may be
+ * known by now; it was compared when it came. */
+bool starts_went_back(const struct starts *s, const struct peer_identity *peer, bool first,
+                      struct starts_follower follower)
+{
+    const struct starts_known *k = starts_find(s, peer->incarnation);
+    bool past = k != NULL && start_is_past(peer->start, k->start);
+    bool told_more = k != NULL && (peer->term < k->term || peer->last_index < k->index);
+    bool had_more =
+        follower.match > 0 && (peer->term < follower.term ||
+                               (peer->term == follower.term && peer->last_index < follower.match));
+    return past || (!peer->waited && (first || peer->asks_raft) && (told_more || had_more));
+}
+
 /* ---- telling ---- */
 
 size_t starts_message_encode(const struct starts *s, uint64_t id, uint64_t incarnation,
@@ -102,4 +121,95 @@ int starts_message_decode(struct fli_slice body, struct starts_message *ret)
         r.bad = r.bad || k->id == 0 || k->incarnation == 0 || k->start.number == 0;
     }
     return !r.bad && n > 0 && ret->n == n && fli_reader_left(&r) == 0 ? 0 : FL_EPROTO;
+}
+
+/* ---- the witness ---- */
+
+/* Whether the directory and its witness fit each other. It may have been started without it, and
+ * either may be an older copy. */
+static int check(const char *path, const struct witness_view *view, const struct record *witness,
+                 char *errmsg, size_t errmsg_size)
+{
+    const struct starts *s = &view->record->starts;
+    const struct starts *w = &witness->starts;
+    if (view->record->identity.incarnation != witness->identity.incarnation) {
+        return fli_refuse(
+            errmsg, errmsg_size, FL_EDENIED,
+            "the witness %s belongs to another data directory than %s: name the right one, "
+            "or another file; if the directory is a new one in the place of another, start "
+            "once with --witness-reset",
+            path, view->directory);
+    }
+    bool fits = start_is(s->own, w->own) || start_is(s->own, w->next);
+    if ((!fits && start_is_past(s->own, w->own)) || view->term < w->term ||
+        view->last_index < w->index) {
+        return fli_refuse(
+            errmsg, errmsg_size, FL_EDENIED,
+            "the data directory %s is an older copy, says the witness %s: put the newest "
+            "one back. If it is lost, replace the member (fencelock cluster replace). A "
+            "node alone begins anew with fencelockd --recover-from %s --tokens-above N",
+            view->directory, path, view->directory);
+    }
+    return fits ? 0
+                : fli_refuse(
+                      errmsg, errmsg_size, FL_EDENIED,
+                      "the witness %s is older than the data directory %s: it was put back, or "
+                      "the node has run without it; if the directory is the newest one, start "
+                      "once with --witness-reset",
+                      path, view->directory);
+}
+
+static int read_witness(const char *path, const struct witness_view *view, struct record *ret,
+                        char *errmsg, size_t errmsg_size)
+{
+    int rv = record_read(path, ret);
+    if (rv == FL_ENOTFOUND && view->is_new) {
+        *ret = (struct record){.identity = view->record->identity};
+        return 0;
+    }
+    if (rv == FL_ENOTFOUND) {
+        return fli_refuse(
+            errmsg, errmsg_size, FL_EDENIED,
+            "there is no witness %s: look whether its disk is there; if the data directory "
+            "%s is the newest one, start once with --witness-reset",
+            path, view->directory);
+    }
+    if (rv == FL_ECORRUPT || rv == FL_EVERSION) {
+        return fli_refuse(
+            errmsg, errmsg_size, rv,
+            "%s is no witness, or damaged: if the data directory %s is the newest one, move "
+            "that file away and start once with --witness-reset",
+            path, view->directory);
+    }
+    return rv == 0 ? check(path, view, ret, errmsg, errmsg_size)
+                   : fli_refuse(errmsg, errmsg_size, rv, "cannot read the witness %s: %s", path,
+                                strerror(errno));
+}
+
+static int write_witness(const char *path, struct record *w, char *errmsg, size_t errmsg_size)
+{
+    int rv = record_write(path, w);
+    return rv == 0 ? 0
+                   : fli_refuse(errmsg, errmsg_size, rv, "cannot write the witness %s: %s", path,
+                                strerror(errno));
+}
+
+int witness_begin(const char *path, bool reset, const struct witness_view *view, struct start next,
+                  struct record *ret, char *errmsg, size_t errmsg_size)
+{
+    *ret = (struct record){.identity = view->record->identity};
+    int rv = reset ? 0 : read_witness(path, view, ret, errmsg, errmsg_size);
+    if (rv != 0) {
+        return rv;
+    }
+    ret->starts.own = view->record->starts.own;
+    ret->starts.next = next;
+    return write_witness(path, ret, errmsg, errmsg_size);
+}
+
+int witness_settle(const char *path, struct record *witness, char *errmsg, size_t errmsg_size)
+{
+    witness->starts.own = witness->starts.next;
+    witness->starts.next = (struct start){.number = 0};
+    return write_witness(path, witness, errmsg, errmsg_size);
 }

@@ -9,7 +9,14 @@
  * A start that nobody else has recorded yet is resumed by the next one, with its number and nonce.
  * Otherwise an older copy that meets nobody could be started until its number is a new one.
  *
- * They are part of the record of the node (record.h). */
+ * They are part of the record of the node (record.h).
+ *
+ * A witness is a file on another disk, which records the newest start of a data directory, and up
+ * to which term and entry its log went. It is for a cluster of one node, where no other node can
+ * tell that the directory is an older copy; and for a cluster whose nodes may all be put back at
+ * once. A start takes three writes: the witness records the start about to be made, the directory
+ * records the start, the witness records that it was made. Wherever the process is killed, the next
+ * start finds two files that fit each other. */
 #ifndef MEMBERS_STARTS_H
 #define MEMBERS_STARTS_H
 
@@ -69,6 +76,16 @@ static inline bool start_is_past(struct start a, struct start b)
     return a.number < b.number || (a.number == b.number && a.nonce != b.nonce);
 }
 
+/* What a leader knows of a follower's disk in its own term; match 0: nothing. */
+struct starts_follower {
+    uint64_t term, match;
+};
+
+/* Whether a caller's directory is an older copy. `first`: of this start it is the first handshake
+ * that is looked at. */
+bool starts_went_back(const struct starts *s, const struct peer_identity *peer, bool first,
+                      struct starts_follower follower) FLI_MUST_USE;
+
 /* Each node tells this to all others once a second, on the stream of Raft's messages: term and
  * index that are on its disk, and the starts that it knows, its own first.
  *   8 term, 8 index, 8 count, then 32 each: id, incarnation, number, nonce */
@@ -83,5 +100,25 @@ size_t starts_message_encode(const struct starts *s, uint64_t id, uint64_t incar
                              uint64_t term, uint64_t index, uint8_t out[STARTS_MESSAGE_MAX]);
 int starts_message_decode(struct fli_slice body,
                           struct starts_message *ret) FLI_MUST_USE; /* FL_EPROTO */
+
+/* ---- the witness ---- */
+
+struct record;
+
+struct witness_view {
+    const char *directory;       /* its path, for messages */
+    const struct record *record; /* from the directory */
+    bool is_new;                 /* the directory was just made */
+    uint64_t term, last_index;   /* of its log */
+};
+
+/* Runs before a start is made, and blocks on the disk. reset: the witness is written anew, whatever
+ * it says. 0: *ret is what is on disk now; FL_EDENIED, FL_ECORRUPT, FL_ESYSTEM, FL_EIO: errmsg says
+ * what is wrong and what to do. */
+int witness_begin(const char *path, bool reset, const struct witness_view *view, struct start next,
+                  struct record *ret, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
+/* Runs when the directory has recorded the start. 0 or FL_EIO. */
+int witness_settle(const char *path, struct record *witness, char *errmsg,
+                   size_t errmsg_size) FLI_MUST_USE;
 
 #endif

@@ -56,10 +56,10 @@ struct node_config {
     /* How to begin with an empty directory: the configured cluster; or, when the node joins an
      * existing one, some of its nodes and this node. Later the log says who is a member. */
     const struct members *members;
-    bool joins;          /* an existing cluster */
-    const char *witness; /* a file on another disk, see starts_witness.h; NULL: none. Must stay
+    bool joins;                   /* an existing cluster */
+    const char *witness;          /* a file on another disk, see starts.h; NULL: none. Must stay
                             valid */
-    bool witness_reset;  /* the witness file is made anew */
+    bool witness_reset;           /* the witness file is made anew */
     struct machine_limits limits; /* proposed by the first leader of a new cluster */
     struct fli_turn *turn;        /* of the loop; the caller begins and ends it; may be NULL */
     unsigned heartbeat_ms;        /* 0: default */

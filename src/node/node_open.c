@@ -163,18 +163,6 @@ static void send_cb(void *ctx, uint64_t peer_id, const struct message_body *body
     }
 }
 
-static int store_cb(void *ctx)
-{
-    struct node *n = ctx;
-    return node_record_store(&n->record);
-}
-
-static void save_cb(void *ctx)
-{
-    struct node *n = ctx;
-    node_record_save(&n->record);
-}
-
 static void log_message_cb(void *ctx, enum log_level level, const char *message)
 {
     log_as(ctx, (int)level, "log", message);
@@ -317,13 +305,7 @@ static int begin(struct opening *o)
 {
     struct node *n = o->n;
     const struct identity *id = identity_of(n);
-    n->record.is_new = !id->bootstrapped;
-    if (id->bootstrapped) {
-        int rv = node_record_check(&n->record, o->errmsg, o->errmsg_size);
-        if (rv != 0) {
-            return rv;
-        }
-    } else if (!id->joins && id->members.n == 1 && append_first_entry(n) != 0) {
+    if (!id->bootstrapped && !id->joins && id->members.n == 1 && append_first_entry(n) != 0) {
         return fli_refuse(o->errmsg, o->errmsg_size, FL_EIO,
                           "cannot write the first entry of the log in %s", n->record.dir.log_path);
     }
@@ -411,34 +393,6 @@ static int make_relay(struct opening *o)
     return relay_create(&config, &n->relay);
 }
 
-static int make_membership(struct opening *o)
-{
-    struct node *n = o->n;
-    struct membership_config config = {.host = n->host,
-                                       .dir = &n->record.dir,
-                                       .identity = identity_of(n),
-                                       .limits = &n->config.limits,
-                                       .peers = &n->peers,
-                                       .transport = n->peers.transport,
-                                       .fsm = n->fsm,
-                                       .queue = &n->commands,
-                                       .proposer = &n->proposer,
-                                       .relay = n->relay,
-                                       .election = &n->election,
-                                       .starts = &n->record.own.now.starts,
-                                       .kept = &n->record.own.kept,
-                                       .ask_ms = n->config.election_ms,
-                                       .ctx = n,
-                                       .store = store_cb,
-                                       .save = save_cb,
-                                       .members = members_cb};
-    int rv = membership_create(&config, &n->membership);
-    if (rv == 0 && n->config.client_address != NULL) {
-        membership_set_client_address(n->membership, n->config.id, n->config.client_address);
-    }
-    return rv;
-}
-
 static int make_snapshots(struct opening *o)
 {
     return node_snapshot_make(o->n, &o->meta);
@@ -475,9 +429,28 @@ static int make_replica(struct opening *o)
     if (rv != 0) {
         return fli_refuse(o->errmsg, o->errmsg_size, rv, "%s: %s", n->record.dir.log_path, why);
     }
-    membership_set_replica(n->membership, n->replica);
     n->record.replica = n->election.replica = n->proposer.replica = n->replica;
     return 0;
+}
+
+static int make_membership(struct opening *o)
+{
+    struct node *n = o->n;
+    struct membership_config config = {.host = n->host,
+                                       .replica = n->replica,
+                                       .record = &n->record,
+                                       .limits = &n->config.limits,
+                                       .peers = &n->peers,
+                                       .transport = n->peers.transport,
+                                       .fsm = n->fsm,
+                                       .queue = &n->commands,
+                                       .proposer = &n->proposer,
+                                       .relay = n->relay,
+                                       .election = &n->election,
+                                       .ask_ms = n->config.election_ms,
+                                       .ctx = n,
+                                       .members = members_cb};
+    return membership_create(&config, &n->membership);
 }
 
 /* Whether the configured members can be the cluster in the node's log: at least one must have its
@@ -509,8 +482,8 @@ static int check_members(struct opening *o)
 
 /* Everything that can fail without leaving a handle on the loop, in this order. */
 static int (*const steps[])(struct opening *o) = {
-    open_record,   open_log,   load_snapshot,   make_fsm,       begin,        make_transport,
-    make_proposer, make_relay, make_membership, make_snapshots, make_replica, check_members};
+    open_record,   open_log,   load_snapshot,  make_fsm,     begin,           make_transport,
+    make_proposer, make_relay, make_snapshots, make_replica, make_membership, check_members};
 
 static int make_parts(struct opening *o)
 {

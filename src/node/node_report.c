@@ -186,6 +186,7 @@ static bool describe_member(struct node *n, const struct member *m, struct node_
         configuration_find(replica_configuration(n->replica), m->id);
     const struct machine_node *e = machine_node_find(fsm_machine(n->fsm), m->id);
     uint64_t leader = replica_leader(n->replica);
+    const struct starts_known *k = membership_known(n->membership, m->id);
     bool founds = replica_configuration(n->replica)->n == 0; /* and nobody leads */
     if (server == NULL && e->id == 0 && !founds) {
         return false;
@@ -204,10 +205,8 @@ static bool describe_member(struct node *n, const struct member *m, struct node_
         .connected = m->id == n->config.id || relay_has_follower(n->relay, m->id) ||
                      relay_has_leader(n->relay, m->id) || (founds && peers_is_up(&n->peers, m->id)),
         .match_index = replica_match_index(n->replica, m->id),
-        .starts = m->id == n->config.id ? n->record.own.now.starts.own.number
-                                        : membership_start_of(n->membership, m->id),
-        .kept_index = m->id == n->config.id ? node_record_index(&n->record)
-                                            : membership_kept_index_of(n->membership, m->id),
+        .starts = m->id == n->config.id ? n->record.own.now.starts.own.number : k->start.number,
+        .kept_index = m->id == n->config.id ? node_record_index(&n->record) : k->index,
         .report = node_report_of(n, m->id),
     };
     return true;

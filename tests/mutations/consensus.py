@@ -4,14 +4,14 @@
 CHANGE = 'src/members/membership_change.c'
 COMMANDS = 'src/commands/commands.c'
 EDGE = 'src/consensus/raft_edge.c'
-KNOWN = 'src/members/membership_peers.c'
-MEMBERS = 'src/members/membership_peers.c'
+KNOWN = 'src/members/membership_callers.c'
+MEMBERS = 'src/members/membership.c'
 NODE_RECORD = 'src/members/node_record.c'
 PEERS = 'src/consensus/peers.c'
 PROPOSER = 'src/commands/proposer.c'
 REPLICA = 'src/consensus/replica.c'
 STARTS = 'src/members/starts.c'
-STARTS_M = 'src/members/membership_starts.c'
+STARTS_M = 'src/members/membership_callers.c'
 
 # level, what, file, the line, what it becomes, what the simulation then says (other seeds may say it in other words)
 MUTANTS = [
@@ -28,7 +28,7 @@ MUTANTS = [
      'q->outbound.host == NULL && p->transport != NULL && q->id < 3) {',
      'not everybody is answered'),
     ('members', 'nodes that are expected are not called', MEMBERS,
-     '    put_expected(m, ret);\n    put_told',
+     '    put_expected(m, &ret);\n    put_told',
      '    put_told',
      'not everybody is answered'),
     ('members', 'a second incarnation is let in by a node that does not lead', KNOWN,
@@ -68,8 +68,8 @@ MUTANTS = [
      'if (what->incarnation != 0 && server == NULL) {',
      'change \\d+ that cannot be made is answered OK'),
     ('members', 'a node is let in before its start is on disk', STARTS_M,
-     'return k == NULL || (kept != NULL && start_is(kept->start, k->start));',
-     'return k == NULL || kept != NULL || 1;',
+     'return (k == NULL || (on_disk != NULL && start_is(on_disk->start, k->start))) &&',
+     'return (k == NULL || on_disk != NULL || 1) &&',
      'node \\d+ lets in start \\d+ of node \\d+, and has not noted that'),
     ('members', 'the index that is known of another goes back', STARTS,
      'k->index = index > k->index ? index : k->index;',

@@ -60,12 +60,12 @@ size_t __wrap_node_record_message(const struct node_record *k, uint8_t out[START
 
 void sim_members_check_starts(const struct membership *m, const struct starts *before)
 {
-    const struct identity *id = m->config.identity;
+    const struct identity *id = &membership_now(m)->identity;
     const struct configuration *c = replica_configuration(m->replica);
     for (unsigned i = 0; i < c->n; i++) {
         const struct configuration_server *k = &c->servers[i];
         const struct starts_known *was = starts_find(before, k->incarnation);
-        const struct starts_known *is = starts_find(m->config.starts, k->incarnation);
+        const struct starts_known *is = starts_find(&membership_now(m)->starts, k->incarnation);
         SIM_CHECK(sim_running,
                   was == NULL || (is != NULL && is->start.number >= was->start.number &&
                                   is->index >= was->index),

@@ -19,27 +19,27 @@
 
 int __real_membership_receive_starts(struct membership *m, uint64_t from, struct fli_slice body);
 int __wrap_membership_receive_starts(struct membership *m, uint64_t from, struct fli_slice body);
-bool __real_membership_went_back(const struct membership *m, const struct peer_identity *peer,
-                                 char *reason);
-bool __wrap_membership_went_back(const struct membership *m, const struct peer_identity *peer,
-                                 char *reason);
+bool __real_starts_went_back(const struct starts *s, const struct peer_identity *peer, bool first,
+                             struct starts_follower follower);
+bool __wrap_starts_went_back(const struct starts *s, const struct peer_identity *peer, bool first,
+                             struct starts_follower follower);
 
 int __wrap_membership_receive_starts(struct membership *m, uint64_t from, struct fli_slice body)
 {
     if (sim_running->orders.sabotage == SIM_SABOTAGE_OLDER_COPIES) {
         return 0;
     }
-    struct starts before = *m->config.starts;
+    struct starts before = membership_now(m)->starts;
     int rv = __real_membership_receive_starts(m, from, body);
     sim_members_check_starts(m, &before);
     return rv;
 }
 
-bool __wrap_membership_went_back(const struct membership *m, const struct peer_identity *peer,
-                                 char *reason)
+bool __wrap_starts_went_back(const struct starts *s, const struct peer_identity *peer, bool first,
+                             struct starts_follower follower)
 {
     return sim_running->orders.sabotage != SIM_SABOTAGE_OLDER_COPIES &&
-           __real_membership_went_back(m, peer, reason);
+           __real_starts_went_back(s, peer, first, follower);
 }
 
 void sim_older_forget(struct sim_node *n)

@@ -16,8 +16,8 @@
 static bool tells_address(const struct membership *m, uint64_t id)
 {
     const struct peer *p = peers_find(m->config.peers, id);
-    return id == m->config.identity->id || (p != NULL && p->told.peer_address[0] != '\0' &&
-                                            membership_knows_as_much(m, p->told.member_index));
+    return id == membership_self(m) || (p != NULL && p->told.peer_address[0] != '\0' &&
+                                        membership_knows_as_much(m, p->told.member_index));
 }
 
 static bool is_awaited(const struct sim_node *n, uint64_t id)

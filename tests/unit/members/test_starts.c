@@ -3,7 +3,7 @@
 #include "../../lib/unit.h"
 
 #include "base/bytes.h"
-#include "members/starts_witness.h"
+#include "members/record.h"
 #include "../../lib/scratch.h"
 
 static struct record full(void)

@@ -421,18 +421,19 @@ TEST_WITH(a_start_waits_for_the_disk_and_the_loop_does_not, cluster_set_up, clus
     }
     assert_int_equal(call_once(n, gone + 1, index, address, true), HANDSHAKE_UNDECIDED);
     assert_false(tells(c, leader, gone + 1));
-    assert_true(membership_start_of(n->membership, gone + 1) != UINT32_MAX);
+    assert_true(membership_known(n->membership, gone + 1)->start.number != UINT32_MAX);
     assert_int_equal(replica_term(n->replica), term);
     pthread_mutex_unlock(&n->record.own.lock);
     assert_int_equal(call_from(c, leader, gone + 1, index, address), HANDSHAKE_WELCOME);
     assert_true(tells(c, leader, gone + 1));
-    assert_int_equal(membership_start_of(n->membership, gone + 1), UINT32_MAX);
+    assert_int_equal(membership_known(n->membership, gone + 1)->start.number, UINT32_MAX);
 }
 
 static bool is_newest_kept(void *ctx)
 {
     struct call *call = ctx;
-    return membership_start_of(call->n->membership, call->id) == UINT32_MAX + UINT64_C(300);
+    return membership_known(call->n->membership, call->id)->start.number ==
+           UINT32_MAX + UINT64_C(300);
 }
 
 /* The node hears all that another has written. */
@@ -557,7 +558,7 @@ TEST_WITH(a_failed_write_overtakes_none, cluster_set_up, cluster_tear_down)
     pthread_mutex_unlock(&threads_stand);
     assert_int_equal(call_from(c, leader, gone + 1, index, address), HANDSHAKE_WELCOME);
     (void)snprintf(path, sizeof path, "%s/identity", c->nodes[leader].dir);
-    assert_int_equal(record_peek(path, &r), 0);
+    assert_int_equal(record_read(path, &r), 0);
     const struct starts_known *k = starts_find(&r.starts, known_of(n, gone + 1));
     assert_true(k != NULL && k->start.number == UINT32_MAX);
 }

@@ -98,10 +98,10 @@ TEST_WITH(who_joins_waits_until_another_is_replaced, cluster_set_up, cluster_tea
     cluster_init(c, 3);
     cluster_start(c, 0);
     struct membership *m = c->nodes[0].node->membership;
-    m->config.identity->joins = true;
+    membership_now(m)->identity.joins = true;
     membership_answered(m, 2, HANDSHAKE_OTHER_INCARNATION, "it leads, and has another one");
     assert_int_equal(c->nodes[0].fatal, 0);
-    m->config.identity->joins = false;
+    membership_now(m)->identity.joins = false;
     membership_answered(m, 2, HANDSHAKE_OTHER_INCARNATION, "it leads, and has another one");
     assert_int_equal(c->nodes[0].fatal, FL_EDENIED);
 }

@@ -87,7 +87,7 @@ static void read_hello(struct fixture *f)
     char members[MEMBERS_TEXT_MAX];
     struct record r;
     char *path = scratch_path(f->c.nodes[f->away].dir, "identity");
-    assert_int_equal(record_peek(path, &r), 0);
+    assert_int_equal(record_read(path, &r), 0);
     free(path);
     memset(&f->hello, 0, sizeof f->hello);
     f->hello.kind = STREAM_RELAY;
