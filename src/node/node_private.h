@@ -126,25 +126,14 @@ struct node_applied {
 struct node_snapshots {
     struct host host; /* the node's, but for its log: snapshots are told of as such */
     struct snapshot_install *install;
-    struct snapshot_child *child; /* while one is written */
+    struct snapshot_child child;  /* while one is written */
     struct snapshot_meta meta;    /* of the last that a child began; index 0: there was none */
     struct node_applied at_child; /* when the child began */
     struct node_applied at_last;  /* at the last snapshot that is complete */
-    uint64_t child_began_ns;
     uint64_t at_ms; /* when the last one was complete; at first, when the node was made */
     uint64_t made, failures, last_ns, last_bytes;
     uint64_t not_before_ms, pause_ms; /* after a failure */
     bool damaged;                     /* the newest is damaged: another one is due */
-
-    /* Old ones are removed by a worker. */
-    bool clean_wanted;
-    uint64_t clean_not_before_ms; /* after a failure */
-    struct node_cleaning {
-        struct host_work work;
-        struct log_device *device;
-        struct snapshot_error error;
-        uint64_t parts; /* for snapshot_clean() */
-    } cleaning;
 };
 
 /* meta: of the one that was loaded. 0 or FL_ENOMEM. */

@@ -17,55 +17,6 @@
 #define TRAILING_MAX 8192u
 #define PAUSE_MIN_MS 1000u
 #define PAUSE_MAX_MS 60000u
-#define CLEAN_AGAIN_MS 1000u
-
-/* ---- removing ---- */
-
-static void clean_work(struct host_work *w)
-{
-    struct node_cleaning *k = FLI_CONTAINER_OF(w, struct node_cleaning, work);
-    (void)!snapshot_clean(k->device, k->parts, &k->error);
-}
-
-static void clean_done(struct host_work *w)
-{
-    struct node_snapshots *s = FLI_CONTAINER_OF(w, struct node_snapshots, cleaning.work);
-    if (s->cleaning.error.code != 0) {
-        host_log(w->host, 2, "an old snapshot cannot be removed: %s; this is tried again",
-                 s->cleaning.error.text);
-        s->clean_wanted = true;
-        s->clean_not_before_ms = fli_clock_ms() + CLEAN_AGAIN_MS;
-    }
-}
-
-/* Whether a snapshot has come: it is decoded, or waits to be installed, or what it replaces is
- * dropped. */
-static bool install_works(const struct node_snapshots *s)
-{
-    return snapshot_install_busy(s->install) && snapshot_install_receives(s->install) == 0;
-}
-
-/* Removes old snapshots, and what a child that was killed has left. Not on the loop: a file system
- * takes milliseconds to free the blocks of a large file. Not while a child writes, nor does one
- * begin meanwhile. One that comes is of a later entry than the last child's. When it has come and
- * is not installed yet it is the newest, but this node's own is what a backup reads. */
-static void clean_if_possible(struct node *n)
-{
-    struct node_snapshots *s = &n->snapshots;
-    if (!s->clean_wanted || s->cleaning.work.busy || s->child != NULL || install_works(s) ||
-        fli_clock_ms() < s->clean_not_before_ms) {
-        return;
-    }
-    s->clean_wanted = false;
-    s->cleaning = (struct node_cleaning){.device = n->loop.device, .parts = s->meta.index};
-    host_work(&n->host, &s->cleaning.work, clean_work, clean_done);
-}
-
-static void clean(struct node *n)
-{
-    n->snapshots.clean_wanted = true;
-    clean_if_possible(n);
-}
 
 /* ---- taking ---- */
 
@@ -126,9 +77,14 @@ static void failed(struct node *n, const char *why)
     s->failures++;
     s->pause_ms = s->pause_ms == 0 ? PAUSE_MIN_MS : least(2 * s->pause_ms, PAUSE_MAX_MS);
     s->not_before_ms = fli_clock_ms() + s->pause_ms;
-    clean(n); /* of a full disk, too */
     host_log(&n->host, 2, "no snapshot was taken: %s; next attempt in %" PRIu64 " ms", why,
              s->pause_ms);
+}
+
+/* The next child removes it. */
+static void old_stays(struct node *n, const char *why)
+{
+    host_log(&n->host, 2, "an old snapshot cannot be removed: %s; this is tried again", why);
 }
 
 /* This node has a snapshot of that size, behind which `at` was applied. */
@@ -138,64 +94,75 @@ static void note_complete(struct node *n, uint64_t size, struct node_applied at)
     s->last_bytes = size;
     s->at_ms = fli_clock_ms();
     s->at_last = at;
-    clean(n);
 }
 
-static void child_done(void *ctx, int error, const char *why, uint64_t size)
+/* Whether a snapshot has come: it is decoded, or waits to be installed, or what is left of it is
+ * removed. */
+static bool install_works(const struct node_snapshots *s)
 {
-    struct node *n = ctx;
+    return snapshot_install_busy(s->install) && snapshot_install_receives(s->install) == 0;
+}
+
+static void taken(struct node *n, const struct snapshot_verdict *v)
+{
     struct node_snapshots *s = &n->snapshots;
-    snapshot_child_destroy(s->child);
-    s->child = NULL;
-    node_backup_ended(n, error, why);
-    if (error != 0) {
-        failed(n, why);
-        return;
-    }
     s->made++;
     s->pause_ms = 0;
     s->damaged = false;
-    s->last_ns = fli_clock_ns() - s->child_began_ns;
+    s->last_ns = v->took_ns;
     replica_snapshot_taken(n->replica, fli_clock_ms(), &s->meta, keep_index(n));
-    note_complete(n, size, s->at_child);
+    note_complete(n, v->size, s->at_child);
     host_log(&n->host, 3,
              "a snapshot is taken index=%" PRIu64 " bytes=%" PRIu64 " took_ms=%" PRIu64,
-             s->meta.index, size, s->last_ns / 1000000);
+             s->meta.index, v->size, s->last_ns / 1000000);
+    if (v->why[0] != '\0') {
+        old_stays(n, v->why);
+    }
     node_wake(n);
 }
 
-/* One that is on its way may be long in coming, or never come. Its file has another name than this
- * node's own, since it is of a later entry. */
-static bool install_forbids(const struct node_snapshots *s, uint64_t index)
+/* Polls the child. The node does not end before. */
+static void poll_child(struct node *n)
 {
-    uint64_t receives = snapshot_install_receives(s->install);
-    return install_works(s) || (receives != 0 && receives <= index);
+    struct node_snapshots *s = &n->snapshots;
+    struct snapshot_verdict v;
+    if (!snapshot_child_ended(&s->child, &v)) {
+        return;
+    }
+    if (n->phase < PHASE_CLOSE) {
+        node_backup_ended(n, v.error, v.why);
+        if (v.error != 0) {
+            failed(n, v.why);
+        } else {
+            taken(n, &v);
+        }
+    }
+    node_closed_one(n);
 }
 
 void node_snapshot_turn(struct node *n)
 {
     struct node_snapshots *s = &n->snapshots;
     struct snapshot_meta meta;
+    poll_child(n);
     bool again = s->damaged || node_backup_is_wanted(n);
-    if (s->child != NULL || s->cleaning.work.busy || !node_running(n) || !(is_due(n) || again) ||
+    if (s->child.pid != 0 || !node_running(n) || !(is_due(n) || again) ||
         fli_clock_ms() < s->not_before_ms || replica_snapshot_meta(n->replica, again, &meta) != 0 ||
-        install_forbids(s, meta.index)) {
+        install_works(s)) {
         return;
     }
     s->meta = meta;
     s->meta.node_id = n->config.id;
     s->meta.made_ms = fli_clock_wall_ms();
     s->at_child = applied_now(n);
-    s->child_began_ns = fli_clock_ns();
     enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_SNAPSHOT);
-    int rv = snapshot_child_start(&s->host, n->loop.device, fsm_machine(n->fsm), &s->meta,
-                                  child_done, n, &s->child);
+    int rv = snapshot_child_start(&s->child, n->loop.device, fsm_machine(n->fsm), &s->meta);
     fli_turn_leave(n->host.turn, part);
     if (rv != 0) {
-        s->child = NULL;
         failed(n, "there is no process to write it");
         return;
     }
+    node_hold(n);
     node_backup_began(n, s->meta.index);
 }
 
@@ -303,7 +270,7 @@ static void on_ready(void *ctx, const struct snapshot_meta *meta, struct machine
 {
     struct node *n = ctx;
     struct machine *garbage = fresh;
-    if (n->snapshots.child != NULL && n->phase < PHASE_CLOSE) {
+    if (n->snapshots.child.pid != 0 && n->phase < PHASE_CLOSE) {
         return; /* the child's memory is of the state to be replaced; tried again at the next
                    tick */
     }
@@ -339,8 +306,8 @@ int node_snapshot_make(struct node *n, const struct snapshot_meta *meta)
 
 void node_snapshot_tick(struct node *n)
 {
+    poll_child(n);
     snapshot_install_tick(n->snapshots.install);
-    clean_if_possible(n);
     node_backup_tick(n);
     node_snapshot_review(n);
     each_send(n, snapshot_send_tick);
@@ -370,10 +337,8 @@ void node_snapshot_stop(struct node *n)
 {
     node_snapshot_deposed(n);
     node_backup_stop(n);
-    if (n->snapshots.child != NULL) {
-        snapshot_child_destroy(n->snapshots.child);
-        n->snapshots.child = NULL;
-    }
+    snapshot_child_kill(&n->snapshots.child);
+    poll_child(n);
     snapshot_install_stop(n->snapshots.install);
 }
 

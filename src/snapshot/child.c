@@ -19,28 +19,10 @@
 #define NICENESS 10 /* the child's: requests come first, but it must not starve for long */
 #define SYNC_BYTES (UINT64_C(1) << 20)
 #define REST_MAX_NS UINT64_C(50000000)
-#define POLL_MS 10u
-
-/* The child's final message through the pipe. Shorter than PIPE_BUF. */
-struct verdict {
-    int error;
-    uint64_t size;
-    char why[512];
-};
-
-struct snapshot_child {
-    const struct host *host;
-    snapshot_child_cb *done;
-    void *ctx;
-    pid_t pid; /* 0: it was waited for */
-    int pipe;  /* has the verdict, or nothing when the child was killed */
-    bool closing;
-    uv_timer_t timer; /* looks whether the process has ended */
-};
 
 /* ---- the child ------------------------------------------------------------------------------- */
 
-/* The sink for the machine's bytes. */
+/* The machine's bytes go here. */
 struct sink {
     struct snapshot_writer *writer;
     struct snapshot_error error;
@@ -100,28 +82,45 @@ static int take_bytes(void *ctx, const void *bytes, size_t len)
     return rv;
 }
 
+static int write_file(struct log_device *device, const struct machine *m,
+                      const struct snapshot_meta *meta, struct sink *s)
+{
+    int rv = snapshot_writer_open(device, meta, &s->writer, &s->error);
+    if (rv != 0) {
+        return rv;
+    }
+    rv = machine_snapshot_write(m, take_bytes, s);
+    if (rv != 0) {
+        snapshot_writer_abort(s->writer);
+        return rv;
+    }
+    return snapshot_writer_finish(s->writer, &s->error);
+}
+
+/* Whatever is half-written is of a child before, since only one writes at a time, and what another
+ * node sends is of a later entry. It must not take the room of this one. */
 static void write_snapshot(struct log_device *device, const struct machine *m,
-                           const struct snapshot_meta *meta, struct verdict *v)
+                           const struct snapshot_meta *meta, struct snapshot_verdict *v)
 {
     struct sink s = {0};
-    int rv = snapshot_writer_open(device, meta, &s.writer, &s.error);
-    if (rv == 0) {
-        rv = machine_snapshot_write(m, take_bytes, &s);
-        if (rv == 0) {
-            rv = snapshot_writer_finish(s.writer, &s.error);
-        } else {
-            snapshot_writer_abort(s.writer);
-        }
-    }
-    v->error = rv;
+    uint64_t start_ns = fli_clock_ns();
+    (void)!snapshot_clean_parts(device, meta->index, &s.error);
+    s.error = (struct snapshot_error){0};
+    v->error = write_file(device, m, meta, &s);
     v->size = s.size;
-    snprintf(v->why, sizeof v->why, "%s", s.error.code != 0 ? s.error.text : fl_strerror(rv));
+    v->took_ns = fli_clock_ns() - start_ns;
+    if (v->error == 0) {
+        (void)!snapshot_clean(device, meta->index, &s.error);
+    } else if (s.error.code == 0) {
+        snprintf(s.error.text, sizeof s.error.text, "%s", fl_strerror(v->error));
+    }
+    memcpy(v->why, s.error.text, sizeof v->why);
 }
 
 static _Noreturn void run_child(struct log_device *device, const struct machine *m,
                                 const struct snapshot_meta *meta, pid_t parent, int pipe)
 {
-    struct verdict v = {0};
+    struct snapshot_verdict v = {0};
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent ||
         !close_others(pipe, device->keep_fd)) {
         _exit(1);
@@ -135,43 +134,6 @@ static _Noreturn void run_child(struct log_device *device, const struct machine 
 }
 
 /* ---- the parent ------------------------------------------------------------------------------ */
-
-static void closed(uv_handle_t *handle)
-{
-    struct snapshot_child *c = handle->data;
-    const struct host *host = c->host;
-    close(c->pipe);
-    free(c);
-    host->release(host->ctx);
-}
-
-static void read_verdict(const struct snapshot_child *c, struct verdict *ret)
-{
-    if (read(c->pipe, ret, sizeof *ret) != (ssize_t)sizeof *ret) {
-        *ret =
-            (struct verdict){.error = FL_ESYSTEM, .why = "the process that writes it was killed"};
-    }
-    ret->why[sizeof ret->why - 1] = '\0';
-}
-
-/* After its verdict the process gives back its memory, which takes tenths of a second for a large
- * state, and longer at its low priority. So nobody waits for that in waitpid(). */
-static void poll_cb(uv_timer_t *timer)
-{
-    struct snapshot_child *c = timer->data;
-    struct verdict v = {0};
-    if (c->pid != 0 && waitpid(c->pid, NULL, WNOHANG) == 0) {
-        return;
-    }
-    c->pid = 0;
-    (void)uv_timer_stop(timer);
-    if (c->closing) {
-        uv_close((uv_handle_t *)timer, closed);
-        return;
-    }
-    read_verdict(c, &v);
-    c->done(c->ctx, v.error, v.why, v.size);
-}
 
 /* No signal may reach a handler of the parent in the child: it would use the parent's loop. */
 static pid_t fork_quietly(struct log_device *device, const struct machine *m,
@@ -193,40 +155,43 @@ static pid_t fork_quietly(struct log_device *device, const struct machine *m,
     return pid;
 }
 
-int snapshot_child_start(const struct host *host, struct log_device *device,
-                         const struct machine *m, const struct snapshot_meta *meta,
-                         snapshot_child_cb *done, void *ctx, struct snapshot_child **ret)
+int snapshot_child_start(struct snapshot_child *c, struct log_device *device,
+                         const struct machine *m, const struct snapshot_meta *meta)
 {
     int ends[2];
-    struct snapshot_child *c = calloc(1, sizeof *c);
-    if (c == NULL || pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
-        free(c);
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
         return FL_ESYSTEM;
     }
-    c->host = host;
-    c->done = done;
-    c->ctx = ctx;
-    c->pipe = ends[0];
-    c->pid = fork_quietly(device, m, meta, ends[1]);
+    pid_t pid = fork_quietly(device, m, meta, ends[1]);
     close(ends[1]);
-    if (c->pid < 0) {
-        close(c->pipe);
-        free(c);
+    if (pid < 0) {
+        close(ends[0]);
         return FL_ESYSTEM;
     }
-    host->hold(host->ctx);
-    (void)uv_timer_init(host->loop, &c->timer); /* these cannot fail */
-    c->timer.data = c;
-    (void)uv_timer_start(&c->timer, poll_cb, POLL_MS, POLL_MS);
-    *ret = c;
+    *c = (struct snapshot_child){.pid = pid, .pipe = ends[0]};
     return 0;
 }
 
-void snapshot_child_destroy(struct snapshot_child *c)
+/* After its verdict the process gives back its memory, which takes tenths of a second for a large
+ * state, and longer at its low priority. So nobody waits for that in waitpid(). */
+bool snapshot_child_ended(struct snapshot_child *c, struct snapshot_verdict *ret)
 {
-    c->closing = true;
+    if (c->pid == 0 || waitpid(c->pid, NULL, WNOHANG) == 0) {
+        return false;
+    }
+    if (read(c->pipe, ret, sizeof *ret) != (ssize_t)sizeof *ret) {
+        *ret = (struct snapshot_verdict){.error = FL_ESYSTEM,
+                                         .why = "the process that writes it was killed"};
+    }
+    ret->why[sizeof ret->why - 1] = '\0';
+    close(c->pipe);
+    c->pid = 0;
+    return true;
+}
+
+void snapshot_child_kill(const struct snapshot_child *c)
+{
     if (c->pid != 0) {
         (void)kill(c->pid, SIGKILL);
     }
-    (void)uv_timer_start(&c->timer, poll_cb, 0, POLL_MS);
 }

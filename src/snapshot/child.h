@@ -7,30 +7,37 @@
  * writes the file in pieces, and dies with its parent. It shares the disk with the log, so it rests
  * as long as each sync took. If the child fails, this process only learns that there is no snapshot
  * yet. The loop never waits for the child: with a large state its mere end takes tenths of a
- * second.
- *
- * All functions are for the thread of the loop. */
+ * second. */
 #ifndef SNAPSHOT_CHILD_H
 #define SNAPSHOT_CHILD_H
 
-#include "peer/host.h"
+#include <sys/types.h>
+
 #include "snapshot/file.h"
 
-struct snapshot_child;
+/* How it ended. */
+struct snapshot_verdict {
+    int error;        /* 0: the snapshot is on disk */
+    uint64_t size;    /* bytes of data */
+    uint64_t took_ns; /* to write it */
+    char why[512];    /* of the error; without one: why an older snapshot stays; or "" */
+};
 
-/* The child has ended. 0: the snapshot is on disk and has `size` bytes of data. Else a code and the
- * reason. One that was killed has left its part on disk, which the owner removes
- * (snapshot_clean()). Called at most once, and never within a call of this file. */
-typedef void snapshot_child_cb(void *ctx, int error, const char *why, uint64_t size);
+struct snapshot_child {
+    pid_t pid; /* 0: there is none */
+    int pipe;  /* has the verdict, or nothing when the child was killed */
+};
 
-/* Forks the child. 0; FL_ESYSTEM: there is no child, and nothing has happened. The node of the host
- * does not end while there is a process, or a handle on the loop. */
-int snapshot_child_start(const struct host *host, struct log_device *device,
-                         const struct machine *m, const struct snapshot_meta *meta,
-                         snapshot_child_cb *done, void *ctx,
-                         struct snapshot_child **ret) FLI_MUST_USE;
+/* Forks the child. It also removes what earlier ones have left, and, when its own is on disk, the
+ * snapshots before. 0; FL_ESYSTEM: there is no child, and nothing has happened. */
+int snapshot_child_start(struct snapshot_child *c, struct log_device *device,
+                         const struct machine *m, const struct snapshot_meta *meta) FLI_MUST_USE;
 
-/* Allowed before it is done: then the child is killed, as above, and done is not called. */
-void snapshot_child_destroy(struct snapshot_child *c);
+/* Whether it has ended by now: then there is none any more, and *ret says how. To be asked from
+ * time to time, also after snapshot_child_kill(). */
+bool snapshot_child_ended(struct snapshot_child *c, struct snapshot_verdict *ret);
+
+/* One that is killed leaves its half-written file to the next one, or to the next start. */
+void snapshot_child_kill(const struct snapshot_child *c);
 
 #endif

@@ -248,15 +248,23 @@ static bool is_rubbish(void *ctx, const char *name)
            (part ? index <= r->parts : is_older(&r->keep, index, term));
 }
 
+static int remove_rubbish(struct log_device *d, struct rubbish *r, struct snapshot_error *e)
+{
+    char name[LOG_NAME_MAX + 1];
+    int rv = log_device_remove(d, is_rubbish, r, name);
+    return snapshot_io(e, d, name[0] == '\0' ? "read" : "remove", name, rv);
+}
+
 int snapshot_clean(struct log_device *d, uint64_t parts, struct snapshot_error *e)
 {
     struct rubbish r = {.parts = parts};
-    char name[LOG_NAME_MAX + 1];
     int rv = snapshot_find(d, 0, &r.keep, e);
     rv = rv == 0 && r.keep.any ? make_durable(d, &r.keep, e) : rv;
-    if (rv != 0) {
-        return rv;
-    }
-    rv = log_device_remove(d, is_rubbish, &r, name);
-    return snapshot_io(e, d, name[0] == '\0' ? "read" : "remove", name, rv);
+    return rv != 0 ? rv : remove_rubbish(d, &r, e);
+}
+
+int snapshot_clean_parts(struct log_device *d, uint64_t parts, struct snapshot_error *e)
+{
+    struct rubbish r = {.parts = parts};
+    return remove_rubbish(d, &r, e);
 }

@@ -117,5 +117,7 @@ void snapshot_part_abort(struct snapshot_part *p);
 /* Makes the newest whole snapshot durable, with its name; only then removes the older ones, and
  * what is half-written of an entry up to `parts`: none of these may be in the making. */
 FLI_MUST_USE int snapshot_clean(struct log_device *d, uint64_t parts, struct snapshot_error *e);
+FLI_MUST_USE int snapshot_clean_parts(struct log_device *d, uint64_t parts,
+                                      struct snapshot_error *e); /* only these */
 
 #endif

@@ -47,7 +47,8 @@ struct snapshot_install {
     struct snapshot_install_config config;
     enum state state;
     bool stopping;
-    bool reads; /* the stream was started */
+    bool installed; /* it is: the snapshots before it are of no use */
+    bool reads;     /* the stream was started */
     uint64_t from;
     struct stream *stream;
     uint64_t index, term, size;
@@ -104,6 +105,9 @@ static void work_cb(struct host_work *work)
         w->machine = NULL;
         if (w->part.file != NULL) {
             snapshot_part_abort(&w->part);
+        }
+        if (w->owner->installed) {
+            (void)!snapshot_clean(w->owner->config.device, w->owner->index, &w->error);
         }
         return;
     }
@@ -175,6 +179,11 @@ static void worked_cb(struct host_work *work)
 {
     struct work *w = FLI_CONTAINER_OF(work, struct work, work);
     struct snapshot_install *s = w->owner;
+    if (w->state == STATE_DROPPING && w->error.code != 0) {
+        host_log(s->config.host, 2, "an old snapshot cannot be removed: %s; this is tried again",
+                 w->error.text);
+    }
+    s->installed = s->installed && w->state != STATE_DROPPING;
     if (s->state == STATE_DROPPING) {
         go_on(s);
     } else if (w->error.code != 0) {
@@ -264,7 +273,8 @@ static void go_on(struct snapshot_install *s)
     if (s->work.work.busy) {
         return;
     }
-    if (s->state == STATE_DROPPING && s->work.part.file == NULL && s->work.machine == NULL) {
+    if (s->state == STATE_DROPPING && s->work.part.file == NULL && s->work.machine == NULL &&
+        !s->installed) {
         s->state = STATE_IDLE;
     } else if (s->state == STATE_RECEIVING && s->received == s->size) {
         s->state = STATE_DECODING;
@@ -301,6 +311,7 @@ void snapshot_install_taken(struct snapshot_install *s, int error, struct machin
 {
     FLI_ASSERT(s->state == STATE_READY && !s->work.work.busy);
     send_done(s, error, error == 0 ? "" : fl_strerror(error));
+    s->installed = error == 0;
     s->work.machine = garbage;
     drop(s);
 }

@@ -17,7 +17,7 @@
  *   deposed    a leader is replaced, hears of nothing, and is asked to renew what its successor has
  *              ended; answers to what it asked before may be on their way
  *   overtaken  a snapshot goes as far as entries of a leader that nobody heard
- *   swept      a snapshot comes while half-written files are removed
+ *   beside     a snapshot comes while a process writes the own one of a node
  *   differs    a node is behind while two others have different states
  *   unread     a snapshot comes to a node whose disk gives nothing back
  *   flooded    what a client has left behind stands in a long line
@@ -233,7 +233,7 @@ static const struct {
     [SIM_SCENARIO_FOUNDERS] = {"founders", 3, false, scenario_founders, scenario_found},
     [SIM_SCENARIO_DEPOSED] = {"deposed", 3, false, scenario_deposed, NULL},
     [SIM_SCENARIO_OVERTAKEN] = {"overtaken", 3, false, scenario_overtaken, NULL},
-    [SIM_SCENARIO_SWEPT] = {"swept", 3, false, scenario_swept, NULL},
+    [SIM_SCENARIO_BESIDE] = {"beside", 3, false, scenario_beside, NULL},
     [SIM_SCENARIO_DIFFERS] = {"differs", 3, false, scenario_differs, NULL},
     [SIM_SCENARIO_UNREAD] = {"unread", 3, false, scenario_unread, NULL},
     [SIM_SCENARIO_FLOODED] = {"flooded", 3, false, scenario_flooded, NULL},

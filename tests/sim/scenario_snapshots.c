@@ -11,7 +11,6 @@
 #include "snapshot/format.h"
 
 #define ROUNDS 3u
-#define HELD_MS 12000u /* for which a thread's work lasts, or does not begin */
 #define OWN_ENTRIES                                                                                \
     12u            /* commands of a leader that nobody hears: as many entries as may be in flight */
 #define LARGE 100u /* commands that make a snapshot due, in one entry */
@@ -103,24 +102,23 @@ void scenario_overtaken(struct sim *s)
     }
 }
 
-/* ---- swept ---- */
+/* ---- beside ---- */
 
-static bool sweeps_parts(const struct sim_node *n)
+static bool has_come(const struct sim_node *n)
 {
-    return n->node->snapshots.cleaning.work.busy && n->node->snapshots.cleaning.parts;
+    const struct snapshot_install *in = n->node->snapshots.install;
+    return snapshot_install_busy(in) && snapshot_install_receives(in) == 0;
 }
 
-/* A snapshot comes while a thread removes half-written files, or is about to. */
-void scenario_swept(struct sim *s)
+/* A snapshot comes while a process writes one of the node's own, which is of an earlier entry. */
+void scenario_beside(struct sim *s)
 {
     struct sim_node *n =
         scenario_other(s, scenario_the_leader(s), (unsigned)sim_below(s, s->n - 1));
-    bool begins = sim_below(s, 2) == 0;
     sim_wait_for(n, scenario_is_settled, LATE_MS, "it does not settle");
-    n->works_begin = begins ? s->now + HELD_MS : 0;
-    n->late_until[SIM_LATE_WORK] = begins ? 0 : s->now + HELD_MS;
+    n->child_waits = true;
     uint64_t until = s->now + SOON_MS;
-    while (s->now < until && !sweeps_parts(n)) {
+    while (s->now < until && n->child == NULL) {
         scenario_churn(s);
     }
     uint64_t last = replica_last_index(n->node->replica);
@@ -128,12 +126,12 @@ void scenario_swept(struct sim *s)
     leave_behind(s, last);
     scenario_cut_off(n, 0);
     until = s->now + SOON_MS;
-    while (s->now < until && sweeps_parts(n) &&
-           snapshot_install_receives(n->node->snapshots.install) == 0) {
+    while (s->now < until && !has_come(n)) {
         sim_step(s);
     }
-    s->marks->scenarios_told +=
-        sweeps_parts(n) && snapshot_install_receives(n->node->snapshots.install) != 0;
+    s->marks->scenarios_told += n->child != NULL && has_come(n);
+    sim_pass(s, sim_below(s, 200));
+    n->child_waits = false;
     sim_wait_for(n, scenario_has_all, LATE_MS, "it does not catch up");
 }
 

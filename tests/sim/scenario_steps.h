@@ -66,7 +66,7 @@ void scenario_cached(struct sim *s);
 
 /* scenario_snapshots.c */
 void scenario_overtaken(struct sim *s);
-void scenario_swept(struct sim *s);
+void scenario_beside(struct sim *s);
 void scenario_differs(struct sim *s);
 void scenario_unread(struct sim *s);
 void scenario_doubted(struct sim *s);

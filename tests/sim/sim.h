@@ -199,9 +199,9 @@ struct sim_node {
     } works[SIM_WORKS_MAX];
     bool by_thread; /* one of them is being done */
     /* the process that writes a snapshot */
-    struct snapshot_child *child;
+    struct sim_child *child;
     uint64_t child_serial;
-    bool kill_child;
+    bool kill_child, child_waits;
     uint64_t labelled, labelled_change; /* of the last snapshot that was begun in this life */
     struct {
         uint64_t life, failed_ms, index; /* 0: the last one was taken; the last that was */

@@ -16,19 +16,14 @@
 #define STEPS 3u
 #define PAUSE_MS 1000u /* as in node_snapshot.c */
 
-struct snapshot_child {
-    uv_poll_t handle; /* only to be closed */
+struct sim_child {
     struct sim_node *node;
-    uint64_t life;
-    const struct host *host;
-    snapshot_child_cb *done;
-    void *ctx;
     struct log_device *device;
     struct snapshot_meta meta;
     struct fli_buf bytes;
     struct snapshot_writer *writer;
     unsigned step;
-    bool over, gone; /* it has ended; its verdict does not matter any more */
+    bool over, told; /* it has ended; its node turns for that */
     int error;
     struct snapshot_error why;
 };
@@ -149,6 +144,7 @@ void __wrap_replica_snapshot_taken(struct replica *r, uint64_t now_ms,
 {
     check_keeps(sim_running->current, keep_index);
     __real_replica_snapshot_taken(r, now_ms, meta, keep_index);
+    check_kept(sim_running->current);
 }
 
 /* ---- how they end ---- */
@@ -162,7 +158,7 @@ static uint32_t crc_of_file(const struct sim_node *n, uint64_t index, uint64_t t
     return data == NULL ? 0 : fli_crc32c(0, data, len);
 }
 
-static void note_end(struct sim_node *n, const struct snapshot_child *c)
+static void note_end(struct sim_node *n, const struct sim_child *c)
 {
     /* A damaged one may have its name. */
     SIM_CHECK(n->sim, strstr(c->why.text, strerror(EEXIST)) == NULL,
@@ -196,20 +192,16 @@ static void check_again(const struct sim_node *n, const struct snapshot_meta *me
               n->index + 1, (unsigned long long)meta->index);
 }
 
-static void done_deliver(struct sim_event *e)
+static void end_deliver(struct sim_event *e)
 {
-    struct snapshot_child *c = e->p;
-    struct sim_node *n = e->node;
-    if (c == NULL || n->child != c) {
-        return;
+    struct sim_child *c = e->p;
+    if (e->node->child == c) {
+        c->told = true;
     }
-    note_end(n, c);
-    c->done(c->ctx, c->error, c->why.text, c->bytes.len);
-    check_kept(n);
 }
 
 /* The process has ended: the bytes that it wrote stay as they are. */
-static void die(struct snapshot_child *c)
+static void die(struct sim_child *c)
 {
     struct sim_disk *d = &c->node->disk;
     bool before = d->frozen;
@@ -222,11 +214,13 @@ static void die(struct snapshot_child *c)
     c->over = true;
 }
 
-static int step(struct snapshot_child *c)
+static int step(struct sim_child *c)
 {
     size_t half = c->bytes.len / 2;
     switch (c->step++) {
     case 0: {
+        struct snapshot_error none;
+        (void)!snapshot_clean_parts(c->device, c->meta.index, &none);
         int rv = snapshot_writer_open(c->device, &c->meta, &c->writer, &c->why);
         if (rv != 0) {
             c->writer = NULL;
@@ -242,12 +236,16 @@ static int step(struct snapshot_child *c)
     default: {
         struct snapshot_writer *w = c->writer;
         c->writer = NULL;
-        return snapshot_writer_finish(w, &c->why);
+        int rv = snapshot_writer_finish(w, &c->why);
+        if (rv == 0) {
+            (void)!snapshot_clean(c->device, c->meta.index, &c->why);
+        }
+        return rv;
     }
     }
 }
 
-static void work(struct snapshot_child *c)
+static void work(struct sim_child *c)
 {
     struct sim_node *n = c->node;
     if (n->kill_child) {
@@ -268,13 +266,17 @@ static void work(struct snapshot_child *c)
 static void child_fire(struct sim *s, struct sim_event *e)
 {
     struct sim_node *n = e->node;
-    struct snapshot_child *c = n->child;
+    struct sim_child *c = n->child;
     if (n->life != e->life || n->power == SIM_DOWN || c == NULL || e->a != n->child_serial) {
         sim_drop(s, e);
         return;
     }
     if (n->disk.stalled_until > s->now) {
         sim_again(s, e, n->disk.stalled_until - s->now);
+        return;
+    }
+    if (n->child_waits) {
+        sim_again(s, e, 10);
         return;
     }
     s->current = n;
@@ -290,7 +292,7 @@ static void child_fire(struct sim *s, struct sim_event *e)
               c->error == 0 ? "is taken" : c->why.text);
     s->marks->snapshots_taken += c->error == 0;
     s->marks->snapshots_failed += c->error != 0;
-    e = sim_to_node(n, 0, done_deliver);
+    e = sim_to_node(n, 0, end_deliver);
     e->p = c;
 }
 
@@ -331,48 +333,54 @@ void sim_snapshot_check_install(const struct sim_node *n)
               "node %u installs a snapshot while a process writes its former state", n->index + 1);
 }
 
-int snapshot_child_start(const struct host *host, struct log_device *device,
-                         const struct machine *m, const struct snapshot_meta *meta,
-                         snapshot_child_cb *done, void *ctx, struct snapshot_child **ret)
+int snapshot_child_start(struct snapshot_child *ret, struct log_device *device,
+                         const struct machine *m, const struct snapshot_meta *meta)
 {
-    struct sim_node *n = FLI_CONTAINER_OF(host->loop, struct sim_node, loop);
-    struct sim *s = n->sim;
-    struct snapshot_child *c = fli_xcalloc(1, sizeof *c);
-    c->handle.loop = host->loop;
+    struct sim *s = sim_running;
+    struct sim_node *n = s->current;
+    check_label(n, meta);
+    check_begins(n, meta);
+    check_again(n, meta);
+    struct sim_child *c = fli_xcalloc(1, sizeof *c);
     c->node = n;
-    c->host = host;
-    c->done = done;
-    c->ctx = ctx;
     c->device = device;
     c->meta = *meta;
     fli_buf_init(&c->bytes, BYTES_MAX);
     int rv = machine_snapshot_write(m, take_bytes, &c->bytes);
     FLI_ASSERT(rv == 0);
-    check_label(n, meta);
-    check_begins(n, meta);
-    check_again(n, meta);
     n->child = c;
-    host->hold(host->ctx);
     struct sim_event *e = sim_after(s, sim_below(s, 20), child_fire);
     e->node = n;
     e->life = n->life;
     e->a = ++n->child_serial;
-    *ret = c;
+    ret->pid = 1;
     return 0;
 }
 
-static void closed(uv_handle_t *h)
+bool snapshot_child_ended(struct snapshot_child *ret, struct snapshot_verdict *verdict)
 {
-    struct snapshot_child *c = (struct snapshot_child *)(void *)h;
-    const struct host *host = c->host;
+    struct sim_node *n = sim_running->current;
+    struct sim_child *c = n->child;
+    if (ret->pid == 0 || !c->told) {
+        return false;
+    }
+    *verdict = (struct snapshot_verdict){.error = c->error, .size = c->bytes.len};
+    (void)snprintf(verdict->why, sizeof verdict->why, "%s", c->why.text);
+    if (!n->ghost) {
+        note_end(n, c);
+    }
     fli_buf_fini(&c->bytes);
     free(c);
-    host->release(host->ctx);
+    n->child = NULL;
+    ret->pid = 0;
+    return true;
 }
 
-void snapshot_child_destroy(struct snapshot_child *c)
+void snapshot_child_kill(const struct snapshot_child *killed)
 {
-    die(c);
-    c->node->child = NULL;
-    uv_close((uv_handle_t *)&c->handle, closed);
+    struct sim_child *c = sim_running->current->child;
+    if (killed->pid != 0) {
+        die(c);
+        c->told = true;
+    }
 }

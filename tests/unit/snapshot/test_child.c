@@ -6,6 +6,8 @@
 #include "../../lib/snapshot_bytes.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -21,18 +23,12 @@
 #define LOCKS 5000u
 
 struct rig {
-    uv_loop_t loop;
-    struct host host;
-    unsigned holds;
     char *dir;
     struct log_device *device;
     struct machine *machine;
-    struct snapshot_child *child;
+    struct snapshot_child child;
     struct snapshot_meta meta;
-    unsigned dones, gones;
-    int error;
-    char why[300];
-    uint64_t size;
+    struct snapshot_verdict end;
 };
 
 static struct rig rig;
@@ -49,7 +45,6 @@ pid_t __wrap_waitpid(pid_t pid, int *status, int options)
     waited += (options & WNOHANG) == 0;
     if (pid > 0 && ends_later > 0) {
         ends_later--;
-        assert_int_equal(rig.dones, 0);
         return 0;
     }
     return __real_waitpid(pid, status, options);
@@ -61,7 +56,6 @@ static int set_up(void **state)
     char errmsg[256];
     memset(r, 0, sizeof *r);
     asked = waited = ends_later = 0;
-    assert_int_equal(uv_loop_init(&r->loop), 0);
     r->dir = scratch_make();
     assert_int_equal(log_files_create(r->dir, LOG_ENGINE_THREAD, &r->device, errmsg, sizeof errmsg),
                      0);
@@ -72,7 +66,7 @@ static int set_up(void **state)
     return 0;
 }
 
-/* Nothing may be left on the loop, and no process. */
+/* No process may be left. */
 static int tear_down(void **state)
 {
     struct rig *r = *state;
@@ -82,53 +76,31 @@ static int tear_down(void **state)
     assert_int_equal(waited, 0);
     assert_int_equal(ends_later, 0);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
-    return uv_loop_close(&r->loop);
-}
-
-static void on_done(void *ctx, int error, const char *why, uint64_t size)
-{
-    struct rig *r = ctx;
-    r->dones++;
-    r->error = error;
-    r->size = size;
-    snprintf(r->why, sizeof r->why, "%s", why);
-}
-
-static void hold(void *ctx)
-{
-    struct rig *r = ctx;
-    r->holds++;
-}
-
-static void on_gone(void *ctx)
-{
-    struct rig *r = ctx;
-    r->holds--;
-    r->gones++;
+    return 0;
 }
 
 static void start(struct rig *r)
 {
-    r->host = (struct host){.loop = &r->loop, .ctx = r, .hold = hold, .release = on_gone};
-    assert_int_equal(
-        snapshot_child_start(&r->host, r->device, r->machine, &r->meta, on_done, r, &r->child), 0);
-    assert_int_equal(r->dones, 0);
-    assert_int_equal(r->holds, 1);
+    assert_int_equal(snapshot_child_start(&r->child, r->device, r->machine, &r->meta), 0);
+    assert_true(r->child.pid > 0);
 }
 
-static void end(struct rig *r)
+/* Until the child has had its last word, or none, and is gone. */
+static void wait_for_end(struct rig *r)
 {
-    snapshot_child_destroy(r->child);
-    assert_int_equal(r->gones, 0);
-    uv_run(&r->loop, UV_RUN_DEFAULT);
-    assert_int_equal(r->gones, 1);
+    struct pollfd said = {.fd = r->child.pipe, .events = POLLIN};
+    assert_int_equal(poll(&said, 1, -1), 1);
+    while (!snapshot_child_ended(&r->child, &r->end)) {
+        (void)sched_yield();
+    }
+    assert_int_equal(r->child.pid, 0);
+    assert_false(snapshot_child_ended(&r->child, &r->end));
 }
 
-/* The loop ends when the child has had its last word, or none, and is gone. */
-static void wait_for_done(struct rig *r)
+static void stop(struct rig *r)
 {
-    uv_run(&r->loop, UV_RUN_DEFAULT);
-    assert_int_equal(r->dones, 1);
+    snapshot_child_kill(&r->child);
+    wait_for_end(r);
 }
 
 static int count_file(void *ctx, const char *name)
@@ -172,9 +144,9 @@ TEST_WITH(it_is_of_the_moment_of_the_fork, set_up, tear_down)
     start(r);
     assert_int_equal(machine_snapshot_encode(r->machine, &expected), 0);
     states_add(r->machine, LOCKS, 2 * LOCKS); /* what comes later is not in it */
-    wait_for_done(r);
-    assert_int_equal(r->error, 0);
-    assert_int_equal(r->size, expected.len);
+    wait_for_end(r);
+    assert_int_equal(r->end.error, 0);
+    assert_int_equal(r->end.size, expected.len);
     assert_int_equal(snapshot_reader_open(r->device, 0, &reader, &error), 0);
     assert_int_equal(snapshot_reader_meta(reader)->index, 7);
     assert_int_equal(snapshot_reader_meta(reader)->term, 3);
@@ -188,7 +160,24 @@ TEST_WITH(it_is_of_the_moment_of_the_fork, set_up, tear_down)
     assert_memory_equal(found.data, expected.data, expected.len);
     fli_buf_fini(&expected);
     fli_buf_fini(&found);
-    end(r);
+}
+
+/* What earlier ones have left, and what it replaces, goes. */
+TEST_WITH(older_ones_go, set_up, tear_down)
+{
+    struct rig *r = *state;
+    char *part = scratch_path(r->dir, "snapshot-00000000000000000006-00000000000000000003.part");
+    scratch_write(part, "part", 4);
+    start(r);
+    wait_for_end(r);
+    assert_int_equal(files(r), 1);
+    r->meta.index++;
+    start(r);
+    wait_for_end(r);
+    assert_int_equal(r->end.error, 0);
+    assert_string_equal(r->end.why, "");
+    assert_int_equal(files(r), 1);
+    free(part);
 }
 
 /* The kth call of the disk fails in the child. What is counted is shared with it. */
@@ -248,12 +237,11 @@ TEST_WITH(each_call_that_fails_is_told, set_up, tear_down)
     while (failed) {
         shared->calls = 0;
         shared->fails++;
-        r->dones = r->gones = 0;
         start(r);
-        wait_for_done(r);
+        wait_for_end(r);
         failed = shared->calls >= shared->fails;
-        assert_int_equal(r->error, failed ? FL_EIO : 0);
-        end(r);
+        bool stays = r->end.error == 0 && r->end.why[0] != '\0'; /* an older one */
+        assert_true(failed ? r->end.error == FL_EIO || stays : r->end.error == 0 && !stays);
     }
     assert_true(shared->fails > 15);
     r->device->ops = real_ops;
@@ -273,30 +261,25 @@ TEST_WITH(one_that_is_killed_is_told, set_up, tear_down)
     states_add(r->machine, LOCKS, 6 * LOCKS); /* dozens of syncs */
     start(r);
     kill_child();
-    wait_for_done(r);
+    wait_for_end(r);
     /* When this process stood still, the child was faster. */
-    for (int tries = 0; r->error == 0; tries++) {
+    for (int tries = 0; r->end.error == 0; tries++) {
         assert_int_equal(whole_snapshots(r), 1);
         assert_in_range(tries, 0, 20);
-        end(r);
         scratch_wipe(r->dir);
-        r->dones = r->gones = 0;
         start(r);
         kill_child();
-        wait_for_done(r);
+        wait_for_end(r);
     }
-    assert_int_equal(r->error, FL_ESYSTEM);
-    assert_non_null(strstr(r->why, "was killed"));
+    assert_int_equal(r->end.error, FL_ESYSTEM);
+    assert_non_null(strstr(r->end.why, "was killed"));
     assert_int_equal(whole_snapshots(r), 0);
-    end(r);
     /* The next one takes the place of what it has left. */
-    r->dones = r->gones = 0;
     start(r);
-    wait_for_done(r);
-    assert_int_equal(r->error, 0);
+    wait_for_end(r);
+    assert_int_equal(r->end.error, 0);
     assert_int_equal(whole_snapshots(r), 1);
     assert_int_equal(files(r), 1);
-    end(r);
 }
 
 /* A file may not become so large: the child's write fails, as on a full disk. */
@@ -310,13 +293,12 @@ TEST_WITH(a_write_that_fails_is_told, set_up, tear_down)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
     start(r);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
-    wait_for_done(r);
+    wait_for_end(r);
     (void)signal(SIGXFSZ, SIG_DFL);
-    assert_int_equal(r->error, FL_EIO);
-    assert_non_null(strstr(r->why, strerror(EFBIG)));
+    assert_int_equal(r->end.error, FL_EIO);
+    assert_non_null(strstr(r->end.why, strerror(EFBIG)));
     assert_int_equal(whole_snapshots(r), 0);
     assert_int_equal(files(r), 0);
-    end(r);
 }
 
 /* The directory is gone: the child says so, this process goes on. */
@@ -333,10 +315,9 @@ TEST_WITH(a_directory_that_is_gone_is_told, set_up, tear_down)
                      0);
     assert_int_equal(rmdir(dir), 0);
     start(r);
-    wait_for_done(r);
-    assert_int_equal(r->error, FL_EIO);
-    assert_true(r->why[0] != '\0');
-    end(r);
+    wait_for_end(r);
+    assert_int_equal(r->end.error, FL_EIO);
+    assert_true(r->end.why[0] != '\0');
     log_files_destroy(r->device);
     r->device = before;
     free(dir);
@@ -347,9 +328,8 @@ TEST_WITH(one_that_is_not_wanted_any_more, set_up, tear_down)
     struct rig *r = *state;
     start(r);
     pid_t pid = child_pid();
-    assert_true(pid > 0);
-    end(r);
-    assert_int_equal(r->dones, 0);
+    assert_int_equal(pid, r->child.pid);
+    stop(r);
     assert_int_equal(kill(pid, 0), -1); /* gone, and waited for */
     assert_int_equal(errno, ESRCH);
 }
@@ -369,9 +349,8 @@ TEST_WITH(it_keeps_no_socket, set_up, tear_down)
     assert_int_equal(kill(pid, SIGCONT), 0);
     assert_int_equal(read(ends[0], &byte, 1), 0); /* the end: nobody else has it */
     close(ends[0]);
-    wait_for_done(r);
-    assert_int_equal(r->error, 0);
-    end(r);
+    wait_for_end(r);
+    assert_int_equal(r->end.error, 0);
 }
 
 /* It gives back its memory after its last word, which takes as long as it takes. The loop goes on
@@ -381,10 +360,9 @@ TEST_WITH(one_that_is_long_in_ending, set_up, tear_down)
     struct rig *r = *state;
     ends_later = 3;
     start(r);
-    wait_for_done(r);
-    assert_int_equal(r->error, 0);
+    wait_for_end(r);
+    assert_int_equal(r->end.error, 0);
     assert_true(asked >= 4);
-    end(r);
 }
 
 TEST_WITH(one_that_is_long_in_ending_and_not_wanted, set_up, tear_down)
@@ -392,7 +370,6 @@ TEST_WITH(one_that_is_long_in_ending_and_not_wanted, set_up, tear_down)
     struct rig *r = *state;
     ends_later = 3;
     start(r);
-    end(r);
-    assert_int_equal(r->dones, 0);
+    stop(r);
     assert_true(asked >= 4);
 }
