@@ -11,6 +11,8 @@
 #ifndef LOG_DEVICE_H
 #define LOG_DEVICE_H
 
+#include <stdatomic.h>
+
 #include "base/folder.h"
 
 #define LOG_NAME_MAX 63u         /* bytes of a file's name */
@@ -28,34 +30,25 @@ enum log_lane {
 };
 #define LOG_LANES 3u
 
-enum log_io_type {
-    LOG_IO_WRITE,   /* data at offset of file; durable when done. Lane WRITE. */
-    LOG_IO_PREPARE, /* makes the file `name` of `size` zeros, locked, durable with its name; out of
-                       the file `from` if that is given and exists. Until it is done the file is
-                       called `name`.part. After an error it may be started again, as it is
-                       then: `from` is what could not be removed. Lane BACKGROUND. */
-    LOG_IO_REMOVE,  /* removes the file `name` durably; it may be absent. Lane BACKGROUND. */
-    LOG_IO_READ,    /* opens the file `name`, reads len bytes at offset to `into`, and closes it. On
-                       success len is what was read, less only at the end of the file. Lane
-                       READ. */
-};
-
 /* An operation. The memory is the caller's, who must not touch it until it is done. */
 struct log_io {
-    enum log_io_type type;
-    struct log_file *file; /* WRITE. PREPARE: on success the new file, open for direct writing */
-    const uint8_t *data;   /* WRITE: aligned to the device's block, as are len and offset */
-    uint8_t *into;         /* READ: likewise */
+    struct log_device *device;
+    /* What is to be done, by synchronous calls of the device; NULL: the write below, in lane WRITE.
+     * It ends soon when the device says that it is cancelled. */
+    int (*work)(struct log_io *io);
+    struct log_file *file; /* data at offset of it is durable when that is done */
+    const uint8_t *data;   /* aligned to the device's block, as are len and offset */
     size_t len;
     uint64_t offset;
-    char name[LOG_NAME_MAX + 1]; /* PREPARE, REMOVE, READ */
-    char from[LOG_NAME_MAX + 1]; /* PREPARE: "" or a file that this uses up */
-    uint64_t size;               /* PREPARE: bytes */
-    uint32_t delay_ms;           /* how long to wait before it begins */
+    uint32_t delay_ms; /* how long to wait before it begins */
     /* result: 0, or a negative errno; -ECANCELED after cancel().
      * took_ns: the time since the start, without the delay. */
     void (*done)(struct log_io *io, int result, uint64_t took_ns);
     void *ctx;
+    uint64_t failures; /* these are the caller's */
+    char name[LOG_NAME_MAX + 1], from[LOG_NAME_MAX + 1];
+    uint64_t size;
+    uint8_t *into;
 };
 
 enum log_open_flags {
@@ -73,11 +66,13 @@ struct log_device_ops {
     int (*list)(struct log_device *d, fli_folder_cb *each, void *ctx);
     int (*open)(struct log_device *d, const char *name, unsigned flags, struct log_file **ret);
     void (*close)(struct log_device *d, struct log_file *f);
-    /* Locks the file until it is closed: one that is open for writing against all others, one that
-     * is open for reading against writers. After at most wait_ms -EWOULDBLOCK. The lock of a
-     * process that is killed lasts as long as any write of the file that it has begun. */
+    /* Locks the file, which is open for writing, until it is closed. After at most wait_ms
+     * -EWOULDBLOCK. The lock of a process that is killed lasts as long as any write of the file
+     * that it has begun. */
     int (*lock)(struct log_device *d, struct log_file *f, uint32_t wait_ms);
     int (*size)(struct log_device *d, struct log_file *f, uint64_t *ret);
+    /* Gives it this size, and room on the disk if the file system can do that ahead. */
+    int (*allocate)(struct log_device *d, struct log_file *f, uint64_t size);
     /* Returns the bytes read, fewer than len only at the end of the file. */
     int64_t (*read)(struct log_device *d, struct log_file *f, void *data, size_t len,
                     uint64_t offset);
@@ -93,8 +88,7 @@ struct log_device_ops {
     /* A write of lane WRITE, when none is under way: the calling thread does it, without a delay,
      * and calls `done`; or it is begun, as by start(). */
     void (*perform)(struct log_device *d, struct log_io *io);
-    void (*cancel)(struct log_device *d); /* the operation of lane BACKGROUND ends soon, and a write
-                                             begins without its delay; until the next start */
+    void (*cancel)(struct log_device *d); /* sets `cancelled`: what waits to begin, never does */
     void (*poll)(struct log_device *d);
     uint64_t (*now_ns)(struct log_device *d); /* monotonic, for statistics only */
     void (*random)(struct log_device *d, void *data, size_t len);
@@ -111,6 +105,7 @@ struct log_device {
     int keep_fd;        /* the descriptor that a child of fork() must keep for synchronous calls;
                            -1: none */
     int fds[LOG_DEVICE_FDS]; /* readable when poll has something to do; -1: there is none */
+    atomic_bool cancelled;   /* until a log is opened */
 };
 
 /* For the owner's loop: when a descriptor is readable. */

@@ -10,55 +10,25 @@
 #include "log/device_uring.h"
 
 #include <errno.h>
-#include <liburing.h>
-#include <stdlib.h>
 #include <sys/uio.h>
 
 #define TRIES 1000u
 #define RING_ENTRIES 4u
 
-struct log_uring {
-    struct io_uring ring;
-    bool busy;
-};
-
-/* Kernels before 5.19 do not know the flag. */
-static int init_ring(struct io_uring *ring)
+int log_uring_init(struct log_uring *u)
 {
-    int rv = io_uring_queue_init(RING_ENTRIES, ring, IORING_SETUP_COOP_TASKRUN);
-    return rv == -EINVAL ? io_uring_queue_init(RING_ENTRIES, ring, 0) : rv;
-}
-
-int log_uring_create(struct log_uring **ret)
-{
-    struct log_uring *u = calloc(1, sizeof *u);
-    if (u == NULL) {
-        return -ENOMEM;
+    int rv = io_uring_queue_init(RING_ENTRIES, &u->ring, IORING_SETUP_COOP_TASKRUN);
+    if (rv == -EINVAL) { /* kernels before 5.19 do not know the flag */
+        rv = io_uring_queue_init(RING_ENTRIES, &u->ring, 0);
     }
-    int rv = init_ring(&u->ring);
     if (rv != 0) {
-        free(u);
         return rv;
     }
     rv = io_uring_ring_dontfork(&u->ring);
     if (rv != 0) {
-        log_uring_destroy(u);
-        return rv;
+        io_uring_queue_exit(&u->ring);
     }
-    *ret = u;
-    return 0;
-}
-
-void log_uring_destroy(struct log_uring *u)
-{
-    FLI_ASSERT(!u->busy);
-    io_uring_queue_exit(&u->ring);
-    free(u);
-}
-
-int log_uring_fd(const struct log_uring *u)
-{
-    return u->ring.ring_fd;
+    return rv;
 }
 
 int log_uring_write(struct log_uring *u, int fd, const void *data, size_t len, uint64_t offset)
@@ -74,11 +44,8 @@ int log_uring_write(struct log_uring *u, int fd, const void *data, size_t len, u
     for (unsigned n = 0; n < TRIES && (rv == -EINTR || rv == -EAGAIN); n++) {
         rv = io_uring_submit(&u->ring);
     }
-    if (rv != 1) {
-        return rv < 0 ? rv : -EIO;
-    }
-    u->busy = true;
-    return 0;
+    u->busy = rv == 1;
+    return rv == 1 ? 0 : rv < 0 ? rv : -EIO;
 }
 
 bool log_uring_reap(struct log_uring *u, int *ret_result)

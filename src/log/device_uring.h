@@ -2,16 +2,18 @@
 #ifndef LOG_DEVICE_URING_H
 #define LOG_DEVICE_URING_H
 
+#include <liburing.h>
+
 #include "base/base.h"
 
-struct log_uring;
+struct log_uring {
+    struct io_uring ring; /* its descriptor is readable when a write is done */
+    bool busy;
+};
 
 /* 0, or a negative errno: the kernel, or the environment, does not allow it. Only the thread that
- * creates it may use it. */
-FLI_MUST_USE int log_uring_create(struct log_uring **ret);
-void log_uring_destroy(struct log_uring *u);
-
-int log_uring_fd(const struct log_uring *u); /* readable when a write is done */
+ * calls this may use it. io_uring_queue_exit() ends it. */
+FLI_MUST_USE int log_uring_init(struct log_uring *u);
 
 /* Begins a durable write. 0 or a negative errno. */
 FLI_MUST_USE int log_uring_write(struct log_uring *u, int fd, const void *data, size_t len,

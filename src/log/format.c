@@ -170,104 +170,11 @@ static void header_decode(const uint8_t *data, struct log_write *w)
     fli_read_fields(&r, header, HEADER_FIELDS, w);
 }
 
-/* --- going through a segment --- */
+/* --- what a record does --- */
 
-static enum log_scan_end damaged(struct log_scan *s, size_t at, const char *why)
+bool log_record_can_follow(const struct log_content *now, const struct log_record *r)
 {
-    s->at = at;
-    snprintf(s->why, sizeof s->why, "%s", why);
-    return LOG_SCAN_DAMAGED;
-}
-
-/* The end of the last sector at or behind `from` that is not zero; `from` when all are. */
-static size_t content_end(const struct log_scan *s, size_t from)
-{
-    size_t end = s->len;
-    while (end > from && log_is_zero(s->data + end - LOG_SECTOR, LOG_SECTOR)) {
-        end -= LOG_SECTOR;
-    }
-    return end;
-}
-
-/* The remains of a write, up to `next`, unless a whole header of this log begins at a block's
- * boundary at or behind `from`: its write was begun after this one was done. */
-static enum log_scan_end torn(struct log_scan *s, size_t from)
-{
-    for (size_t p = from; p + LOG_WRITE_HEADER <= s->len; p += LOG_BLOCK) {
-        const uint8_t *later = s->data + p;
-        if (header_at(later) && (!s->known || fli_get_u64(later + 16) == s->log_id)) {
-            snprintf(s->why, sizeof s->why,
-                     "write %" PRIu64 " of the log should be here and whole, and write %" PRIu64
-                     " is at byte %zu",
-                     s->next_number, fli_get_u64(later + 24), p);
-            return LOG_SCAN_DAMAGED;
-        }
-    }
-    return LOG_SCAN_TORN;
-}
-
-/* A write should begin here, but its first sector is zero. Either nothing was written, or the
- * header of the write did not reach the disk. */
-static enum log_scan_end scan_gap(struct log_scan *s)
-{
-    s->next = content_end(s, s->at);
-    if (s->next == s->at) {
-        return LOG_SCAN_CLEAN;
-    }
-    enum log_scan_end found = torn(s, s->at);
-    if (found == LOG_SCAN_TORN && !s->known) {
-        return damaged(s, s->at, "the first write of the log is missing");
-    }
-    return found == LOG_SCAN_TORN && s->next - s->at > LOG_WRITE_MAX
-               ? damaged(s, s->at, "there are bytes far behind the end of the log")
-               : found;
-}
-
-/* A write has more zero sectors than its header says. */
-static enum log_scan_end scan_torn(struct log_scan *s)
-{
-    enum log_scan_end found = torn(s, s->at + LOG_BLOCK);
-    return found == LOG_SCAN_TORN && (!s->known || content_end(s, s->next) > s->next)
-               ? damaged(s, s->at, "a part of this write is missing")
-               : found;
-}
-
-/* NULL when a header with a right checksum belongs at this place; else the reason. */
-static const char *header_wrong(const struct log_scan *s)
-{
-    const struct log_write *w = &s->write;
-    if (s->known && w->log_id != s->log_id) {
-        return "this write belongs to another log";
-    }
-    if (w->segment != s->segment || w->offset != s->at) {
-        return "this write belongs to another place";
-    }
-    if (w->segment_size != s->len) {
-        return "the segment has not the length that it had";
-    }
-    if (w->block < LOG_BLOCK || w->block > LOG_BLOCK_MAX || (w->block & (w->block - 1)) != 0 ||
-        w->len < LOG_WRITE_HEADER || w->len > LOG_WRITE_MAX ||
-        w->before.last_index > LOG_INDEX_MAX || log_round_up(w->len, w->block) > s->len - s->at) {
-        return "the header of a write has impossible numbers";
-    }
-    if (!s->known) {
-        return w->number == 0 ? "the header of a write has impossible numbers" : NULL;
-    }
-    if (w->number != s->next_number) {
-        return w->number > s->next_number ? "writes are missing before this one"
-                                          : "an older write is where a newer one should be";
-    }
-    const struct log_state *b = &w->before;
-    if (b->last_index != s->entries->last ||
-        b->last_term != log_entries_term(s->entries, s->entries->last) ||
-        b->hard.term != s->hard.term || b->hard.vote != s->hard.vote || b->chain != s->chain) {
-        return "this write does not follow the one before";
-    }
-    return NULL;
-}
-
-static bool can_follow(const struct log_entries *t, const struct log_record *r)
-{
+    const struct log_entries *t = &now->entries;
     uint64_t last_term = log_entries_term(t, t->last);
     switch (r->type) {
     case LOG_RECORD_ENTRY:
@@ -283,50 +190,155 @@ static bool can_follow(const struct log_entries *t, const struct log_record *r)
     }
 }
 
-/* Applies a record, which is at this offset. Only an entry may be too much for the memory. */
-static bool apply(struct log_scan *s, const struct log_record *r, size_t at)
+void log_record_apply(struct log_content *now, const struct log_record *r, uint32_t segment,
+                      uint64_t offset)
 {
-    struct log_entries *t = s->entries;
-    s->chain = r->crc;
+    struct log_entries *t = &now->entries;
+    now->chain = r->crc;
     switch (r->type) {
     case LOG_RECORD_ENTRY:
-        if (log_entries_reserve(t) != 0) {
-            return false;
-        }
-        log_entries_add(t, r->term, r->len, r->kind, s->segment, at);
-        return true;
+        log_entries_add(t, r->term, r->len, r->kind, segment, offset);
+        break;
     case LOG_RECORD_TRUNCATE:
         if (r->index < t->first) {
             log_entries_reset(t, r->index - 1, r->term);
         } else {
             log_entries_truncate(t, r->index);
         }
-        return true;
+        break;
     case LOG_RECORD_RESET:
         log_entries_reset(t, r->index, r->term);
-        return true;
+        break;
     default:
-        s->hard = (struct log_hard_state){.term = r->term, .vote = r->index};
-        return true;
+        now->hard = (struct log_hard_state){.term = r->term, .vote = r->index};
+        break;
     }
+}
+
+struct log_state log_state_of(const struct log_content *now)
+{
+    uint64_t last = now->entries.last;
+    return (struct log_state){last, log_entries_term(&now->entries, last), now->hard, now->chain};
+}
+
+/* --- going through a segment --- */
+
+/* What is found, beside errors. */
+enum {
+    CLEAN = 0, /* behind `at` there are only zeros */
+    WHOLE = 1, /* at `at` was a write, and its records are applied */
+    TORN = 2   /* from `at` to `next` are the remains of an unfinished write */
+};
+
+static int damaged(struct log_scan *s, size_t at, const char *why)
+{
+    s->at = at;
+    snprintf(s->why, sizeof s->why, "%s", why);
+    return FL_ECORRUPT;
+}
+
+/* The end of the last sector at or behind `from` that is not zero; `from` when all are. */
+static size_t content_end(const struct log_scan *s, size_t from)
+{
+    size_t end = s->len;
+    while (end > from && log_is_zero(s->data + end - LOG_SECTOR, LOG_SECTOR)) {
+        end -= LOG_SECTOR;
+    }
+    return end;
+}
+
+/* The remains of a write, up to `next`, unless a whole header of this log begins at a block's
+ * boundary at or behind `from`: its write was begun after this one was done. */
+static int torn(struct log_scan *s, size_t from)
+{
+    for (size_t p = from; p + LOG_WRITE_HEADER <= s->len; p += LOG_BLOCK) {
+        const uint8_t *later = s->data + p;
+        if (header_at(later) && (s->last_in == 0 || fli_get_u64(later + 16) == s->log_id)) {
+            snprintf(s->why, sizeof s->why,
+                     "write %" PRIu64 " of the log should be here and whole, and write %" PRIu64
+                     " is at byte %zu",
+                     s->next_number, fli_get_u64(later + 24), p);
+            return FL_ECORRUPT;
+        }
+    }
+    return TORN;
+}
+
+/* A write should begin here, but its first sector is zero. Either nothing was written, or the
+ * header of the write did not reach the disk. */
+static int scan_gap(struct log_scan *s)
+{
+    s->next = content_end(s, s->at);
+    if (s->next == s->at) {
+        return CLEAN;
+    }
+    int found = torn(s, s->at);
+    if (found == TORN && s->last_in == 0) {
+        return damaged(s, s->at, "the first write of the log is missing");
+    }
+    return found == TORN && s->next - s->at > LOG_WRITE_MAX
+               ? damaged(s, s->at, "there are bytes far behind the end of the log")
+               : found;
+}
+
+/* A write has more zero sectors than its header says. */
+static int scan_torn(struct log_scan *s)
+{
+    int found = torn(s, s->at + LOG_BLOCK);
+    return found == TORN && (s->last_in == 0 || content_end(s, s->next) > s->next)
+               ? damaged(s, s->at, "a part of this write is missing")
+               : found;
+}
+
+/* NULL when a header with a right checksum belongs at this place; else the reason. */
+static const char *header_wrong(const struct log_scan *s)
+{
+    const struct log_write *w = &s->write;
+    if (s->last_in != 0 && w->log_id != s->log_id) {
+        return "this write belongs to another log";
+    }
+    if (w->segment != s->segment || w->offset != s->at) {
+        return "this write belongs to another place";
+    }
+    if (w->segment_size != s->len) {
+        return "the segment has not the length that it had";
+    }
+    if (w->block < LOG_BLOCK || w->block > LOG_BLOCK_MAX || (w->block & (w->block - 1)) != 0 ||
+        w->len < LOG_WRITE_HEADER || w->len > LOG_WRITE_MAX ||
+        w->before.last_index > LOG_INDEX_MAX || log_round_up(w->len, w->block) > s->len - s->at) {
+        return "the header of a write has impossible numbers";
+    }
+    if (s->last_in == 0) {
+        return w->number == 0 ? "the header of a write has impossible numbers" : NULL;
+    }
+    if (w->number != s->next_number) {
+        return w->number > s->next_number ? "writes are missing before this one"
+                                          : "an older write is where a newer one should be";
+    }
+    struct log_state is = log_state_of(s->now);
+    const struct log_state *b = &w->before;
+    bool follows = b->last_index == is.last_index && b->last_term == is.last_term &&
+                   b->hard.term == is.hard.term && b->hard.vote == is.hard.vote &&
+                   b->chain == is.chain;
+    return follows ? NULL : "this write does not follow the one before";
 }
 
 /* NULL, or what is wrong with a record. */
 static const char *record_wrong(const struct log_scan *s, const struct log_record *r)
 {
-    if (r->crc_before != s->chain) {
+    if (r->crc_before != s->now->chain) {
         return "a record does not follow the one before";
     }
     if (r->type != LOG_RECORD_ENTRY && (r->len != 0 || r->kind != 0)) {
         return "a record has an impossible length or kind";
     }
-    return can_follow(s->entries, r)
+    return log_record_can_follow(s->now, r)
                ? NULL
                : "a record has a type, an impossible index or a term that cannot follow";
 }
 
 /* Scans the records of a write whose sectors are all there. */
-static enum log_scan_end scan_records(struct log_scan *s)
+static int scan_records(struct log_scan *s)
 {
     size_t p = s->at + LOG_WRITE_HEADER;
     size_t end = s->at + s->write.len;
@@ -344,20 +356,21 @@ static enum log_scan_end scan_records(struct log_scan *s)
         if (wrong != NULL) {
             return damaged(s, p, wrong);
         }
-        if (!apply(s, &r, p)) {
-            return LOG_SCAN_MEMORY;
+        if (r.type == LOG_RECORD_ENTRY && log_entries_reserve(&s->now->entries) != 0) {
+            return FL_ENOMEM;
         }
+        log_record_apply(s->now, &r, s->segment, p);
     }
-    if (n != s->write.records || s->chain != s->write.chain_after) {
+    if (n != s->write.records || s->now->chain != s->write.chain_after) {
         return damaged(s, s->at, "a write has not the records that its header says");
     }
     if (!log_is_zero(s->data + end, s->next - end)) {
         return damaged(s, end, "padding is not zero");
     }
-    return LOG_SCAN_WRITE;
+    return WHOLE;
 }
 
-static enum log_scan_end scan_header(struct log_scan *s)
+static int scan_header(struct log_scan *s)
 {
     const uint8_t *data = s->data + s->at;
     if (!header_at(data)) {
@@ -367,7 +380,7 @@ static enum log_scan_end scan_header(struct log_scan *s)
     if (version != LOG_FORMAT_VERSION) {
         snprintf(s->why, sizeof s->why, "its format is version %u, and this program knows %u",
                  version, LOG_FORMAT_VERSION);
-        return LOG_SCAN_VERSION;
+        return FL_EVERSION;
     }
     header_decode(data, &s->write);
     const char *wrong = header_wrong(s);
@@ -375,22 +388,23 @@ static enum log_scan_end scan_header(struct log_scan *s)
         return damaged(s, s->at, wrong);
     }
     return log_is_zero(data + HEADER_END, LOG_WRITE_HEADER - HEADER_END)
-               ? LOG_SCAN_WRITE
+               ? WHOLE
                : damaged(s, s->at + HEADER_END, "the header of a write has impossible numbers");
 }
 
-enum log_scan_end log_scan_next(struct log_scan *s)
+/* Looks at the next write of the segment, and applies its records. */
+static int scan_next(struct log_scan *s)
 {
     s->at = s->next;
     if (s->at == s->len) {
-        return LOG_SCAN_CLEAN;
+        return CLEAN;
     }
     if (log_is_zero(s->data + s->at, LOG_SECTOR)) {
         return scan_gap(s);
     }
-    enum log_scan_end end = scan_header(s);
-    if (end != LOG_SCAN_WRITE) {
-        return end;
+    int found = scan_header(s);
+    if (found != WHOLE) {
+        return found;
     }
     const struct log_write *w = &s->write;
     s->next = s->at + log_round_up(w->len, w->block);
@@ -401,14 +415,53 @@ enum log_scan_end log_scan_next(struct log_scan *s)
     if (zeros < w->zero_sectors) {
         return damaged(s, s->at, "a sector that was zero is not");
     }
-    if (!s->known) {
-        s->known = true;
+    if (s->last_in == 0) {
         s->log_id = w->log_id;
         s->next_number = w->number;
-        s->hard = w->before.hard;
-        s->chain = w->before.chain;
-        log_entries_reset(s->entries, w->before.last_index, w->before.last_term);
+        s->now->hard = w->before.hard;
+        s->now->chain = w->before.chain;
+        log_entries_reset(&s->now->entries, w->before.last_index, w->before.last_term);
     }
     s->next_number++;
+    s->last_in = s->segment;
+    s->last_at = s->at;
+    s->end = s->next;
     return scan_records(s);
+}
+
+/* Whether something may be in this segment, after what was found in those before. */
+static int check_order(struct log_scan *s, uint32_t last_in)
+{
+    if (s->torn_in != 0) {
+        s->segment = s->torn_in;
+        return damaged(s, s->torn_at, "this write is not whole, and there are newer ones");
+    }
+    if (last_in != 0 && s->segment > last_in + 1) {
+        s->segment = last_in + 1;
+        return damaged(s, 0, "this segment is empty, and a newer one is not");
+    }
+    return 0;
+}
+
+int log_scan_segment(struct log_scan *s, uint32_t segment, const uint8_t *data, size_t len)
+{
+    uint32_t last_in = s->last_in;
+    s->segment = segment;
+    s->data = data;
+    s->len = len;
+    s->next = 0;
+    int found = scan_next(s);
+    int rv = found == CLEAN ? 0 : check_order(s, last_in);
+    while (rv == 0 && found == WHOLE) {
+        found = scan_next(s);
+    }
+    if (rv != 0 || found < 0) {
+        return rv != 0 ? rv : found;
+    }
+    if (found == TORN) {
+        s->torn_in = segment;
+        s->torn_at = s->at;
+        s->torn_end = s->next;
+    }
+    return s->last_in != 0 ? 0 : damaged(s, 0, "the first write of the log is missing");
 }

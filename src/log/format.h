@@ -33,12 +33,19 @@ struct log_record {
     const uint8_t *data;
 };
 
-/* The state of the log between two records. */
+/* What is in force after some record. */
+struct log_content {
+    struct log_entries entries;
+    struct log_hard_state hard;
+    uint32_t chain; /* checksum of that record */
+};
+
+/* The same, as the header of a write has it. */
 struct log_state {
     uint64_t last_index;
     uint64_t last_term;
     struct log_hard_state hard;
-    uint32_t chain; /* checksum of the last record */
+    uint32_t chain;
 };
 
 struct log_write {
@@ -73,6 +80,13 @@ void log_record_peek(const uint8_t *data, struct log_record *ret);
 /* Decodes the record at data. False: its checksum is wrong, or it does not end within len bytes. */
 bool log_record_decode(const uint8_t *data, size_t len, struct log_record *ret);
 
+/* Whether the record may come next, and what it does then, at its place in a segment. For an entry
+ * there must be room. */
+bool log_record_can_follow(const struct log_content *now, const struct log_record *r);
+void log_record_apply(struct log_content *now, const struct log_record *r, uint32_t segment,
+                      uint64_t offset);
+struct log_state log_state_of(const struct log_content *now);
+
 /* Fills in the header of a write whose records and padding are in place, and counts its zero
  * sectors. padded: its length on disk. */
 void log_write_seal(struct log_write *w, uint8_t *data, size_t padded);
@@ -80,36 +94,30 @@ void log_write_seal(struct log_write *w, uint8_t *data, size_t padded);
 /* Whether all bytes are zero. */
 bool log_is_zero(const uint8_t *data, size_t len);
 
-enum log_scan_end {
-    LOG_SCAN_WRITE,   /* at `at` is a whole write, whose records follow what was before it */
-    LOG_SCAN_CLEAN,   /* behind `at` there are only zeros */
-    LOG_SCAN_TORN,    /* from `at` to `next` are the remains of an unfinished write */
-    LOG_SCAN_DAMAGED, /* `at` is the first wrong byte, `why` the reason */
-    LOG_SCAN_VERSION, /* written by another version, which `why` names */
-    LOG_SCAN_MEMORY,  /* there is not enough for the entries */
-};
-
-/* The state of a recovery; it goes on from one segment to the next. */
+/* The state of a recovery, which goes through one segment after another. */
 struct log_scan {
-    struct log_entries *entries; /* the caller's, which it fills */
-    /* Set by the caller for each segment. */
-    uint32_t segment; /* its number */
-    const uint8_t *data;
-    size_t len;  /* of all its bytes, a multiple of LOG_SECTOR */
-    size_t next; /* 0: where the next write is looked for */
+    struct log_content *now; /* the caller's */
     /* Known from the first write on. */
-    bool known;
     uint64_t log_id;
     uint64_t next_number;
-    struct log_hard_state hard;
-    uint32_t chain;
-    /* The results of the last call. */
+    uint32_t last_in; /* the segment of the last write; 0: there is none yet */
+    size_t last_at;   /* where that begins, and ends */
+    size_t end;
+    uint32_t torn_in; /* the segment with the remains of an unfinished write; 0: there are none */
+    size_t torn_at;   /* where they begin, and end */
+    size_t torn_end;
+    /* Where the scan is, and, after an error, the first wrong byte and the reason. */
+    uint32_t segment;
     size_t at;
-    struct log_write write;
     char why[160];
+    const uint8_t *data;
+    size_t len, next;
+    struct log_write write;
 };
 
-/* Looks at the next write of the segment, and applies its records. */
-enum log_scan_end log_scan_next(struct log_scan *s);
+/* Applies the records of the next segment, all bytes of which are given; len is a multiple of
+ * LOG_SECTOR. 0; FL_ECORRUPT, FL_EVERSION; FL_ENOMEM: for the entries. */
+FLI_MUST_USE int log_scan_segment(struct log_scan *s, uint32_t segment, const uint8_t *data,
+                                  size_t len);
 
 #endif

@@ -33,32 +33,32 @@ void log_message(const struct log *l, enum log_level level, const char *fmt, ...
 
 struct log_hard_state log_get_hard_state(const struct log *l)
 {
-    return l->hard;
+    return l->now.hard;
 }
 
 uint64_t log_first_index(const struct log *l)
 {
-    return l->entries.first;
+    return l->now.entries.first;
 }
 
 uint64_t log_last_index(const struct log *l)
 {
-    return l->entries.last;
+    return l->now.entries.last;
 }
 
 uint64_t log_term_of(const struct log *l, uint64_t index)
 {
-    return log_entries_term(&l->entries, index);
+    return log_entries_term(&l->now.entries, index);
 }
 
 uint64_t log_last_term(const struct log *l)
 {
-    return log_entries_term(&l->entries, l->entries.last);
+    return log_entries_term(&l->now.entries, l->now.entries.last);
 }
 
 uint8_t log_kind_of(const struct log *l, uint64_t index)
 {
-    return log_entries_slot(&l->entries, index)->kind;
+    return log_entries_slot(&l->now.entries, index)->kind;
 }
 
 uint64_t log_position(const struct log *l)
@@ -140,7 +140,7 @@ static struct log_batch *add_batch(struct log *l, size_t size)
         .segment = segment,
         .offset = offset,
         .len = LOG_WRITE_HEADER,
-        .before = {l->entries.last, log_last_term(l), l->hard, l->chain},
+        .before = log_state_of(&l->now),
     };
     if (l->tail == NULL) {
         l->head = b;
@@ -166,17 +166,22 @@ static void end_batch(struct log *l)
     free(b);
 }
 
-/* Puts a record into the room that room_for() has found. Returns its position. */
-static uint64_t put_record(struct log *l, struct log_batch *b, struct log_record *r)
+/* Appends a record: what it does now is what it will do when the log is recovered. 0: no memory. */
+static uint64_t put(struct log *l, struct log_record *r)
 {
     size_t size = log_record_size(r->len);
-    FLI_ASSERT(b == l->tail && (b->write.records == 0 || fits(l, b, size)));
-    r->crc_before = l->chain;
-    l->chain = log_record_encode(r, log_batch_data(b) + b->write.len);
+    FLI_ASSERT(!l->closing && log_record_can_follow(&l->now, r));
+    struct log_batch *b = room_for(l, size);
+    if (b == NULL) {
+        return 0;
+    }
+    r->crc_before = l->now.chain;
+    r->crc = log_record_encode(r, log_batch_data(b) + b->write.len);
+    log_record_apply(&l->now, r, b->write.segment, b->write.offset + b->write.len);
     b->hard_at = r->type == LOG_RECORD_HARD_STATE ? b->write.len : 0;
     b->write.len += (uint32_t)size;
     b->write.records++;
-    b->write.chain_after = l->chain;
+    b->write.chain_after = r->crc;
     b->last_position = ++l->position;
     l->waiting_bytes += size;
     return l->position;
@@ -186,92 +191,69 @@ static uint64_t put_record(struct log *l, struct log_batch *b, struct log_record
 
 uint64_t log_append(struct log *l, const struct log_entry *e)
 {
-    size_t size = log_record_size(e->len);
-    FLI_ASSERT(!l->closing && e->index == l->entries.last + 1);
-    FLI_ASSERT(e->index <= LOG_INDEX_MAX && e->term != 0 && e->term >= log_last_term(l) &&
-               e->kind != 0);
     FLI_ASSERT(e->len <= log_entry_max(l));
-    if (size > log_room(l) || log_entries_reserve(&l->entries) != 0) {
+    if (log_record_size(e->len) > log_room(l) || log_entries_reserve(&l->now.entries) != 0) {
         return 0;
     }
-    struct log_batch *b = room_for(l, size);
-    if (b == NULL) {
-        return 0;
-    }
-    log_entries_add(&l->entries, e->term, e->len, e->kind, b->write.segment,
-                    b->write.offset + b->write.len);
     struct log_record r = {.type = LOG_RECORD_ENTRY,
                            .kind = e->kind,
                            .index = e->index,
                            .term = e->term,
                            .len = e->len,
                            .data = e->data};
-    return put_record(l, b, &r);
+    return put(l, &r);
 }
 
 uint64_t log_truncate(struct log *l, uint64_t index)
 {
-    struct log_entries *t = &l->entries;
-    FLI_ASSERT(!l->closing && index >= t->first && index <= t->last + 1);
-    struct log_batch *b = room_for(l, LOG_RECORD_HEADER);
-    if (b == NULL) {
-        return 0;
+    struct log_record r = {
+        .type = LOG_RECORD_TRUNCATE, .index = index, .term = log_term_of(l, index - 1)};
+    FLI_ASSERT(index >= l->now.entries.first);
+    uint64_t position = put(l, &r);
+    if (position != 0) {
+        l->truncated_at = position;
+        l->durable_index = l->durable_index < index ? l->durable_index : index - 1;
     }
-    log_entries_truncate(t, index);
-    if (l->durable_index > t->last) {
-        l->durable_index = t->last;
-    }
-    struct log_record r = {.type = LOG_RECORD_TRUNCATE, .index = index, .term = log_last_term(l)};
-    l->truncated_at = put_record(l, b, &r);
-    return l->truncated_at;
+    return position;
 }
 
 uint64_t log_reset(struct log *l, uint64_t index, uint64_t term)
 {
-    FLI_ASSERT(!l->closing && index <= LOG_INDEX_MAX);
-    struct log_batch *b = room_for(l, LOG_RECORD_HEADER);
-    if (b == NULL) {
-        return 0;
-    }
-    log_entries_reset(&l->entries, index, term);
-    l->durable_index = index;
-    l->compact_index = index;
     struct log_record r = {.type = LOG_RECORD_RESET, .index = index, .term = term};
-    l->truncated_at = put_record(l, b, &r);
-    return l->truncated_at;
+    uint64_t position = put(l, &r);
+    if (position != 0) {
+        l->truncated_at = position;
+        l->durable_index = l->compact_index = index;
+    }
+    return position;
 }
 
 /* If the last record is a hard state that no write has taken, the new hard state replaces it. So
  * elections on a full disk need no memory. */
-static void replace_hard_state(struct log *l, struct log_batch *b)
+static uint64_t replace_hard_state(struct log *l, struct log_batch *b,
+                                   const struct log_hard_state *hs)
 {
     struct log_record r;
     uint8_t *data = log_batch_data(b) + b->hard_at;
     log_record_peek(data, &r);
     FLI_ASSERT(r.type == LOG_RECORD_HARD_STATE);
-    r.index = l->hard.vote;
-    r.term = l->hard.term;
-    l->chain = log_record_encode(&r, data);
-    b->write.chain_after = l->chain;
+    r.index = hs->vote;
+    r.term = hs->term;
+    r.crc = log_record_encode(&r, data);
+    log_record_apply(&l->now, &r, 0, 0);
+    b->write.chain_after = r.crc;
     b->last_position = ++l->position;
+    return l->position;
 }
 
 uint64_t log_set_hard_state(struct log *l, const struct log_hard_state *hs)
 {
-    FLI_ASSERT(!l->closing);
     struct log_batch *b = l->tail;
     if (b != NULL && b->hard_at != 0 && !is_under_way(l, b)) {
-        l->hard = *hs;
-        replace_hard_state(l, b);
-        return l->position;
+        return replace_hard_state(l, b, hs);
     }
-    b = room_for(l, LOG_RECORD_HEADER);
-    if (b == NULL) {
-        return 0;
-    }
-    l->hard = *hs;
     struct log_record r = {.type = LOG_RECORD_HARD_STATE, .index = hs->vote, .term = hs->term};
-    return put_record(l, b, &r);
+    return put(l, &r);
 }
 
 /* --- writing --- */
@@ -295,22 +277,22 @@ static void fail(struct log *l, int error)
     }
 }
 
-bool log_try_again(struct log *l, enum log_lane lane, struct log_io *io, struct log_retry *r)
+bool log_try_again(struct log *l, enum log_lane lane, struct log_io *io)
 {
-    uint32_t longer = r->pause_ms == 0 ? LOG_RETRY_MIN_MS : r->pause_ms * 2;
-    r->pause_ms = longer < LOG_RETRY_MAX_MS ? longer : LOG_RETRY_MAX_MS;
-    r->failures++;
-    io->delay_ms = r->pause_ms;
+    uint32_t longer = io->delay_ms == 0 ? LOG_RETRY_MIN_MS : io->delay_ms * 2;
+    io->delay_ms = longer < LOG_RETRY_MAX_MS ? longer : LOG_RETRY_MAX_MS;
+    io->failures++;
     l->device->ops->start(l->device, lane, io);
-    return (r->failures & (r->failures - 1)) == 0;
+    return (io->failures & (io->failures - 1)) == 0;
 }
 
-void log_works_again(struct log *l, struct log_retry *r, const char *what)
+void log_works_again(struct log *l, struct log_io *io, const char *what)
 {
-    if (r->failures > 0) {
+    if (io->failures > 0) {
         log_message(l, LOG_LEVEL_INFO, "%s: %s", l->device->where, what);
-        *r = (struct log_retry){0};
     }
+    io->failures = 0;
+    io->delay_ms = 0;
 }
 
 /* A copy-on-write file system can be full although the segment exists. The same bytes may be
@@ -318,7 +300,7 @@ void log_works_again(struct log *l, struct log_retry *r, const char *what)
 static void write_again(struct log *l, int error)
 {
     l->waiting = true;
-    if (log_try_again(l, LOG_LANE_WRITE, &l->write, &l->write_retry)) {
+    if (log_try_again(l, LOG_LANE_WRITE, &l->write)) {
         char text[512];
         describe_failure(l, error, text, sizeof text);
         log_message(l, LOG_LEVEL_ERROR, "%s; this is tried again, and writes of the log wait",
@@ -335,8 +317,8 @@ static bool is_full(int result)
  * front of `end`, where the last write ends, is on disk. */
 static void note_durable(struct log *l, uint32_t segment, uint64_t end)
 {
-    for (; l->durable_index < l->entries.last; l->durable_index++) {
-        const struct log_slot *s = log_entries_slot(&l->entries, l->durable_index + 1);
+    for (; l->durable_index < l->now.entries.last; l->durable_index++) {
+        const struct log_slot *s = log_entries_slot(&l->now.entries, l->durable_index + 1);
         if (s->segment > segment || (s->segment == segment && s->offset >= end)) {
             break;
         }
@@ -345,8 +327,6 @@ static void note_durable(struct log *l, uint32_t segment, uint64_t end)
 
 static void note_written(struct log *l, const struct log_batch *b, uint64_t took_ns)
 {
-    l->stats.writes++;
-    l->stats.write_ns_sum += took_ns;
     metrics_observe_ns(&l->write_times, took_ns);
     if (took_ns > l->stats.write_ns_max) {
         l->stats.write_ns_max = took_ns;
@@ -378,7 +358,7 @@ static void on_written(struct log_io *io, int result, uint64_t took_ns)
         return;
     }
     l->waiting = false;
-    log_works_again(l, &l->write_retry, "the log can be written again");
+    log_works_again(l, io, "the log can be written again");
     note_written(l, l->head, took_ns);
     end_batch(l);
     if (l->closing) {
@@ -405,7 +385,7 @@ static void begin(struct log *l, struct log_batch *b)
     w->segment_size = s->size;
     w->block = (uint32_t)l->block;
     log_write_seal(w, data, padded);
-    l->write = (struct log_io){.type = LOG_IO_WRITE,
+    l->write = (struct log_io){.device = l->device,
                                .file = s->file,
                                .data = data,
                                .len = padded,
@@ -463,8 +443,8 @@ uint64_t log_writes(const struct log *l)
 
 void log_compact(struct log *l, uint64_t index)
 {
-    if (index > l->entries.last) {
-        index = l->entries.last;
+    if (index > l->now.entries.last) {
+        index = l->now.entries.last;
     }
     if (index > l->compact_index) {
         l->compact_index = index;
@@ -483,7 +463,9 @@ void log_check_closed(struct log *l)
 {
     if (l->closing && !l->closed && !is_busy(l)) {
         l->closed = true;
-        l->closed_cb(l->closed_ctx);
+        if (l->closed_cb != NULL) {
+            l->closed_cb(l->closed_ctx);
+        }
     }
 }
 
@@ -507,11 +489,9 @@ void log_destroy(struct log *l)
     }
     log_free_chunks(l);
     for (size_t i = 0; i < l->segments_len; i++) {
-        if (l->segments[i].file != NULL) {
-            l->device->ops->close(l->device, l->segments[i].file);
-        }
+        log_segment_close(l, &l->segments[i]);
     }
-    log_entries_fini(&l->entries);
+    log_entries_fini(&l->now.entries);
     free(l->segments);
     free(l);
 }
@@ -527,17 +507,10 @@ int log_write_out(struct log *l)
     return l->failed ? FL_EIO : 0;
 }
 
-static void note_closed(void *ctx)
-{
-    bool *closed = ctx;
-    *closed = true;
-}
-
 void log_end(struct log *l)
 {
-    bool closed = false;
-    log_close(l, note_closed, &closed);
-    while (!closed) {
+    log_close(l, NULL, NULL);
+    while (!l->closed) {
         (void)log_device_wait(l->device, WAIT_MS);
     }
     log_destroy(l);
@@ -549,6 +522,8 @@ void log_get_stats(struct log *l, struct log_stats *ret)
 {
     *ret = l->stats;
     ret->engine = l->device->engine;
+    ret->writes = metrics_histogram_count(&l->write_times);
+    ret->write_ns_sum = l->write_times.sum_us * 1000;
     uint64_t now_ns = l->device->ops->now_ns(l->device);
     ret->age_ns = l->since_ns == 0 ? 0 : now_ns - l->since_ns;
     ret->read_age_ns = l->reading == NULL ? 0 : now_ns - l->read_since_ns;

@@ -50,12 +50,6 @@ struct log_batch {
     uint32_t hard_at;       /* where its last record is when that is a hard state, else 0 */
 };
 
-/* Failed attempts of an operation: pauses grow, log lines get fewer. */
-struct log_retry {
-    uint32_t pause_ms;
-    uint64_t failures; /* since the last success */
-};
-
 struct log_segment {
     uint32_t number;
     uint64_t size;
@@ -67,9 +61,7 @@ struct log {
     struct log_device *device;
     size_t block;
 
-    struct log_entries entries;
-    struct log_hard_state hard;
-    uint32_t chain; /* checksum of the last record appended */
+    struct log_content now;
 
     struct metrics_histogram write_times;
 
@@ -98,7 +90,6 @@ struct log {
 
     struct log_io background;
     bool background_busy;
-    struct log_retry write_retry, background_retry, read_retry;
 
     struct log_chunk *chunks; /* the one that was used last first */
     struct log_io read;
@@ -118,10 +109,10 @@ void log_message(const struct log *l, enum log_level level, const char *fmt, ...
 void log_begin_write(struct log *l); /* if none is under way, something waits and there is room */
 void log_check_closed(struct log *l);
 
-/* Starts an operation that has failed once more, after a pause. True: it is time to log that again
- * (the 1st, 2nd, 4th, 8th, ...). And what ends that. */
-bool log_try_again(struct log *l, enum log_lane lane, struct log_io *io, struct log_retry *r);
-void log_works_again(struct log *l, struct log_retry *r, const char *what);
+/* Starts an operation that has failed once more, after a pause that grows. True: it is time to log
+ * that again (the 1st, 2nd, 4th, 8th, ...). And what ends that. */
+bool log_try_again(struct log *l, enum log_lane lane, struct log_io *io);
+void log_works_again(struct log *l, struct log_io *io, const char *what);
 
 static inline uint8_t *log_batch_data(const struct log_batch *b)
 {
@@ -134,8 +125,14 @@ bool log_segment_parse(const char *name, uint32_t *ret); /* accepts exactly such
 FLI_MUST_USE int log_segments_add(struct log *l, const struct log_segment *s);
 struct log_segment *log_segment_of(const struct log *l, uint32_t number); /* it must exist */
 uint64_t log_segment_size(const struct log *l, uint32_t number);          /* also of one to come */
+void log_segment_close(struct log *l, struct log_segment *s);             /* if it is open */
 bool log_next_segment(struct log *l); /* the next ready one becomes the current one */
 void log_background(struct log *l);   /* begins due work of lane BACKGROUND */
+/* Makes the file `name` of `size` bytes, locked, durable with its name: `len` bytes of data, and
+ * zeros. It is made out of the file `from` if that is given and exists. Until it is done it is
+ * called `name`.part. 0: it is open as `file`; or a negative errno. Then it may be called again
+ * with io as it is then: `from` is what could not be removed. */
+int log_segment_make(struct log_io *io);
 
 /* read.c */
 /* A chunk that has all these bytes of a segment; NULL: none has. */
@@ -146,6 +143,7 @@ struct log_chunk *log_chunk_add(struct log *l, uint32_t segment, uint64_t offset
 /* Frees those that were not used for longest, until the others fit. Those that are to be written or
  * read stay, and `kept`. */
 void log_trim(struct log *l, const struct log_chunk *kept);
+void log_chunk_drop(struct log *l, struct log_chunk *c);
 void log_free_chunks(struct log *l);
 
 #endif

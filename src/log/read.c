@@ -59,7 +59,7 @@ static void use(struct log *l, struct log_chunk *c)
     l->chunks = c;
 }
 
-static void drop(struct log *l, struct log_chunk *c)
+void log_chunk_drop(struct log *l, struct log_chunk *c)
 {
     take_out(l, c);
     free(c->data);
@@ -75,7 +75,7 @@ void log_trim(struct log *l, const struct log_chunk *kept)
         bool in_use = c->writes > 0 || c->state == LOG_CHUNK_WANTED;
         bytes += in_use ? 0 : c->len;
         if (!in_use && c != kept && bytes > l->config.cache_bytes) {
-            drop(l, c);
+            log_chunk_drop(l, c);
         }
     }
 }
@@ -84,7 +84,7 @@ void log_free_chunks(struct log *l)
 {
     FLI_ASSERT(l->reading == NULL);
     while (l->chunks != NULL) {
-        drop(l, l->chunks);
+        log_chunk_drop(l, l->chunks);
     }
 }
 
@@ -92,12 +92,30 @@ void log_free_chunks(struct log *l)
 
 static void on_read(struct log_io *io, int result, uint64_t took_ns);
 
+/* Work of lane READ: on success len is what was read, less only at the end of the file. Whatever is
+ * done with the file meanwhile, it is closed by the thread: a file without a name frees its blocks
+ * then. */
+static int read_back(struct log_io *io)
+{
+    struct log_device *d = io->device;
+    struct log_file *file = NULL;
+    int rv = d->ops->open(d, io->name, LOG_OPEN_READ | LOG_OPEN_DIRECT, &file);
+    if (rv != 0) {
+        return rv;
+    }
+    int64_t n = d->ops->read(d, file, io->into, io->len, io->offset);
+    d->ops->close(d, file);
+    io->len = n < 0 ? io->len : (size_t)n;
+    return n < 0 ? (int)n : 0;
+}
+
 /* Reads whole blocks, of which these bytes are taken. */
 static void start(struct log *l, size_t taken)
 {
     struct log_chunk *c = l->reading;
     c->len = taken;
-    l->read = (struct log_io){.type = LOG_IO_READ,
+    l->read = (struct log_io){.device = l->device,
+                              .work = read_back,
                               .into = c->data,
                               .len = log_round_up(taken, l->block),
                               .offset = c->offset,
@@ -124,10 +142,9 @@ static void read_next(struct log *l)
 static bool read_again(struct log *l, int result)
 {
     if (!fli_error_passes(-result)) {
-        l->read_retry = (struct log_retry){0};
         return false;
     }
-    if (log_try_again(l, LOG_LANE_READ, &l->read, &l->read_retry)) {
+    if (log_try_again(l, LOG_LANE_READ, &l->read)) {
         log_message(l, LOG_LEVEL_WARNING, "cannot read %s/%s: %s; this is tried again",
                     l->device->where, l->read.name, strerror(-result));
     }
@@ -215,7 +232,7 @@ static int failed(struct log *l, struct log_chunk *c, const struct log_slot *s)
     bool is_short = c->error == TOO_SHORT;
     int rv = trouble(l, s, is_short ? FL_ECORRUPT : FL_EIO,
                      is_short ? "the file is shorter than it was" : strerror(-c->error));
-    drop(l, c);
+    log_chunk_drop(l, c);
     return rv;
 }
 
@@ -228,10 +245,10 @@ static bool is_entry(const uint8_t *data, uint64_t index, const struct log_slot 
 
 static int take(struct log *l, uint64_t index, struct log_entry *ret)
 {
-    if (!log_entries_has(&l->entries, index)) {
+    if (!log_entries_has(&l->now.entries, index)) {
         return FL_ENOTFOUND;
     }
-    const struct log_slot *s = log_entries_slot(&l->entries, index);
+    const struct log_slot *s = log_entries_slot(&l->now.entries, index);
     struct log_chunk *c = log_chunk_at(l, s->segment, s->offset, log_record_size(s->len));
     if (c == NULL) {
         return want(l, s);
@@ -262,8 +279,8 @@ int log_take_some(struct log *l, uint64_t index, size_t max_bytes, struct log_en
     unsigned got = 0;
     FLI_ASSERT(!l->closing && n > 0);
     for (; got < n; got++, index++) {
-        if (got > 0 && log_entries_has(&l->entries, index) &&
-            bytes + log_entries_slot(&l->entries, index)->len > max_bytes) {
+        if (got > 0 && log_entries_has(&l->now.entries, index) &&
+            bytes + log_entries_slot(&l->now.entries, index)->len > max_bytes) {
             break;
         }
         int rv = take(l, index, &entries[got]);

@@ -1,10 +1,10 @@
 /* recover.c: log_open(): recovers the log in a directory, and makes an empty directory into a log.
  *
  * All segments are read once, in order, and their records are applied in the order in which they
- * were appended. Nothing on disk changes before everything was checked. Then the remains of a torn
- * last write are zeroed, half-made segments are removed, the last whole write is written again, and
- * all is synced: the bytes read may have been in a cache of the system or the disk, and what is
- * built on them must not be more durable than they are.
+ * were appended. Nothing on disk changes before everything was checked. Then half-made segments are
+ * removed, the last whole write is written again and what is torn behind it is made zeros, and all
+ * is synced: the bytes read may have been in a cache of the system or the disk, and what is built
+ * on them must not be more durable than they are.
  *
  * The last write of a process that was killed may still be under way in the kernel. Each segment is
  * locked by who writes to it, and read only when that lock is gone. */
@@ -12,7 +12,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,51 +19,30 @@
 #define LOCK_QUIET_MS 1000u /* as after most kills, and while a child of fork() still closes it */
 #define LOCK_WAIT_S 30u     /* as long as a disk may take that is not broken */
 
-/* All bytes of a segment. */
-struct content {
-    uint8_t *data; /* aligned to the device's block */
-    size_t cap;
-};
-
 struct recovery {
     struct log *l;
     struct log_device *d;
     char *errmsg;
     size_t errmsg_size;
     int error; /* of listing the directory */
-
     char strange[LOG_NAME_MAX + 1];
-
     struct log_scan scan;
-    struct content read; /* the segment being read */
-    struct content last; /* the last segment with a write */
-    uint32_t last_begun; /* its number; 0: there is none yet */
-    uint64_t last_at;    /* where its last write begins, and ends */
-    uint64_t end;
-    uint32_t torn; /* the segment with a torn write; 0: none */
-    uint64_t torn_at, torn_end;
+    struct log_chunk *last; /* the segment of the last write */
 };
 
-static int explain(struct recovery *r, int error, const char *fmt, ...) FLI_PRINTF(3, 4);
-
-static int explain(struct recovery *r, int error, const char *fmt, ...)
-{
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(r->errmsg, r->errmsg_size, fmt, args);
-    va_end(args);
-    return error;
-}
+#define REFUSE(r, error, ...) fli_refuse((r)->errmsg, (r)->errmsg_size, error, __VA_ARGS__)
 
 static int no_memory(struct recovery *r)
 {
-    return explain(r, FL_ENOMEM, "%s: no memory for the log", r->d->where);
+    return REFUSE(r, FL_ENOMEM, "%s: no memory for the log", r->d->where);
 }
 
 static int io_error(struct recovery *r, const char *what, const char *name, int error)
 {
-    return explain(r, error == -ENOMEM ? FL_ENOMEM : FL_EIO, "cannot %s %s%s%s: %s", what,
-                   r->d->where, name[0] == '\0' ? "" : "/", name, strerror(-error));
+    return error == 0
+               ? 0
+               : REFUSE(r, error == -ENOMEM ? FL_ENOMEM : FL_EIO, "cannot %s %s%s%s: %s", what,
+                        r->d->where, name[0] == '\0' ? "" : "/", name, strerror(-error));
 }
 
 static int segment_error(struct recovery *r, int error, uint32_t number, uint64_t at,
@@ -72,7 +50,7 @@ static int segment_error(struct recovery *r, int error, uint32_t number, uint64_
 {
     char name[LOG_NAME_MAX + 1];
     log_segment_name(number, name);
-    return explain(r, error, "%s/%s: at byte %" PRIu64 ": %s", r->d->where, name, at, why);
+    return REFUSE(r, error, "%s/%s: at byte %" PRIu64 ": %s", r->d->where, name, at, why);
 }
 
 /* --- what is there --- */
@@ -108,11 +86,8 @@ static int list_files(struct recovery *r)
 {
     struct log *l = r->l;
     int rv = r->d->ops->list(r->d, on_name, r);
-    if (r->error != 0) {
-        return r->error;
-    }
     if (rv != 0) {
-        return io_error(r, "read the directory", "", rv);
+        return r->error != 0 ? r->error : io_error(r, "read the directory", "", rv);
     }
     if (r->strange[0] != '\0') {
         log_message(r->l, LOG_LEVEL_WARNING, "%s/%s is not a file of the log, and is ignored",
@@ -144,214 +119,108 @@ static int lock_segment(struct recovery *r, const char *name, struct log_file *f
         rv = r->d->ops->lock(r->d, f, LOCK_WAIT_S * 1000);
     }
     if (rv == -EWOULDBLOCK) {
-        return explain(r, FL_EIO,
-                       "%s/%s is still being written for a process that has ended, or another "
-                       "process has locked it: see whether the disk works, and start again",
-                       r->d->where, name);
+        return REFUSE(r, FL_EIO,
+                      "%s/%s is still being written for a process that has ended, or another "
+                      "process has locked it: see whether the disk works, and start again",
+                      r->d->where, name);
     }
-    return rv == 0 ? 0 : io_error(r, "lock", name, rv);
+    return io_error(r, "lock", name, rv);
 }
 
-static int open_segment(struct recovery *r, uint32_t number, unsigned flags, struct log_file **ret)
+/* Opens it and learns its length. */
+static int open_segment(struct recovery *r, struct log_segment *s)
 {
     char name[LOG_NAME_MAX + 1];
-    log_segment_name(number, name);
-    int rv = r->d->ops->open(r->d, name, flags | LOG_OPEN_DIRECT, ret);
+    log_segment_name(s->number, name);
+    int rv = r->d->ops->open(r->d, name, LOG_OPEN_WRITE | LOG_OPEN_DIRECT, &s->file);
     if (rv != 0) {
         return io_error(r, "open", name, rv);
     }
-    rv = lock_segment(r, name, *ret);
-    if (rv != 0) {
-        r->d->ops->close(r->d, *ret);
-        *ret = NULL;
-    }
-    return rv;
-}
-
-static int measure(struct recovery *r, struct log_segment *f, const char *name,
-                   struct log_file *file)
-{
-    int rv = r->d->ops->size(r->d, file, &f->size);
-    if (rv != 0) {
-        return io_error(r, "learn the length of", name, rv);
-    }
-    if (f->size < LOG_SEGMENT_MIN || f->size > LOG_SEGMENT_MAX || f->size % LOG_BLOCK != 0) {
-        return segment_error(r, FL_ECORRUPT, f->number, f->size,
-                             "the file has a length that no segment has");
-    }
-    r->l->stats.bytes += f->size;
-    return 0;
-}
-
-static int read_bytes(struct recovery *r, const struct log_segment *f, const char *name,
-                      struct log_file *file)
-{
-    struct content *to = &r->read;
-    size_t need = log_round_up((size_t)f->size, r->d->block);
-    if (need > to->cap) {
-        free(to->data);
-        to->cap = need;
-        to->data = aligned_alloc(r->d->block, need);
-        if (to->data == NULL) {
-            return no_memory(r);
-        }
-    }
-    int64_t n = r->d->ops->read(r->d, file, to->data, need, 0);
-    if (n < 0) { /* to name the wrong byte, the slow way is good enough here */
-        uint64_t at = 0;
-        while (at < f->size && r->d->ops->read(r->d, file, to->data, r->d->block, at) > 0) {
-            at += r->d->block;
-        }
-        return segment_error(r, FL_EIO, f->number, at, strerror((int)-n));
-    }
-    return (uint64_t)n == f->size ? 0 : io_error(r, "read all of", name, -EIO);
-}
-
-static int read_segment(struct recovery *r, struct log_segment *f)
-{
-    char name[LOG_NAME_MAX + 1];
-    struct log_file *file = NULL;
-    log_segment_name(f->number, name);
-    int rv = open_segment(r, f->number, LOG_OPEN_READ, &file);
-    if (rv != 0) {
-        return rv;
-    }
-    rv = measure(r, f, name, file);
-    rv = rv == 0 ? read_bytes(r, f, name, file) : rv;
-    r->d->ops->close(r->d, file);
-    return rv;
-}
-
-/* Whether what was found in this segment may follow what was found before. */
-static int check_order(struct recovery *r, uint32_t number, enum log_scan_end found)
-{
-    if (r->last_begun == 0) {
-        return found != LOG_SCAN_CLEAN ? 0
-                                       : segment_error(r, FL_ECORRUPT, number, 0,
-                                                       "the first write of the log is missing");
-    }
-    if (found != LOG_SCAN_CLEAN && r->torn != 0) {
-        return segment_error(r, FL_ECORRUPT, r->torn, r->torn_at,
-                             "this write is not whole, and there are newer ones");
-    }
-    if (found != LOG_SCAN_CLEAN && number > r->last_begun + 1) {
-        return segment_error(r, FL_ECORRUPT, r->last_begun + 1, 0,
-                             "this segment is empty, and a newer one is not");
-    }
-    return 0;
-}
-
-/* Applies what is in the segment, and keeps its bytes if there is anything. */
-static int apply_segment(struct recovery *r, const struct log_segment *f)
-{
-    struct log_scan *s = &r->scan;
-    s->segment = f->number;
-    s->data = r->read.data;
-    s->len = (size_t)f->size;
-    s->next = 0;
-    enum log_scan_end found = log_scan_next(s);
-    int rv = check_order(r, f->number, found);
-    for (; rv == 0 && found == LOG_SCAN_WRITE; found = log_scan_next(s)) {
-        r->last_begun = f->number;
-        r->last_at = s->at;
-        r->end = s->next;
+    rv = lock_segment(r, name, s->file);
+    if (rv == 0) {
+        rv = r->d->ops->size(r->d, s->file, &s->size);
+        rv = io_error(r, "learn the length of", name, rv);
     }
     if (rv != 0) {
         return rv;
     }
-    if (found == LOG_SCAN_MEMORY) {
+    r->l->stats.bytes += s->size;
+    return s->size >= LOG_SEGMENT_MIN && s->size <= LOG_SEGMENT_MAX && s->size % LOG_BLOCK == 0
+               ? 0
+               : segment_error(r, FL_ECORRUPT, s->number, s->size,
+                               "the file has a length that no segment has");
+}
+
+static int read_bytes(struct recovery *r, const struct log_segment *s, uint8_t *data, size_t len)
+{
+    int64_t n = r->d->ops->read(r->d, s->file, data, len, 0);
+    if ((uint64_t)n == s->size) {
+        return 0;
+    }
+    /* To name the wrong byte, the slow way is good enough here. */
+    uint64_t at = 0;
+    while (at < s->size && r->d->ops->read(r->d, s->file, data, r->d->block, at) > 0) {
+        at += r->d->block;
+    }
+    return segment_error(r, FL_EIO, s->number, at, strerror(n < 0 ? (int)-n : EIO));
+}
+
+/* Applies what is in the segment. The one with the last write stays in memory, and it and those
+ * behind it stay open. */
+static int read_segment(struct recovery *r, struct log_segment *s)
+{
+    struct log *l = r->l;
+    int rv = open_segment(r, s);
+    if (rv != 0) {
+        return rv;
+    }
+    size_t len = log_round_up((size_t)s->size, l->block);
+    uint8_t *data = aligned_alloc(l->block, len);
+    struct log_chunk *c = log_chunk_add(l, s->number, 0, (size_t)s->size, data);
+    if (c == NULL) {
         return no_memory(r);
     }
-    if (found == LOG_SCAN_DAMAGED || found == LOG_SCAN_VERSION) {
-        return segment_error(r, found == LOG_SCAN_DAMAGED ? FL_ECORRUPT : FL_EVERSION, f->number,
-                             s->at, s->why);
+    rv = read_bytes(r, s, data, len);
+    if (rv != 0) {
+        return rv;
     }
-    if (found == LOG_SCAN_TORN) {
-        r->torn = f->number;
-        r->torn_at = s->at;
-        r->torn_end = s->next;
+    rv = log_scan_segment(&r->scan, s->number, data, (size_t)s->size);
+    if (rv != 0) {
+        return rv == FL_ENOMEM ? no_memory(r)
+                               : segment_error(r, rv, r->scan.segment, r->scan.at, r->scan.why);
     }
-    if (r->last_begun == f->number) {
-        struct content older = r->last;
-        r->last = r->read;
-        r->read = older;
+    if (r->scan.last_in == s->number) {
+        struct log_chunk *before = r->last;
+        r->last = c;
+        c = before;
+    }
+    if (c != NULL && c->segment < r->scan.last_in) {
+        log_segment_close(l, log_segment_of(l, c->segment));
+    }
+    if (c != NULL) {
+        log_chunk_drop(l, c);
     }
     return 0;
-}
-
-static int read_all(struct recovery *r)
-{
-    r->scan.entries = &r->l->entries;
-    int rv = 0;
-    for (size_t i = 0; rv == 0 && i < r->l->segments_len; i++) {
-        rv = read_segment(r, &r->l->segments[i]);
-        rv = rv == 0 ? apply_segment(r, &r->l->segments[i]) : rv;
-    }
-    return rv;
 }
 
 /* --- repairing --- */
-
-/* Writes and syncs bytes of a segment, which `flags` may create. */
-static int write_synced(struct recovery *r, const char *name, unsigned flags, const uint8_t *data,
-                        size_t len, uint64_t at)
-{
-    struct log_file *f = NULL;
-    int rv = r->d->ops->open(r->d, name, LOG_OPEN_WRITE | flags, &f);
-    if (rv != 0) {
-        return rv;
-    }
-    rv = r->d->ops->write(r->d, f, data, len, at);
-    rv = rv != 0 ? rv : r->d->ops->sync(r->d, f);
-    r->d->ops->close(r->d, f);
-    return rv;
-}
-
-static int truncate_torn_write(struct recovery *r)
-{
-    char name[LOG_NAME_MAX + 1];
-    if (r->torn == 0) {
-        return 0;
-    }
-    log_segment_name(r->torn, name);
-    log_message(r->l, LOG_LEVEL_WARNING,
-                "%s/%s: bytes %" PRIu64 " to %" PRIu64 " are of a write that a crash interrupted; "
-                "nobody was told that it is done, and it is cut off",
-                r->d->where, name, r->torn_at, r->torn_end);
-    size_t len = (size_t)(r->torn_end - r->torn_at);
-    uint8_t *zeros = calloc(1, len);
-    if (zeros == NULL) {
-        return no_memory(r);
-    }
-    int rv = write_synced(r, name, 0, zeros, len, r->torn_at);
-    free(zeros);
-    return rv == 0 ? 0 : io_error(r, "cut off a torn write in", name, rv);
-}
-
-static int remove_file(struct recovery *r, const char *name)
-{
-    int rv = r->d->ops->remove(r->d, name);
-    return rv == 0 || rv == -ENOENT ? 0 : io_error(r, "remove", name, rv);
-}
 
 /* Removes half-made segments. There is one after most crashes, and never more than a few. */
 static int remove_parts(struct recovery *r)
 {
     char name[LOG_NAME_MAX + 1];
     int rv = log_device_remove(r->d, is_part, NULL, name);
-    return rv == 0 ? 0 : io_error(r, name[0] == '\0' ? "read the directory" : "remove", name, rv);
+    return io_error(r, name[0] == '\0' ? "read the directory" : "remove", name, rv);
 }
 
-/* Removes ready segments that are too many, or not of the size wanted now. */
+/* Removes ready segments that are too many, not of the size wanted now, or not all zeros. */
 static int remove_surplus(struct recovery *r)
 {
     struct log *l = r->l;
-    size_t kept = 0;
-    while (kept < l->segments_len && l->segments[kept].number <= r->last_begun) {
-        kept++;
-    }
+    size_t kept = r->scan.last_in + 1 - l->segments[0].number;
     for (unsigned n = 0; n < LOG_READY && kept < l->segments_len; n++, kept++) {
-        if (l->segments[kept].size != l->config.segment_bytes) {
+        const struct log_segment *s = &l->segments[kept];
+        if (s->size != l->config.segment_bytes || s->number == r->scan.torn_in) {
             break;
         }
     }
@@ -359,9 +228,10 @@ static int remove_surplus(struct recovery *r)
         char name[LOG_NAME_MAX + 1];
         struct log_segment *s = &l->segments[l->segments_len - 1];
         log_segment_name(s->number, name);
-        int rv = remove_file(r, name);
-        if (rv != 0) {
-            return rv;
+        log_segment_close(l, s);
+        int rv = r->d->ops->remove(r->d, name);
+        if (rv != 0 && rv != -ENOENT) {
+            return io_error(r, "remove", name, rv);
         }
         l->stats.bytes -= s->size;
         l->segments_len--;
@@ -369,71 +239,59 @@ static int remove_surplus(struct recovery *r)
     return 0;
 }
 
-/* The current one, and those that are ready. */
-static int open_segments(struct recovery *r)
-{
-    struct log *l = r->l;
-    int rv = 0;
-    for (size_t i = l->current - l->segments[0].number; rv == 0 && i < l->segments_len; i++) {
-        rv = open_segment(r, l->segments[i].number, LOG_OPEN_WRITE, &l->segments[i].file);
-    }
-    return rv;
-}
-
 /* The last write may have failed in the process before, and have been read from the cache, which
  * believes that it is on disk: a sync alone would do nothing. The same bytes over themselves put
- * nothing at risk. */
-static int write_last_again(struct recovery *r)
+ * nothing at risk. Behind them, what is torn becomes zeros. */
+static int write_end_again(struct recovery *r)
 {
+    const struct log_scan *s = &r->scan;
+    struct log_file *f = NULL;
     char name[LOG_NAME_MAX + 1];
-    log_segment_name(r->last_begun, name);
-    int rv = write_synced(r, name, 0, r->last.data + r->last_at, (size_t)(r->end - r->last_at),
-                          r->last_at);
-    return rv == 0 ? 0 : io_error(r, "write the end of the log again in", name, rv);
+    size_t end = s->end;
+    log_segment_name(s->last_in, name);
+    if (s->torn_in == s->last_in) {
+        end = s->torn_end;
+        memset(r->last->data + s->end, 0, end - s->end);
+    }
+    int rv = r->d->ops->open(r->d, name, LOG_OPEN_WRITE, &f);
+    if (rv == 0) {
+        rv = r->d->ops->write(r->d, f, r->last->data + s->last_at, end - s->last_at, s->last_at);
+        rv = rv == 0 ? r->d->ops->sync(r->d, f) : rv;
+        r->d->ops->close(r->d, f);
+    }
+    return io_error(r, "write the end of the log again in", name, rv);
 }
 
-/* The segment that is written to stays in memory, if there is enough. */
-static void keep_last(struct recovery *r)
+static void tell_torn(const struct recovery *r)
 {
-    struct log *l = r->l;
-    size_t len = (size_t)log_segment_size(l, l->current);
-    (void)log_chunk_add(l, l->current, 0, len, r->last.data);
-    r->last.data = NULL;
-    log_trim(l, NULL);
+    char name[LOG_NAME_MAX + 1];
+    if (r->scan.torn_in != 0) {
+        log_segment_name(r->scan.torn_in, name);
+        log_message(r->l, LOG_LEVEL_WARNING,
+                    "%s/%s: bytes %zu to %zu are of a write that a crash interrupted; nobody was "
+                    "told that it is done, and it is cut off",
+                    r->d->where, name, r->scan.torn_at, r->scan.torn_end);
+    }
 }
 
 static int finish_recovery(struct recovery *r)
 {
     struct log *l = r->l;
-    int rv = truncate_torn_write(r);
-    if (rv == 0) {
-        rv = remove_parts(r);
-    }
-    if (rv == 0) {
-        rv = remove_surplus(r);
-    }
+    tell_torn(r);
+    int rv = remove_parts(r);
+    rv = rv == 0 ? remove_surplus(r) : rv;
+    rv = rv == 0 ? write_end_again(r) : rv;
     if (rv != 0) {
         return rv;
     }
-    l->current = r->last_begun;
-    l->durable_in = l->current;
+    l->current = l->durable_in = r->scan.last_in;
     /* If it was written with smaller blocks than possible now, the next write begins a new
      * segment. */
-    l->offset = r->end % l->block == 0 ? r->end : log_segment_of(l, l->current)->size;
+    l->offset = r->scan.end % l->block == 0 ? r->scan.end : log_segment_size(l, l->current);
     l->log_id = r->scan.log_id;
     l->next_number = r->scan.next_number;
-    l->hard = r->scan.hard;
-    l->chain = r->scan.chain;
-    rv = open_segments(r);
-    if (rv == 0) {
-        rv = write_last_again(r);
-    }
-    if (rv != 0) {
-        return rv;
-    }
-    keep_last(r);
-    rv = l->device->ops->sync_dir(l->device);
-    return rv == 0 ? 0 : io_error(r, "sync", "", rv);
+    log_trim(l, NULL);
+    return io_error(r, "sync", "", r->d->ops->sync_dir(r->d));
 }
 
 /* --- an empty directory --- */
@@ -442,40 +300,31 @@ static int finish_recovery(struct recovery *r)
 static int begin_log(struct recovery *r)
 {
     struct log *l = r->l;
-    char name[LOG_NAME_MAX + 1];
-    char part[LOG_NAME_MAX + 1] = "segment-0000000001.part";
-    uint64_t size =
-        l->config.segment_bytes < LOG_FIRST_BYTES ? l->config.segment_bytes : LOG_FIRST_BYTES;
+    uint64_t wanted = l->config.segment_bytes;
+    struct log_io io = {.device = r->d,
+                        .size = wanted < LOG_FIRST_BYTES ? wanted : LOG_FIRST_BYTES,
+                        .len = l->block};
     struct log_write w = {.number = 1,
                           .segment = 1,
-                          .segment_size = size,
+                          .segment_size = io.size,
                           .block = (uint32_t)l->block,
                           .len = LOG_WRITE_HEADER};
-    int rv = remove_parts(r);
-    if (rv != 0) {
-        return rv;
-    }
-    uint8_t *data = calloc(1, (size_t)size);
+    uint8_t *data = aligned_alloc(l->block, l->block);
     if (data == NULL || log_segments_add(l, &(struct log_segment){.number = 1}) != 0) {
         free(data);
         return no_memory(r);
     }
-    l->device->ops->random(l->device, &w.log_id, sizeof w.log_id);
+    memset(data, 0, l->block);
+    r->d->ops->random(r->d, &w.log_id, sizeof w.log_id);
     log_write_seal(&w, data, l->block);
-    rv = write_synced(r, part, LOG_OPEN_CREATE, data, (size_t)size, 0);
+    io.data = data;
+    log_segment_name(1, io.name);
+    int rv = log_segment_make(&io);
     free(data);
-    log_segment_name(1, name);
     if (rv == 0) {
-        rv = r->d->ops->rename(r->d, part, name, false);
+        r->d->ops->close(r->d, io.file);
     }
-    if (rv == 0) {
-        rv = r->d->ops->sync_dir(r->d);
-    }
-    if (rv != 0) {
-        (void)!r->d->ops->remove(r->d, part);
-        return io_error(r, "begin a log in", "", rv);
-    }
-    return 0;
+    return io_error(r, "begin a log in", "", rv);
 }
 
 /* --- opening --- */
@@ -484,30 +333,27 @@ static int check_config(struct recovery *r, const struct log_config *c)
 {
     if (c->segment_bytes < LOG_SEGMENT_MIN || c->segment_bytes > LOG_SEGMENT_MAX ||
         c->segment_bytes % c->device->block != 0) {
-        return explain(r, FL_EINVAL,
-                       "a segment of %" PRIu64 " bytes: it has %" PRIu64 " to %" PRIu64
-                       ", a multiple of %zu",
-                       c->segment_bytes, LOG_SEGMENT_MIN, LOG_SEGMENT_MAX, c->device->block);
+        return REFUSE(r, FL_EINVAL,
+                      "a segment of %" PRIu64 " bytes: it has %" PRIu64 " to %" PRIu64
+                      ", a multiple of %zu",
+                      c->segment_bytes, LOG_SEGMENT_MIN, LOG_SEGMENT_MAX, c->device->block);
     }
     return 0;
 }
 
 static int recover(struct recovery *r)
 {
-    int rv = check_config(r, &r->l->config);
-    if (rv == 0) {
-        rv = list_files(r);
+    struct log *l = r->l;
+    int rv = check_config(r, &l->config);
+    rv = rv == 0 ? list_files(r) : rv;
+    if (rv == 0 && l->segments_len == 0) {
+        rv = l->config.must_exist
+                 ? REFUSE(r, FL_ENOTFOUND, "%s has no segment of a log", r->d->where)
+                 : begin_log(r);
     }
-    if (rv != 0) {
-        return rv;
+    for (size_t i = 0; rv == 0 && i < l->segments_len; i++) {
+        rv = read_segment(r, &l->segments[i]);
     }
-    if (r->l->segments_len == 0 && r->l->config.must_exist) {
-        return explain(r, FL_ENOTFOUND, "%s has no segment of a log", r->d->where);
-    }
-    if (r->l->segments_len == 0) {
-        rv = begin_log(r);
-    }
-    rv = rv == 0 ? read_all(r) : rv;
     return rv == 0 ? finish_recovery(r) : rv;
 }
 
@@ -528,17 +374,17 @@ int log_open(const struct log_config *config, struct log **ret, char *errmsg, si
     }
     l->device = config->device;
     l->block = l->device->block;
-    log_entries_init(&l->entries);
+    atomic_store(&l->device->cancelled, false);
+    log_entries_init(&l->now.entries);
+    r.scan.now = &l->now;
     int rv = recover(&r);
-    free(r.read.data);
-    free(r.last.data);
     if (rv != 0) {
         l->closed = true;
         log_destroy(l);
         return rv;
     }
-    l->durable_index = l->entries.last;
-    l->compact_index = l->entries.first - 1;
+    l->durable_index = l->now.entries.last;
+    l->compact_index = l->now.entries.first - 1;
     *ret = l;
     return 0;
 }

@@ -22,6 +22,8 @@
 static const char prefix[] = "segment-";
 #define DIGITS 10
 #define NUMBER_MAX (UINT32_MAX - 1)
+#define FILL_BYTES ((size_t)128 << 10) /* of zeros in one write */
+#define LOCK_NEW_MS 1000u /* a child after fork() has the file open, too, until it closes all */
 
 void log_segment_name(uint32_t number, char out[LOG_NAME_MAX + 1])
 {
@@ -39,6 +41,81 @@ bool log_segment_parse(const char *name, uint32_t *ret)
     *ret = (uint32_t)number;
     return true;
 }
+
+/* ---- work of lane BACKGROUND ---- */
+
+/* Zeros, but for what the file begins with. */
+static int fill(const struct log_io *io)
+{
+    struct log_device *d = io->device;
+    uint8_t *zeros = aligned_alloc(LOG_BLOCK_MAX, FILL_BYTES);
+    int rv = zeros == NULL ? -ENOMEM : d->ops->allocate(d, io->file, io->size);
+    if (rv == 0) {
+        memset(zeros, 0, FILL_BYTES);
+    }
+    for (uint64_t at = 0; rv == 0 && at < io->size; at += FILL_BYTES) {
+        size_t n = io->size - at < FILL_BYTES ? (size_t)(io->size - at) : FILL_BYTES;
+        rv = atomic_load(&d->cancelled) ? -ECANCELED : d->ops->write(d, io->file, zeros, n, at);
+    }
+    free(zeros);
+    if (rv == 0 && io->len > 0) {
+        rv = d->ops->write(d, io->file, io->data, io->len, 0);
+    }
+    return rv == 0 ? d->ops->sync(d, io->file) : rv;
+}
+
+/* Opens `name`.part: the file `from`, or else a new one. */
+static int open_part(struct log_io *io, const char *part)
+{
+    struct log_device *d = io->device;
+    unsigned flags = LOG_OPEN_WRITE | LOG_OPEN_DIRECT;
+    int rv = io->from[0] == '\0' ? -ENOENT : d->ops->rename(d, io->from, part, true);
+    if (rv == 0) {
+        rv = d->ops->sync_dir(d); /* the old name must be gone before the content is overwritten */
+    } else if (rv == -ENOENT) {
+        flags |= LOG_OPEN_CREATE;
+        rv = d->ops->remove(d, part);
+        rv = rv == -ENOENT ? 0 : rv;
+    }
+    return rv == 0 ? d->ops->open(d, part, flags, &io->file) : rv;
+}
+
+int log_segment_make(struct log_io *io)
+{
+    struct log_device *d = io->device;
+    char part[LOG_NAME_MAX + 8];
+    bool named = false;
+    snprintf(part, sizeof part, "%s.part", io->name);
+    io->file = NULL;
+    int rv = open_part(io, part);
+    rv = rv == 0 ? d->ops->lock(d, io->file, LOCK_NEW_MS) : rv;
+    rv = rv == 0 ? fill(io) : rv;
+    if (rv == 0) {
+        rv = d->ops->rename(d, part, io->name, false);
+        named = rv == 0;
+        rv = named ? d->ops->sync_dir(d) : rv;
+    }
+    if (rv == 0) {
+        return 0;
+    }
+    if (io->file != NULL) {
+        d->ops->close(d, io->file);
+    }
+    /* Its space may be needed. A file that keeps its name is what the next attempt uses up. */
+    if (d->ops->remove(d, named ? io->name : part) != 0 && named) {
+        memcpy(io->from, io->name, sizeof io->from);
+    }
+    return rv;
+}
+
+static int remove_durably(struct log_io *io)
+{
+    struct log_device *d = io->device;
+    int rv = d->ops->remove(d, io->name);
+    return rv == 0 || rv == -ENOENT ? d->ops->sync_dir(d) : rv;
+}
+
+/* ---- which there are ---- */
 
 static int reserve(struct log *l)
 {
@@ -88,14 +165,20 @@ uint64_t log_segment_size(const struct log *l, uint32_t number)
     return number > newest(l) ? l->config.segment_bytes : log_segment_of(l, number)->size;
 }
 
+void log_segment_close(struct log *l, struct log_segment *s)
+{
+    if (s->file != NULL) {
+        l->device->ops->close(l->device, s->file);
+        s->file = NULL;
+    }
+}
+
 bool log_next_segment(struct log *l)
 {
     if (ready(l) == 0) {
         return false;
     }
-    struct log_segment *s = log_segment_of(l, l->current);
-    l->device->ops->close(l->device, s->file);
-    s->file = NULL;
+    log_segment_close(l, log_segment_of(l, l->current));
     l->current++;
     l->offset = 0;
     return true;
@@ -105,7 +188,7 @@ bool log_next_segment(struct log *l)
  * segment on disk has the state at their end. */
 static uint32_t keep_from(struct log *l)
 {
-    struct log_entries *t = &l->entries;
+    struct log_entries *t = &l->now.entries;
     if (l->durable < l->truncated_at) {
         return l->segments[0].number;
     }
@@ -123,7 +206,7 @@ static uint32_t keep_from(struct log *l)
 /* The oldest segment is about to be removed, and its entries with it. */
 static void forget_oldest(struct log *l)
 {
-    struct log_entries *t = &l->entries;
+    struct log_entries *t = &l->now.entries;
     struct log_segment gone = l->segments[0];
     uint64_t first = t->first;
     while (first <= t->last && log_entries_slot(t, first)->segment == gone.number) {
@@ -140,10 +223,10 @@ static void retry(struct log *l, int error)
 {
     struct log_io *io = &l->background;
     l->background_busy = true;
-    if (log_try_again(l, LOG_LANE_BACKGROUND, io, &l->background_retry)) {
+    if (log_try_again(l, LOG_LANE_BACKGROUND, io)) {
         log_message(l, ready(l) == 0 ? LOG_LEVEL_ERROR : LOG_LEVEL_WARNING,
                     "cannot %s %s/%s: %s: %s; this is tried again",
-                    io->type == LOG_IO_PREPARE ? "make ready" : "remove", l->device->where,
+                    io->work == log_segment_make ? "make ready" : "remove", l->device->where,
                     io->name, strerror(-error),
                     ready(l) == 0 ? "writes of the log wait as soon as its segment is full"
                                   : "there is room for some more writes");
@@ -153,9 +236,10 @@ static void retry(struct log *l, int error)
 static void on_background(struct log_io *io, int result, uint64_t took_ns)
 {
     struct log *l = io->ctx;
+    bool made_one = result == 0 && io->work == log_segment_make;
     l->background_busy = false;
     if (l->closing) {
-        if (result == 0 && io->type == LOG_IO_PREPARE) {
+        if (made_one) {
             l->device->ops->close(l->device, io->file);
         }
         log_check_closed(l);
@@ -165,8 +249,8 @@ static void on_background(struct log_io *io, int result, uint64_t took_ns)
         retry(l, result);
         return;
     }
-    log_works_again(l, &l->background_retry, "segments of the log can be made ready again");
-    if (io->type == LOG_IO_PREPARE) {
+    log_works_again(l, io, "segments of the log can be made ready again");
+    if (made_one) {
         struct log_segment made = {.number = newest(l) + 1, .size = io->size, .file = io->file};
         int rv = log_segments_add(l, &made);
         FLI_ASSERT(rv == 0); /* room was made before the operation began */
@@ -176,13 +260,12 @@ static void on_background(struct log_io *io, int result, uint64_t took_ns)
     log_begin_write(l);
 }
 
-static void start(struct log *l, enum log_io_type type)
+static void start(struct log *l, int (*work)(struct log_io *io))
 {
-    l->background.type = type;
+    l->background.device = l->device;
+    l->background.work = work;
     l->background.done = on_background;
     l->background.ctx = l;
-    l->background.delay_ms = 0;
-    l->background.file = NULL;
     l->background_busy = true;
     l->device->ops->start(l->device, LOG_LANE_BACKGROUND, &l->background);
 }
@@ -201,7 +284,7 @@ static void start_prepare(struct log *l, uint32_t superfluous)
     }
     l->background.size = l->config.segment_bytes;
     log_segment_name(newest(l) + 1, l->background.name);
-    start(l, LOG_IO_PREPARE);
+    start(l, log_segment_make);
 }
 
 /* A new directory gets its second segment only when the first one, which is small, is in use:
@@ -225,6 +308,6 @@ void log_background(struct log *l)
     } else if (superfluous > LOG_USED_KEPT || odd) {
         log_segment_name(l->segments[0].number, l->background.name);
         forget_oldest(l);
-        start(l, LOG_IO_REMOVE);
+        start(l, remove_durably);
     }
 }

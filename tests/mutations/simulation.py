@@ -116,7 +116,7 @@ MUTANTS = [
     (9, 'a truncation is forgotten when the log is read again', 'src/log/format.c', '            log_entries_truncate(t, r->index);\n',
      '            (void)t;\n', 'does not start|applies another batch|differs from|cannot be opened'),
     (9, 'the log is begun anew behind a snapshot that was received, and nothing of it is written', 'src/log/log.c',
-     '    log_entries_reset(&l->entries, index, term);\n    l->durable_index', '    log_entries_reset(&l->entries, index, term);\n    return l->position;\n    l->durable_index',
+     'RESET, .index = index, .term = term};\n    uint64_t position = put(l, &r);', 'RESET, .index = index, .term = term};\n    log_record_apply(&l->now, &r, 0, 0);\n    uint64_t position = l->position;',
      'does not start|applies another batch|differs from|not everybody is answered|cannot be opened'),
     (10, 'dispatch asks for half of the wait', DISPATCH, 'm->wait_ms = q->wait ? q->wait_ms : 0;', 'm->wait_ms = q->wait ? q->wait_ms / 2 + 1 : 0;',
      'a wait of \d+ ms'),

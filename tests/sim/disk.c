@@ -104,10 +104,6 @@ static void finish(struct sim_node *n, enum log_lane lane)
     if (lane == LOG_LANE_WRITE && n->node != NULL && n->node->log != NULL) {
         check_durable(n);
     }
-    if (lane == LOG_LANE_BACKGROUND && n->disk.removing) {
-        n->disk.removing = false;
-        sim_steps_read_back(n)->removed++;
-    }
     if (lane == LOG_LANE_WRITE && n->sim->orders.sabotage == SIM_SABOTAGE_NO_SYNC) {
         struct sim_event *e = sim_after(n->sim, UNSYNCED_MS, settle_fire);
         e->node = n;
@@ -175,7 +171,6 @@ static void device_start(struct log_device *d, enum log_lane lane, struct log_io
         return;
     }
     if (lane == LOG_LANE_BACKGROUND) {
-        n->disk.removing = io->type == LOG_IO_REMOVE || io->from[0] != '\0';
         plan(n, lane, io->delay_ms + duration(s) + sim_below(s, PREPARE_MS));
     } else if (lane == LOG_LANE_READ) {
         bool slow = !s->healed && sim_below(s, 4) == 0;
@@ -297,7 +292,13 @@ static int device_sync(struct log_device *d, struct log_file *f)
 
 static int device_rename(struct log_device *d, const char *from, const char *to, bool replace)
 {
-    return ends_here(d) ? -EIO : base->rename(d, from, to, replace);
+    if (ends_here(d)) {
+        return -EIO;
+    }
+    if (strstr(from, ".part") == NULL) {
+        sim_steps_read_back(node_of(d))->removed++;
+    }
+    return base->rename(d, from, to, replace);
 }
 
 static int device_remove(struct log_device *d, const char *name)
@@ -482,8 +483,8 @@ void sim_disk_fill(struct sim_node *n, uint64_t ms)
 void sim_disk_trouble(struct sim_node *n, unsigned how)
 {
     static const enum sim_call calls[] = {
-        SIM_WRITE, SIM_SYNC, SIM_RENAME, SIM_SYNC_DIR,  SIM_OPEN,    SIM_READ,   SIM_LIST,
-        SIM_LOCK,  SIM_SIZE, SIM_REMOVE, SIM_REMOVE_IO, SIM_PREPARE, SIM_READ_IO};
+        SIM_WRITE, SIM_SYNC, SIM_RENAME, SIM_SYNC_DIR, SIM_OPEN,       SIM_READ,   SIM_LIST,
+        SIM_LOCK,  SIM_SIZE, SIM_REMOVE, SIM_ALLOCATE, SIM_BACKGROUND, SIM_READ_IO};
     enum { CALLS = sizeof calls / sizeof calls[0] };
     if (!sim_node_runs(n)) {
         return;

@@ -134,7 +134,7 @@ struct sim_disk {
     uint64_t stalled_until;
     unsigned errors;          /* so many of the next writes fail */
     bool error_now, troubled; /* troubled: one call has failed, or will */
-    bool frozen, removing;    /* frozen: its process is no more; removing: or using a file anew */
+    bool frozen;              /* its process is no more */
     bool misplacing, unseen;  /* the next write lands elsewhere; one has, and none came behind it */
     bool unwritten;           /* a write that was begun when the power had gone */
 };

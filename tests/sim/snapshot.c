@@ -38,7 +38,7 @@ static int take_bytes(void *ctx, const void *bytes, size_t len)
 static bool look_at(const struct sim_node *n, uint64_t index, struct log_record *ret)
 {
     const struct log *l = n->node->log;
-    const struct log_slot *s = log_entries_slot(&l->entries, index);
+    const struct log_slot *s = log_entries_slot(&l->now.entries, index);
     char name[LOG_NAME_MAX + 1];
     size_t len = 0;
     const struct log_chunk *c = log_chunk_at(l, s->segment, s->offset, log_record_size(s->len));

@@ -28,7 +28,8 @@ struct sim_device {
     struct change changes[CHANGES_MAX];
     size_t changes_len;
     struct log_io *under_way[LOG_LANES];
-    bool cancelled;
+    uint64_t calls_left; /* in a crash, of the operation that it interrupts */
+    bool reads_back;
     struct faults faults;
     uint64_t capacity;
     char misplace_name[LOG_NAME_MAX + 1];
@@ -60,6 +61,10 @@ static bool coin(struct sim_device *d)
 /* Counts a call; its error, or 0. */
 static int fault(struct sim_device *d, enum sim_call call)
 {
+    if (d->calls_left == 0) {
+        return -EIO;
+    }
+    d->calls_left--;
     d->now_ns += 1000;
     return count_call(&d->faults, call);
 }
@@ -76,8 +81,15 @@ static void drop_changes(struct sim_device *d)
 
 static void note_change(struct sim_device *d, const char *from, const char *to, struct inode *inode)
 {
+    struct change *c = d->changes_len == 0 ? NULL : &d->changes[d->changes_len - 1];
+    if (to[0] == '\0' && c != NULL && c->from[0] == '\0' && strcmp(c->to, from) == 0) {
+        unlink_name(&d->seen, from); /* it was made just now: so there are no two changes */
+        inode_unref(c->inode);
+        d->changes_len--;
+        return;
+    }
     FLI_ASSERT(d->changes_len < CHANGES_MAX);
-    struct change *c = &d->changes[d->changes_len++];
+    c = &d->changes[d->changes_len++];
     snprintf(c->from, sizeof c->from, "%s", from);
     snprintf(c->to, sizeof c->to, "%s", to);
     c->inode = inode;
@@ -150,14 +162,43 @@ static int sim_size(struct log_device *base, struct log_file *f, uint64_t *ret)
 static int64_t sim_read(struct log_device *base, struct log_file *f, void *data, size_t len,
                         uint64_t offset)
 {
-    int error = fault(sim_of(base), SIM_READ);
+    struct sim_device *d = sim_of(base);
+    int error = d->reads_back ? 0 : fault(d, SIM_READ);
     return error != 0 ? error : inode_read(f->inode, data, len, offset);
+}
+
+static int sim_allocate(struct log_device *base, struct log_file *f, uint64_t size)
+{
+    struct sim_device *d = sim_of(base);
+    int error = fault(d, SIM_ALLOCATE);
+    if (error == 0 && !has_room(d, f->inode, size)) {
+        error = -ENOSPC;
+    }
+    if (error == 0) {
+        inode_resize(f->inode, (size_t)size);
+    }
+    return error;
+}
+
+/* Any blocks of a write that a crash interrupts. */
+static void write_some(struct sim_device *d, struct inode *n, const uint8_t *data, size_t len,
+                       size_t offset)
+{
+    for (size_t at = 0; at + LOG_BLOCK <= len && offset + len <= n->seen_len; at += LOG_BLOCK) {
+        if (coin(d)) {
+            memcpy(n->seen + offset + at, data + at, LOG_BLOCK);
+        }
+    }
 }
 
 static int sim_write(struct log_device *base, struct log_file *f, const void *data, size_t len,
                      uint64_t offset)
 {
     struct sim_device *d = sim_of(base);
+    if (d->calls_left == 1) {
+        write_some(d, f->inode, data, len, (size_t)offset);
+        d->calls_left = 0;
+    }
     int error = fault(d, SIM_WRITE);
     if (error != 0) {
         return error;
@@ -245,21 +286,17 @@ static void sim_start(struct log_device *base, enum log_lane lane, struct log_io
 {
     struct sim_device *d = sim_of(base);
     FLI_ASSERT(d->under_way[lane] == NULL);
-    FLI_ASSERT((io->type == LOG_IO_WRITE) == (lane == LOG_LANE_WRITE));
-    FLI_ASSERT((io->type == LOG_IO_READ) == (lane == LOG_LANE_READ));
+    FLI_ASSERT((io->work == NULL) == (lane == LOG_LANE_WRITE));
     if (lane != LOG_LANE_BACKGROUND) {
         const void *memory = lane == LOG_LANE_READ ? io->into : io->data;
         FLI_ASSERT(io->len > 0 && io->len % base->block == 0 && io->offset % base->block == 0);
         FLI_ASSERT((uintptr_t)memory % base->block == 0);
     }
-    if (io->type == LOG_IO_READ) {
+    if (lane == LOG_LANE_READ) {
         memset(io->into, 0xa5, io->len);
     }
     FLI_ASSERT(lane != LOG_LANE_WRITE || io->offset + io->len <= io->file->inode->seen_len);
     d->under_way[lane] = io;
-    if (lane == LOG_LANE_BACKGROUND) {
-        d->cancelled = false;
-    }
 }
 
 static void sim_perform(struct log_device *base, struct log_io *io)
@@ -270,7 +307,7 @@ static void sim_perform(struct log_device *base, struct log_io *io)
 
 static void sim_cancel(struct log_device *base)
 {
-    sim_of(base)->cancelled = true;
+    atomic_store(&base->cancelled, true);
 }
 
 /* Only who waits calls it, and then for a read. */
@@ -302,6 +339,8 @@ ONE_AT_A_TIME(int, lock, (struct log_device * base, struct log_file *f, uint32_t
               (base, f, wait_ms))
 ONE_AT_A_TIME(int, size, (struct log_device * base, struct log_file *f, uint64_t *ret),
               (base, f, ret))
+ONE_AT_A_TIME(int, allocate, (struct log_device * base, struct log_file *f, uint64_t size),
+              (base, f, size))
 ONE_AT_A_TIME(int64_t, read,
               (struct log_device * base, struct log_file *f, void *data, size_t len,
                uint64_t offset),
@@ -330,6 +369,7 @@ static const struct log_device_ops sim_ops = {
     .close = locked_close,
     .lock = locked_lock,
     .size = locked_size,
+    .allocate = locked_allocate,
     .read = locked_read,
     .write = locked_write,
     .sync = locked_sync,
@@ -409,103 +449,16 @@ static int finish_write(struct sim_device *d, struct log_io *io)
     return 0;
 }
 
-#define PREPARE_STEPS 6u
-
-/* Zeros; until all of it is done and synced, only some blocks have them. */
-static void fill(struct sim_device *d, struct inode *n, bool done, bool fresh)
+/* Its calls go by way of whoever has replaced those of the device. */
+static int finish_work(struct sim_device *d, enum log_lane lane, struct log_io *io)
 {
-    if (done) {
-        if (!fresh) {
-            memset(n->seen, 0, n->cap);
-            memset(n->stable, 0, n->cap);
-        }
-        n->stable_len = n->seen_len;
-        return;
+    int rv = fault(d, lane == LOG_LANE_READ ? SIM_READ_IO : SIM_BACKGROUND);
+    if (rv == 0) {
+        d->reads_back = lane == LOG_LANE_READ;
+        rv = io->work(io);
+        d->reads_back = false;
     }
-    for (size_t at = 0; at < n->seen_len; at += LOG_BLOCK) {
-        if (coin(d)) {
-            memset(n->seen + at, 0, LOG_BLOCK);
-        }
-    }
-}
-
-/* The first `steps` of making a segment ready; when it ends in the filling, with a part of it. */
-static int prepare(struct sim_device *d, struct log_io *io, unsigned steps, struct inode **ret)
-{
-    char part[LOG_NAME_MAX + 8];
-    snprintf(part, sizeof part, "%s.part", io->name);
-    struct name *from = io->from[0] == '\0' ? NULL : lookup(&d->seen, io->from);
-    struct name *old = lookup(&d->seen, part);
-    struct inode *n = from != NULL  ? from->inode
-                      : old != NULL ? old->inode
-                                    : fli_xcalloc(1, sizeof *n);
-    if (steps > 0 && (from != NULL || old == NULL)) {
-        note_change(d, from != NULL ? io->from : "", part, n);
-    } else if (n->refs == 0) {
-        free(n);
-        return 0;
-    }
-    *ret = n;
-    int error = steps > 1 ? sim_sync_dir(&d->base) : 0;
-    if (error == 0 && steps > 2 && !has_room(d, n, io->size)) {
-        error = -ENOSPC;
-    }
-    if (error == 0 && steps > 2) {
-        bool fresh = n->cap == 0;
-        inode_resize(n, (size_t)io->size);
-        n->clean_at = n->clean_len = 0;
-        fill(d, n, steps > 3, fresh);
-    }
-    if (error == 0 && steps > 4) {
-        error = sim_rename(&d->base, part, io->name, false);
-    }
-    bool named = error == 0 && steps > 4;
-    if (named && steps > 5) {
-        error = sim_sync_dir(&d->base);
-    }
-    if (error != 0) {
-        note_change(d, named ? io->name : part, "", n);
-    }
-    return error;
-}
-
-static int finish_prepare(struct sim_device *d, struct log_io *io)
-{
-    struct inode *n = NULL;
-    int error = fault(d, SIM_PREPARE);
-    if (error != 0) {
-        return error;
-    }
-    error = prepare(d, io, PREPARE_STEPS, &n);
-    if (error == 0) {
-        struct log_file *f = fli_xmalloc(sizeof *f);
-        f->inode = n;
-        n->refs++;
-        io->file = f;
-    }
-    return error;
-}
-
-static int finish_remove(struct sim_device *d, struct log_io *io)
-{
-    int error = fault(d, SIM_REMOVE_IO);
-    if (error != 0) {
-        return error;
-    }
-    int rv = sim_remove(&d->base, io->name);
-    return rv == 0 || rv == -ENOENT ? sim_sync_dir(&d->base) : rv;
-}
-
-static int finish_read(struct sim_device *d, struct log_io *io)
-{
-    int error = fault(d, SIM_READ_IO);
-    struct name *n = lookup(&d->seen, io->name);
-    if (error != 0 || n == NULL) {
-        return error != 0 ? error : -ENOENT;
-    }
-    int64_t got = inode_read(n->inode, io->into, io->len, io->offset);
-    io->len = got < 0 ? io->len : (size_t)got;
-    return got < 0 ? (int)got : 0;
+    return rv;
 }
 
 bool sim_device_busy(const struct sim_device *d, enum log_lane lane)
@@ -519,12 +472,10 @@ void sim_device_finish(struct sim_device *d, enum log_lane lane)
     int result = -ECANCELED;
     FLI_ASSERT(io != NULL);
     d->under_way[lane] = NULL;
-    if (io->type == LOG_IO_WRITE) {
+    if (lane == LOG_LANE_WRITE) {
         result = finish_write(d, io);
-    } else if (io->type == LOG_IO_READ) {
-        result = finish_read(d, io);
-    } else if (!d->cancelled) {
-        result = io->type == LOG_IO_PREPARE ? finish_prepare(d, io) : finish_remove(d, io);
+    } else if (lane == LOG_LANE_READ || !atomic_load(&d->base.cancelled)) {
+        result = finish_work(d, lane, io);
     }
     uint64_t took = 1 + sim_device_random(d, 1000000);
     d->now_ns += took;
@@ -555,15 +506,18 @@ void sim_device_drain(struct sim_device *d)
 
 /* --- crashes --- */
 
-static void crash_background(struct sim_device *d, struct log_io *io)
+#define CALLS_MAX 10u /* of an operation of lane BACKGROUND */
+
+/* From some call on, none does anything. Returns what the operation does. */
+static int crash_background(struct sim_device *d, struct log_io *io)
 {
-    struct inode *n = NULL;
-    unsigned steps = (unsigned)sim_device_random(d, PREPARE_STEPS + 1);
-    if (io->type == LOG_IO_PREPARE) {
-        (void)!prepare(d, io, steps, &n);
-    } else if (steps > 1) {
-        (void)!sim_remove(&d->base, io->name);
-    }
+    const struct log_device_ops *ops = d->base.ops;
+    d->base.ops = &sim_ops;
+    d->calls_left = sim_device_random(d, CALLS_MAX);
+    int rv = io->work(io);
+    d->calls_left = UINT64_MAX;
+    d->base.ops = ops;
+    return rv;
 }
 
 static void lose_unsynced(struct sim_device *d, struct inode *n)
@@ -604,13 +558,14 @@ void sim_device_crash(struct sim_device *d, enum sim_crash how)
     struct log_io *write = d->under_way[LOG_LANE_WRITE];
     struct log_io *background = d->under_way[LOG_LANE_BACKGROUND];
     struct log_io *read = d->under_way[LOG_LANE_READ];
+    int result = 0;
     memset(d->under_way, 0, sizeof d->under_way);
     memset(&d->faults, 0, sizeof d->faults);
     if (write != NULL) {
         put_some(d, write, how == SIM_CRASH_POWER);
     }
     if (background != NULL) {
-        crash_background(d, background);
+        result = crash_background(d, background);
     }
     for (bool kept = how != SIM_CRASH_POWER || coin(d); d->late.first != NULL;) {
         end_late(&d->late, kept);
@@ -623,7 +578,7 @@ void sim_device_crash(struct sim_device *d, enum sim_crash how)
         write->done(write, -ECANCELED, 0);
     }
     if (background != NULL) {
-        background->done(background, -ECANCELED, 0);
+        background->done(background, result, 0);
     }
     if (read != NULL) {
         read->done(read, -ECANCELED, 0);
@@ -752,6 +707,7 @@ struct sim_device *sim_device_create(uint64_t seed)
     FLI_ASSERT(rv == 0);
     d->rng = seed;
     d->capacity = UINT64_MAX;
+    d->calls_left = UINT64_MAX;
     return d;
 }
 

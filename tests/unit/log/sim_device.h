@@ -44,8 +44,7 @@ void sim_device_tear(struct sim_device *d, const uint8_t *mask);
 
 enum sim_call {
     SIM_LOG_WRITE,
-    SIM_PREPARE,
-    SIM_REMOVE_IO,
+    SIM_BACKGROUND, /* operations of that lane, which make further calls */
     SIM_OPEN,
     SIM_LOCK,
     SIM_READ,
@@ -56,6 +55,7 @@ enum sim_call {
     SIM_SYNC_DIR,
     SIM_LIST,
     SIM_SIZE,
+    SIM_ALLOCATE,
     SIM_READ_IO, /* of lane READ; SIM_READ are those for which the caller waits */
     SIM_CALLS
 };

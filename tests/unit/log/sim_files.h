@@ -98,8 +98,14 @@ static inline void inode_sync_failed(struct inode *n)
 static inline void inode_write(struct inode *n, const void *data, size_t len, size_t offset)
 {
     memcpy(n->seen + offset, data, len);
-    if (offset <= n->clean_at && offset + len >= n->clean_at + n->clean_len) {
+    size_t clean_end = n->clean_at + n->clean_len;
+    if (offset <= n->clean_at && offset + len >= clean_end) {
         n->clean_at = n->clean_len = 0;
+    } else if (offset <= n->clean_at && offset + len > n->clean_at) {
+        n->clean_at = offset + len;
+        n->clean_len = clean_end - n->clean_at;
+    } else if (offset < clean_end && offset + len >= clean_end) {
+        n->clean_len = offset - n->clean_at;
     }
 }
 

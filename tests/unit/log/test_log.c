@@ -374,7 +374,7 @@ TEST_WITH(recycled, setup, teardown)
         sim_device_drain(r->sim);
     }
     struct log_stats s = stats_of(r);
-    assert_true(s.recycled > 20 && sim_device_calls(r->sim, SIM_PREPARE) >= s.recycled);
+    assert_true(s.recycled > 20 && sim_device_calls(r->sim, SIM_BACKGROUND) >= s.recycled);
     assert_true(s.segments <= 12);
     assert_int_equal(s.bytes, s.segments * SMALL);
     assert_int_equal(sim_device_files(r->sim), s.segments);
@@ -453,7 +453,7 @@ TEST_WITH(full_disk, setup, teardown)
     }
     struct log_stats s = stats_of(r);
     assert_true(s.waiting_for_segment && s.age_ns > 0 &&
-                sim_device_calls(r->sim, SIM_PREPARE) >= 50);
+                sim_device_calls(r->sim, SIM_BACKGROUND) >= 50);
     assert_true(log_durable_index(r->log) > 2 && log_durable_index(r->log) < 12);
     assert_int_equal(log_last_index(r->log), 12);
     assert_int_equal(r->failed_calls, 0);

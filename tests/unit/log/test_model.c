@@ -293,7 +293,7 @@ static void step(struct world *w)
             settle(w);
         }
     } else if (what < 985) {
-        sim_device_fail(w->rig.sim, SIM_PREPARE, 1, 1 + (unsigned)rng_below(&w->rng, 3), -28);
+        sim_device_fail(w->rig.sim, SIM_BACKGROUND, 1, 1 + (unsigned)rng_below(&w->rng, 3), -28);
     } else {
         reopen(w);
     }

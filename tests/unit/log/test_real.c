@@ -398,8 +398,7 @@ static void written(struct log_io *io, int result, uint64_t took_ns)
 static int write_at(struct real *r, struct log_file *f, const void *data, size_t len)
 {
     int result = 1;
-    struct log_io io = {
-        .type = LOG_IO_WRITE, .file = f, .data = data, .len = len, .done = written, .ctx = &result};
+    struct log_io io = {.file = f, .data = data, .len = len, .done = written, .ctx = &result};
     r->device->ops->start(r->device, LOG_LANE_WRITE, &io);
     while (result > 0) {
         wait_for_device(r);
@@ -523,7 +522,7 @@ TEST(what_a_ring_has_not_done)
 
 /* ---- calls that fail ---- */
 
-static int dir_syncs_fail, removals_fail; /* so many of the next */
+static int dir_syncs_fail, removals_fail; /* so many of the next, of what is there */
 
 int __real_fsync(int fd);
 int __wrap_fsync(int fd);
@@ -543,7 +542,7 @@ int __wrap_fsync(int fd)
 
 int __wrap_unlinkat(int dir_fd, const char *name, int flags)
 {
-    if (removals_fail > 0) {
+    if (removals_fail > 0 && faccessat(dir_fd, name, F_OK, 0) == 0) {
         removals_fail--;
         errno = EIO;
         return -1;
@@ -555,6 +554,7 @@ static int make_ready(struct real *r, struct log_io *io)
 {
     int result = 1;
     io->ctx = &result;
+    io->device = r->device;
     r->device->ops->start(r->device, LOG_LANE_BACKGROUND, io);
     while (result > 0) {
         wait_for_device(r);
@@ -566,7 +566,7 @@ static int make_ready(struct real *r, struct log_io *io)
 TEST(a_segment_that_stayed_after_an_error)
 {
     struct real r = {.device = NULL};
-    struct log_io io = {.type = LOG_IO_PREPARE, .size = 16 * LOG_BLOCK, .done = written};
+    struct log_io io = {.work = log_segment_make, .size = 16 * LOG_BLOCK, .done = written};
     char errmsg[256];
     uint64_t size = 0;
     make_dir(&r);
@@ -583,7 +583,7 @@ TEST(a_segment_that_stayed_after_an_error)
     r.device->ops->close(r.device, io.file);
 
     /* Nor is anything overwritten that it did not make. */
-    struct log_io other = {.type = LOG_IO_PREPARE, .size = LOG_BLOCK, .done = written};
+    struct log_io other = {.work = log_segment_make, .size = LOG_BLOCK, .done = written};
     snprintf(other.name, sizeof other.name, "segment-7");
     assert_int_equal(make_ready(&r, &other), -EEXIST);
     assert_int_equal(make_ready(&r, &other), -EEXIST);
