@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "commands/relay_codec.h"
 #include "machine/batch.h"
+#include "peer/transport.h"
 
 /* Of commands sent and not answered, of queries among these, and of their bytes; the rest waits in
  * the queue. No turn has more answers than these. It is more than the leader's entries in flight
@@ -26,6 +27,7 @@
 /* Of one end of a stream between a node and its leader, or a former one: a stream stays open until
  * everything on it is answered. */
 struct relay_stream {
+    struct fli_list link; /* in relay.streams */
     struct relay *relay;
     struct peer *peer;
     enum relay_end end;
@@ -42,17 +44,6 @@ struct relay_stream {
     struct command *slots[RELAY_WINDOW];
 };
 
-struct relay {
-    struct relay_config config;
-    const struct members *members;
-    uint64_t leader_id; /* the leader that this node follows; 0: none */
-    uint64_t sent;
-    uint64_t streams; /* ever */
-    unsigned open;    /* streams */
-    struct metrics_histogram times;
-    bool closed;
-};
-
 static struct fli_slice slice(const void *data, size_t len)
 {
     return (struct fli_slice){data, len};
@@ -65,15 +56,15 @@ static struct relay_stream *stream_of(const struct relay *r, uint64_t id, enum r
     return p == NULL ? NULL : p->relay[end];
 }
 
-/* The next stream; *at: where to look, 0 at first. NULL: there is none. */
-static struct relay_stream *next_stream(const struct relay *r, unsigned *at)
+static struct relay_stream *stream_at(struct fli_list *pos)
 {
-    struct relay_stream *o = NULL;
-    while (*at < 2 * KNOWN_MEMBERS_MAX && o == NULL) {
-        o = r->config.peers->list[*at / 2].relay[*at % 2];
-        ++*at;
-    }
-    return o;
+    return FLI_CONTAINER_OF(pos, struct relay_stream, link);
+}
+
+/* Something is to leave, or to be sent elsewhere. */
+static void wake(const struct relay *r)
+{
+    r->config.peers->host->wake(r->config.peers->host->ctx);
 }
 
 /* ---- commands that were sent ---- */
@@ -149,12 +140,12 @@ static void give_up(struct relay_stream *o, const char *why)
     struct peer *peer = o->peer;
     bool sends = o->end == RELAY_TO_LEADER;
     uint64_t handed = stream_handed(o->stream);
-    host_log(&r->config.host, o->count > 0 ? 2 : 4,
+    host_log(r->config.peers->host, o->count > 0 ? 2 : 4,
              "the stream %s node %" PRIu64 " ends while %u of its commands have no answer: %s",
              sends ? "to" : "from", peer->id, o->count, why);
     peer->relay[o->end] = NULL;
     peer->redial_ms = sends ? fli_clock_ms() + REDIAL_MS : peer->redial_ms;
-    r->open--;
+    fli_list_remove(&o->link);
     stream_close(o->stream);
     for (uint64_t s = o->first; s < o->next; s++) {
         struct command *m = take(o, s);
@@ -166,7 +157,7 @@ static void give_up(struct relay_stream *o, const char *why)
     }
     FLI_ASSERT(!sends || (o->count == 0 && o->bytes == 0 && o->queries == 0));
     free(o);
-    r->config.host.wake(r->config.host.ctx);
+    wake(r);
 }
 
 /* ---- the leader's answers ---- */
@@ -174,7 +165,6 @@ static void give_up(struct relay_stream *o, const char *why)
 static void on_result(struct relay_stream *o, struct fli_slice body)
 {
     struct relay *r = o->relay;
-    const struct peer *leader = o->peer;
     struct relay_answer a;
     if (relay_result_decode(body, &a) != 0) {
         give_up(o, "an answer that is not understood");
@@ -192,8 +182,7 @@ static void on_result(struct relay_stream *o, struct fli_slice body)
         metrics_observe_ns(&r->times, fli_clock_ns() - m->sent_ns);
         commands_end(r->config.queue, m, a.status, a.status == 0 ? &a.result : NULL, a.payload);
     }
-    o = leader->relay[RELAY_TO_LEADER]; /* a callback may have ended the stream */
-    if (o != NULL && o->returned && o->count == 0) {
+    if (o->returned && o->count == 0) {
         give_up(o, "its node leads no more");
     }
 }
@@ -306,7 +295,7 @@ static void on_frame(struct relay_stream *o, uint8_t type, struct fli_slice body
 static void frame_cb(void *ctx, uint8_t type, struct fli_slice body)
 {
     struct relay_stream *o = ctx;
-    struct fli_turn *turn = o->relay->config.host.turn;
+    struct fli_turn *turn = o->relay->config.peers->host->turn;
     enum fli_turn_part part =
         fli_turn_enter(turn, o->end == RELAY_TO_LEADER ? FLI_TURN_ANSWERS : FLI_TURN_PEERS);
     on_frame(o, type, body);
@@ -344,14 +333,14 @@ static void open_stream(struct relay *r, struct peer *peer, enum relay_end end,
     o->peer = peer;
     o->end = end;
     o->stream = stream;
-    o->number = ++r->streams;
+    o->number = ++r->opened;
     o->first = first_sequence();
     o->next = o->first;
     o->pinged_ms = fli_clock_ms();
     peer->relay[end] = o;
-    r->open++;
+    fli_list_push(&r->streams, &o->link);
     if (stream_start(stream, &cbs)) {
-        r->config.host.wake(r->config.host.ctx);
+        wake(r);
     }
 }
 
@@ -362,11 +351,10 @@ static void dialed_cb(void *ctx, int status, const struct peer_identity *peer,
     struct relay *r = leader->relay_dials;
     leader->relay_dials = NULL;
     leader->redial_ms = fli_clock_ms() + REDIAL_MS;
-    if (status == 0 && r->closed) {
-        stream_close(stream);
-    } else if (status == 0) {
-        FLI_ASSERT(peer->node_id == leader->id);
+    if (status == 0 && r->leader_id == leader->id) {
         open_stream(r, leader, RELAY_TO_LEADER, stream);
+    } else if (status == 0) {
+        stream_close(stream);
     }
 }
 
@@ -376,10 +364,11 @@ static void connect_leader(struct relay *r)
 {
     struct peer *leader = peers_find(r->config.peers, r->leader_id);
     if (leader == NULL || leader->relay[RELAY_TO_LEADER] != NULL || leader->relay_dials != NULL ||
-        r->closed || fli_clock_ms() < leader->redial_ms) {
+        fli_clock_ms() < leader->redial_ms) {
         return;
     }
-    int rv = transport_dial(r->config.transport, leader->id, STREAM_RELAY, dialed_cb, leader);
+    int rv =
+        transport_dial(r->config.peers->transport, leader->id, STREAM_RELAY, dialed_cb, leader);
     leader->relay_dials = rv == 0 ? r : NULL;
 }
 
@@ -394,8 +383,8 @@ static void tick_to_leader(struct relay_stream *o)
     }
     /* A leader answers a ping at once, so a leader that is silent for this long is not running. A
      * replaced leader gets less time: its silence is why it was replaced. */
-    uint64_t silence_max_ms =
-        leads ? PING_MS + 2 * (uint64_t)r->config.election_ms : r->config.election_ms;
+    uint64_t election_ms = r->config.election->election_ms;
+    uint64_t silence_max_ms = leads ? PING_MS + 2 * election_ms : election_ms;
     if (silent_ms > silence_max_ms) {
         give_up(o, "silence");
         return;
@@ -412,9 +401,10 @@ void relay_follow(struct relay *r, uint64_t leader_id)
 {
     if (r->leader_id != leader_id) {
         r->leader_id = leader_id;
-        for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-            struct relay_stream *o = r->config.peers->list[i].relay[RELAY_TO_LEADER];
-            if (o != NULL && o->count > 0) {
+        FLI_LIST_FOREACH_SAFE(pos, next, &r->streams)
+        {
+            struct relay_stream *o = stream_at(pos);
+            if (o->end == RELAY_TO_LEADER && o->count > 0) {
                 tick_to_leader(o);
             }
         }
@@ -425,7 +415,7 @@ void relay_follow(struct relay *r, uint64_t leader_id)
 void relay_accept(struct relay *r, const struct peer_identity *peer, struct stream *stream)
 {
     struct peer *p = peers_find(r->config.peers, peer->node_id);
-    if (p != NULL && r->members != NULL && members_find(r->members, p->id) != NULL) {
+    if (p != NULL && members_find(r->config.election->members, p->id) != NULL) {
         open_stream(r, p, RELAY_OF_FOLLOWER, stream);
     } else {
         stream_close(stream);
@@ -453,22 +443,19 @@ void relay_event(struct relay *r, const struct machine_event *e)
     }
     uint8_t body[RELAY_EVENT_SIZE];
     const struct fli_slice part = slice(body, relay_event_encode(e, body));
-    const struct relay_stream *o;
-    for (unsigned at = 0; (o = next_stream(r, &at)) != NULL;) {
+    FLI_LIST_FOREACH(pos, &r->streams)
+    {
+        const struct relay_stream *o = stream_at(pos);
         int rv = o->end == RELAY_OF_FOLLOWER ? stream_send(o->stream, RELAY_PUSH, &part, 1) : 0;
         (void)rv; /* whoever reads too slowly hears of it from its own log, later */
     }
 }
 
-void relay_set_election_ms(struct relay *r, unsigned election_ms)
-{
-    r->config.election_ms = election_ms;
-}
-
 void relay_tick(struct relay *r)
 {
-    struct relay_stream *o;
-    for (unsigned at = 0; (o = next_stream(r, &at)) != NULL;) {
+    FLI_LIST_FOREACH_SAFE(pos, next, &r->streams)
+    {
+        struct relay_stream *o = stream_at(pos);
         if (o->end == RELAY_TO_LEADER) {
             tick_to_leader(o);
         } else if (fli_clock_since_ms(stream_heard_ms(o->stream)) > SILENCE_MS) {
@@ -480,18 +467,17 @@ void relay_tick(struct relay *r)
 
 void relay_flush(struct relay *r)
 {
-    const struct relay_stream *o;
-    unsigned at = 0;
-    unsigned left = r->open; /* this is done twice in each turn of the loop */
-    while (left-- > 0 && (o = next_stream(r, &at)) != NULL) {
-        stream_flush(o->stream);
+    FLI_LIST_FOREACH_SAFE(pos, next, &r->streams)
+    {
+        stream_flush(stream_at(pos)->stream);
     }
 }
 
 bool relay_quiet(const struct relay *r)
 {
-    const struct relay_stream *o;
-    for (unsigned at = 0; (o = next_stream(r, &at)) != NULL;) {
+    FLI_LIST_FOREACH(pos, &r->streams)
+    {
+        const struct relay_stream *o = stream_at(pos);
         if (o->count > 0 || (o->end == RELAY_OF_FOLLOWER && !stream_idle(o->stream))) {
             return false;
         }
@@ -499,59 +485,34 @@ bool relay_quiet(const struct relay *r)
     return true;
 }
 
-/* Ends the streams to and from nodes that are not among these members; NULL: all. */
-static void end_streams(struct relay *r, const struct members *members, const char *why)
+static void end_streams(struct relay *r, bool all, const char *why)
 {
-    struct relay_stream *o;
-    for (unsigned at = 0; (o = next_stream(r, &at)) != NULL;) {
-        if (members == NULL || members_find(members, o->peer->id) == NULL) {
+    FLI_LIST_FOREACH_SAFE(pos, next, &r->streams)
+    {
+        struct relay_stream *o = stream_at(pos);
+        if (all || members_find(r->config.election->members, o->peer->id) == NULL) {
             give_up(o, why);
         }
     }
 }
 
-void relay_set_members(struct relay *r, const struct members *members)
+void relay_leave_strangers(struct relay *r)
 {
-    r->members = members;
-    end_streams(r, members, "the node is a member no more");
+    end_streams(r, false, "the node is a member no more");
 }
 
 void relay_close(struct relay *r, const char *why)
 {
-    r->closed = true;
+    r->leader_id = 0;
     relay_flush(r);
-    end_streams(r, NULL, why);
+    end_streams(r, true, why);
 }
 
-const struct metrics_histogram *relay_times(const struct relay *r)
+void relay_init(struct relay *r, const struct relay_config *config)
 {
-    return &r->times;
-}
-
-uint64_t relay_sent(const struct relay *r)
-{
-    return r->sent;
-}
-
-int relay_create(const struct relay_config *config, struct relay **ret)
-{
-    struct relay *r = calloc(1, sizeof *r);
-    if (r == NULL) {
-        return FL_ENOMEM;
-    }
-    r->config = *config;
+    *r = (struct relay){.config = *config};
     r->config.queue->ctx = r;
     r->config.queue->answer = answered;
+    fli_list_init(&r->streams);
     metrics_histogram_init(&r->times, METRICS_RANGE_FAST);
-    *ret = r;
-    return 0;
-}
-
-void relay_destroy(struct relay *r)
-{
-    for (unsigned i = 0; r != NULL && i < KNOWN_MEMBERS_MAX; i++) {
-        const struct peer *p = &r->config.peers->list[i];
-        FLI_ASSERT(p->relay[0] == NULL && p->relay[1] == NULL && p->relay_dials == NULL);
-    }
-    free(r);
 }

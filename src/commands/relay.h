@@ -22,31 +22,32 @@
 #ifndef COMMANDS_RELAY_H
 #define COMMANDS_RELAY_H
 
-#include "consensus/peers.h"
+#include "consensus/election.h"
 #include "commands/proposer.h"
-#include "metrics/histogram.h"
-#include "peer/host.h"
-#include "peer/transport.h"
-
-struct relay;
 
 struct relay_config {
-    struct host host;
-    struct transport *transport;
     struct peers *peers;             /* the node's */
-    unsigned election_ms;            /* changed by relay_set_election_ms() */
+    const struct election *election; /* has the members and the times in force */
     struct commands *queue;          /* the relay answers the other nodes' commands in it */
     const struct proposer *proposer; /* when this node does not lead, their commands go back */
     void *ctx;
     machine_event_cb push; /* an event of a wait, sent ahead of the log; may be NULL */
 };
 
-int relay_create(const struct relay_config *config, struct relay **ret) FLI_MUST_USE;
-void relay_destroy(struct relay *r); /* closed; NULL is fine */
+struct relay {
+    struct relay_config config;
+    struct metrics_histogram times; /* from sending a command to its answer */
+    uint64_t sent;                  /* commands, since start */
+    /* Private from here on. */
+    uint64_t leader_id;      /* the leader that this node follows; 0: none */
+    uint64_t opened;         /* streams, since start */
+    struct fli_list streams; /* to leaders and from followers */
+};
 
-/* Streams to and from a node that is not among these members are given up. They must stay valid. */
-void relay_set_members(struct relay *r, const struct members *members);
-void relay_set_election_ms(struct relay *r, unsigned election_ms);
+void relay_init(struct relay *r, const struct relay_config *config);
+
+/* Gives up streams to and from nodes that are not members any more. */
+void relay_leave_strangers(struct relay *r);
 
 /* Sets the leader that this node follows; 0: none, or this node leads. Keeps a stream to the
  * leader, now and at each tick. A stream to a former leader is given up when that node is
@@ -69,9 +70,6 @@ bool relay_quiet(const struct relay *r); /* all commands are answered, nothing i
 bool relay_has_leader(const struct relay *r, uint64_t id); /* there is a stream to it */
 /* Whether the peer has a stream to this node, and was heard on it within the last three seconds. */
 bool relay_has_follower(const struct relay *r, uint64_t id);
-uint64_t relay_sent(const struct relay *r); /* commands, since start */
-/* Times from sending a command to its answer. */
-const struct metrics_histogram *relay_times(const struct relay *r);
-void relay_close(struct relay *r, const char *why); /* gives up unanswered commands */
+void relay_close(struct relay *r, const char *why); /* gives up unanswered commands; for stopping */
 
 #endif

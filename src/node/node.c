@@ -57,7 +57,7 @@ static void relay(struct node *n)
     unsigned classes = COMMANDS_ALL;
     struct command *c;
     while (!proposer_is_open(&n->proposer) && (c = commands_first(&n->commands, classes)) != NULL) {
-        if (!relay_send(n->relay, c)) {
+        if (!relay_send(&n->relay, c)) {
             classes &= ~COMMANDS_OF(c->class);
         }
     }
@@ -104,7 +104,7 @@ static void flush(struct node *n)
 {
     bool waits = replica_role(n->replica) == REPLICA_FOLLOWER && n->commands.count == 0;
     peers_flush(&n->peers);
-    relay_flush(n->relay);
+    relay_flush(&n->relay);
     if (!waits) {
         log_flush(n->log);
     } else if (log_flush_here(n->log)) {
@@ -230,7 +230,7 @@ static void tick_cb(uv_timer_t *timer)
         membership_tick(n->membership, node_running(n));
         node_record_tick(&n->record);
     }
-    relay_tick(n->relay);
+    relay_tick(&n->relay);
     node_snapshot_tick(n);
     node_watch_tick(n);
 }
@@ -345,7 +345,7 @@ void node_get_status(struct node *n, struct node_status *ret)
         .commands = p->commands,
         .queries = p->queries,
         .bytes_proposed = p->bytes,
-        .relayed = relay_sent(n->relay),
+        .relayed = n->relay.sent,
         .held = n->commands.waited,
         .uncertain = n->commands.uncertain,
         .pending_bytes = n->commands.bytes,
@@ -373,7 +373,7 @@ void node_get_times(const struct node *n, struct node_times *ret)
     ret->log_write = *log_write_times(n->log);
     ret->commit = n->proposer.commit_times;
     ret->apply = *fsm_apply_times(n->fsm);
-    ret->relay = *relay_times(n->relay);
+    ret->relay = n->relay.times;
 }
 
 bool node_serves(const struct node *n)

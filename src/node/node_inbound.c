@@ -72,7 +72,7 @@ void node_accepted(void *ctx, enum stream_kind kind, const struct peer_identity 
     } else if (kind == STREAM_RAFT) {
         inbound_open(n, peer, stream);
     } else if (kind == STREAM_RELAY) {
-        relay_accept(n->relay, peer, stream);
+        relay_accept(&n->relay, peer, stream);
     } else {
         snapshot_install_accept(n->snapshots.install, peer->node_id, stream);
     }

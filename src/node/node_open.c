@@ -111,7 +111,7 @@ static void host_fail_cb(void *ctx, int error, const char *message)
 static void event_cb(void *ctx, const struct machine_event *event)
 {
     struct node *n = ctx;
-    relay_event(n->relay, event);
+    relay_event(&n->relay, event);
     if (n->cbs.event != NULL) {
         n->cbs.event(n->cbs.ctx, event);
     }
@@ -120,8 +120,8 @@ static void event_cb(void *ctx, const struct machine_event *event)
 static void members_cb(void *ctx, const struct members *members)
 {
     struct node *n = ctx;
-    relay_set_members(n->relay, members);
     n->election.members = members;
+    relay_leave_strangers(&n->relay);
     node_snapshot_review(n);
 }
 
@@ -382,15 +382,14 @@ static int make_proposer(struct opening *o)
 static int make_relay(struct opening *o)
 {
     struct node *n = o->n;
-    struct relay_config config = {.host = n->host,
-                                  .transport = n->peers.transport,
-                                  .peers = &n->peers,
-                                  .election_ms = n->config.election_ms,
-                                  .queue = &n->commands,
-                                  .proposer = &n->proposer,
-                                  .ctx = n->cbs.ctx,
-                                  .push = n->cbs.push};
-    return relay_create(&config, &n->relay);
+    const struct relay_config config = {.peers = &n->peers,
+                                        .election = &n->election,
+                                        .queue = &n->commands,
+                                        .proposer = &n->proposer,
+                                        .ctx = n->cbs.ctx,
+                                        .push = n->cbs.push};
+    relay_init(&n->relay, &config);
+    return 0;
 }
 
 static int make_snapshots(struct opening *o)
@@ -445,7 +444,7 @@ static int make_membership(struct opening *o)
                                        .fsm = n->fsm,
                                        .queue = &n->commands,
                                        .proposer = &n->proposer,
-                                       .relay = n->relay,
+                                       .relay = &n->relay,
                                        .election = &n->election,
                                        .ask_ms = n->config.election_ms,
                                        .ctx = n,

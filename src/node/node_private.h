@@ -215,7 +215,7 @@ struct node {
     struct peers peers;
     struct commands commands;
     struct proposer proposer;
-    struct relay *relay;
+    struct relay relay;
     struct membership *membership;
     struct election election; /* has the times in force, and the members */
     struct replica *replica;

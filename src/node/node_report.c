@@ -202,8 +202,9 @@ static bool describe_member(struct node *n, const struct member *m, struct node_
         .voter = server != NULL && server->role == CONFIGURATION_VOTER,
         .leader = m->id == leader,
         .self = m->id == n->config.id,
-        .connected = m->id == n->config.id || relay_has_follower(n->relay, m->id) ||
-                     relay_has_leader(n->relay, m->id) || (founds && peers_is_up(&n->peers, m->id)),
+        .connected = m->id == n->config.id || relay_has_follower(&n->relay, m->id) ||
+                     relay_has_leader(&n->relay, m->id) ||
+                     (founds && peers_is_up(&n->peers, m->id)),
         .match_index = replica_match_index(n->replica, m->id),
         .starts = m->id == n->config.id ? n->record.own.now.starts.own.number : k->start.number,
         .kept_index = m->id == n->config.id ? node_record_index(&n->record) : k->index,

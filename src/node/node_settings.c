@@ -82,7 +82,6 @@ static bool set_times(struct node *n, const struct machine_settings *now)
         e->election_ms = now->election_ms;
         e->heartbeat_ms = now->heartbeat_ms;
         replica_set_times(n->replica, now->election_ms, now->heartbeat_ms);
-        relay_set_election_ms(n->relay, now->election_ms);
         transport_set_times(n->peers.transport, now->election_ms / 2, now->election_ms,
                             NODE_UNACKED_MS(now->election_ms));
     }

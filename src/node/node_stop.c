@@ -18,7 +18,6 @@ void node_free(struct node *n)
     replica_destroy(n->replica);
     node_snapshot_free(n);
     membership_destroy(n->membership);
-    relay_destroy(n->relay);
     proposer_fini(&n->proposer);
     fsm_destroy(n->fsm);
     if (n->log != NULL) {
@@ -71,7 +70,7 @@ void node_close(struct node *n)
     proposer_close(&n->proposer); /* first, so that followers get answers to their commands */
     commands_end_bound(&n->commands);
     membership_close(n->membership);
-    relay_close(n->relay, "this node stops");
+    relay_close(&n->relay, "this node stops");
     commands_end_waiting(&n->commands);
     node_loop_close(n);
     node_snapshot_stop(n);
@@ -102,8 +101,8 @@ void node_stop_turn(struct node *n)
         proposer_in_flight(&n->proposer) == 0) { /* else some may overtake what is given back */
         commands_end_waiting(&n->commands);
     }
-    relay_flush(n->relay);
-    bool quiet = handed_over(n) && relay_quiet(n->relay);
+    relay_flush(&n->relay);
+    bool quiet = handed_over(n) && relay_quiet(&n->relay);
     if (late || n->failed || quiet) {
         node_close(n);
     }

@@ -88,7 +88,7 @@ void node_watch_turn(struct node *n)
     bool opened = proposer_is_open(&n->proposer);
     bool led = leader != 0 || w->leader_id != 0; /* until now: a pause before it is not counted */
     n->commands.taker = leader;
-    relay_follow(n->relay, role == NODE_FOLLOWER && leader != n->config.id ? leader : 0);
+    relay_follow(&n->relay, role == NODE_FOLLOWER && leader != n->config.id ? leader : 0);
     if (role != w->role || leader != w->leader_id || opened != w->opened) {
         note_leadership(n, role, leader, opened);
     }

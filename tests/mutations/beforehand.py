@@ -497,7 +497,7 @@ MUTANTS = [
      '    case FL_EINVAL:\n',
      'is told \\w+ by its leader, and takes it for'),
     ('relay', 'a follower that ends does not wait for what its leader owes', 'src/node/node_stop.c',
-     'bool quiet = handed_over(n) && relay_quiet(n->relay);',
+     'bool quiet = handed_over(n) && relay_quiet(&n->relay);',
      'bool quiet = handed_over(n);',
      'closes a stream with \\d+ commands that have no answer'),
     ('relay', 'a round goes on in a later term', 'src/consensus/replica_round.c',

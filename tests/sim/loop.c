@@ -520,9 +520,7 @@ void sim_node_start(struct sim_node *n)
 
 static void note_relayed(struct sim_node *n)
 {
-    if (n->node->relay != NULL) {
-        n->sim->marks->relayed += relay_sent(n->node->relay);
-    }
+    n->sim->marks->relayed += n->node->relay.sent;
 }
 
 static void end_of_life(struct sim_node *n)

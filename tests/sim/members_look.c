@@ -523,7 +523,7 @@ static void ask_too_much(struct sim *s, struct sim_node *leader)
     for (unsigned i = 0; i < c->n; i++) {
         uint64_t id = c->servers[i].id;
         s->current = leader; /* its clock is the one that is read */
-        bool up = relay_has_follower(leader->node->relay, id);
+        bool up = relay_has_follower(&leader->node->relay, id);
         s->current = NULL;
         if (leaving != 0 && id != leaving) {
             struct node_change remove = {.kind = NODE_CHANGE_REMOVE, .id = id};

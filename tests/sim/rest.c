@@ -34,13 +34,13 @@ static bool is_linked(const struct sim_node *n)
 {
     struct sim *s = n->sim;
     struct sim_node *leader = sim_leader(s);
-    bool all = sim_converged(s) && !sim_tables_lists_others(n) && relay_quiet(n->node->relay);
+    bool all = sim_converged(s) && !sim_tables_lists_others(n) && relay_quiet(&n->node->relay);
     for (unsigned i = 0; all && i < s->n; i++) {
         struct sim_node *other = &s->nodes[i];
         s->current = leader; /* its clock is the one that is read */
         all = other == n || (peers_is_up(&n->node->peers, i + 1) &&
                              peers_is_up(&other->node->peers, n->index + 1));
-        all = all && (other == leader || relay_has_follower(leader->node->relay, i + 1));
+        all = all && (other == leader || relay_has_follower(&leader->node->relay, i + 1));
         s->current = NULL;
     }
     return all;

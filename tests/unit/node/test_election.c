@@ -97,7 +97,7 @@ struct stream_to {
 static bool has_stream(void *ctx)
 {
     struct stream_to *s = ctx;
-    return relay_has_leader(s->n->relay, s->leader_id);
+    return relay_has_leader(&s->n->relay, s->leader_id);
 }
 
 /* Every connection of every node breaks, again and again. */

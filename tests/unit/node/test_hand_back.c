@@ -60,7 +60,7 @@ static uint64_t sent; /* commands that the follower has sent before */
 static bool has_been_returned(void *ctx)
 {
     const struct node *n = ctx;
-    return relay_sent(n->relay) == sent + 2 && count(n, 1, false) == 1;
+    return n->relay.sent == sent + 2 && count(n, 1, false) == 1;
 }
 
 /* A later command of a client of another node comes back at once, and the leader still has an
@@ -73,7 +73,7 @@ TEST_WITH(a_relayed_command_that_comes_back_first_overtakes_none, cluster_set_up
     struct node *n = c->nodes[leader].node;
     struct op ops[2];
     cluster_acquire(c, follower, "a", "owner-1");
-    sent = relay_sent(c->nodes[follower].node->relay);
+    sent = c->nodes[follower].node->relay.sent;
     full = n->replica;
     submit(c, follower, "b", &ops[0]);
     cluster_until(c, has_one, n, "the leader has the first command");
@@ -98,7 +98,7 @@ static bool has_followers(void *ctx)
     const struct node *n = ctx;
     unsigned connected = 0;
     for (unsigned i = 1; i <= 3; i++) {
-        connected += relay_has_follower(n->relay, i);
+        connected += relay_has_follower(&n->relay, i);
     }
     return connected == 2;
 }

@@ -666,7 +666,7 @@ TEST_WITH(test_strangers, cluster_set_up, cluster_tear_down)
     m->members_due = true;
     membership_members_turn(m);
     assert_int_equal(p->told.incarnation, 0);
-    assert_false(relay_has_follower(c->nodes[leader].node->relay, other + 1));
+    assert_false(relay_has_follower(&c->nodes[leader].node->relay, other + 1));
     cluster_acquire(c, other, "b", "owner-1"); /* it calls again */
     assert_int_equal(p->told.incarnation, incarnation);
 }
@@ -675,7 +675,7 @@ static bool without_stream(void *ctx)
 {
     struct rejoin *r = ctx;
     int leader = cluster_leader(r->c);
-    return leader >= 0 && !relay_has_follower(r->c->nodes[leader].node->relay, r->i + 1);
+    return leader >= 0 && !relay_has_follower(&r->c->nodes[leader].node->relay, r->i + 1);
 }
 
 /* It runs, and its streams to the others are open: they are closed, and it hears why. */
@@ -688,7 +688,8 @@ TEST_WITH(test_forgotten_while_it_runs, cluster_set_up, cluster_tear_down)
     cluster_expect_same_hash(c);
     struct node *n = c->nodes[away].node;
     struct rejoin r = {c, away};
-    relay_close(n->relay, "a test"); /* it calls nobody of its own accord any more */
+    relay_close(&n->relay, "a test");
+    peers_find(&n->peers, leader + 1)->redial_ms = UINT64_MAX; /* nor does it call again */
     cluster_until(c, without_stream, &r, "the leader has lost the stream");
     replace(c, away);
     cluster_until(c, has_failed, &c->nodes[away], "the node stops");

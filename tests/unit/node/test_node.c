@@ -393,7 +393,7 @@ struct stream_to {
 static bool has_stream(void *ctx)
 {
     struct stream_to *s = ctx;
-    return relay_has_leader(s->n->relay, s->leader_id);
+    return relay_has_leader(&s->n->relay, s->leader_id);
 }
 
 /* Hands a command to the stream, without a flush: it has not left. */
@@ -409,7 +409,7 @@ static void relay_unsent(struct cluster *c, unsigned i, const struct machine_com
     assert_int_equal(op_submit(c, i, cmd, op), 0);
     struct command *m = commands_first(&n->commands, COMMANDS_ALL);
     assert_ptr_equal(m->t, &op->ticket);
-    assert_true(relay_send(n->relay, m));
+    assert_true(relay_send(&n->relay, m));
     fli_buf_fini(&buf);
 }
 
@@ -430,7 +430,7 @@ TEST_WITH(test_stream_breaks, cluster_set_up, cluster_tear_down)
     cluster_until(c, has_stream, &to, "there is a stream to the leader");
     relay_unsent(c, follower, &w1, &sent);
     relay_unsent(c, follower, &q, &asked);
-    relay_flush(to.n->relay);
+    relay_flush(&to.n->relay);
     relay_unsent(c, follower, &w2, &unsent);
     assert_int_equal(sent.answers + asked.answers + unsent.answers, 0);
     uv_prepare_stop(&to.n->loop.prepare); /* it would flush before the loop looks at the sockets */

@@ -193,7 +193,7 @@ TEST_WITH(test_command, set_up, tear_down)
 static bool counts(void *ctx)
 {
     const struct fixture *f = ctx;
-    return relay_has_follower(f->c.nodes[f->leader].node->relay, f->away + 1);
+    return relay_has_follower(&f->c.nodes[f->leader].node->relay, f->away + 1);
 }
 
 static bool counts_no_more(void *ctx)
