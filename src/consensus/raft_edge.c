@@ -21,15 +21,13 @@ static uint64_t leader_of(const struct raft_edge *e)
 static void note_leader(struct raft_edge *e, uint64_t from)
 {
     if (raft_state(e->raft) == RAFT_FOLLOWER && leader_of(e) == from && !e->outdated) {
-        e->heard_id = from;
         e->heard_ms = e->now_ms;
     }
 }
 
 uint64_t raft_edge_silence_ms(const struct raft_edge *e, uint64_t now_ms)
 {
-    bool heard = raft_state(e->raft) == RAFT_FOLLOWER && e->heard_id != 0 &&
-                 leader_of(e) == e->heard_id && now_ms > e->heard_ms;
+    bool heard = raft_state(e->raft) == RAFT_FOLLOWER && leader_of(e) != 0 && now_ms > e->heard_ms;
     return heard ? now_ms - e->heard_ms : 0;
 }
 
@@ -39,7 +37,6 @@ void raft_edge_forget_leader(struct raft_edge *e)
         raft_free(e->raft->follower_state.current_leader.address);
         e->raft->follower_state.current_leader.address = NULL;
         e->raft->follower_state.current_leader.id = 0;
-        e->heard_id = 0;
     }
 }
 
@@ -154,7 +151,6 @@ static void receive_vote_request(struct raft_edge *e, struct raft_message *m)
 TERM_IS_THERE(append_entries_result);
 TERM_IS_THERE(request_vote);
 TERM_IS_THERE(request_vote_result);
-TERM_IS_THERE(install_snapshot);
 TERM_IS_THERE(timeout_now);
 
 /* Whether the message gives an entry that is committed here another term. */
@@ -176,11 +172,6 @@ static bool contradicts_the_log(const struct raft_edge *e, const struct raft_app
     return found;
 }
 
-static bool is_of_a_leader(const struct raft_message *m)
-{
-    return m->type == RAFT_APPEND_ENTRIES || m->type == RAFT_INSTALL_SNAPSHOT;
-}
-
 static bool impossible(const struct raft_edge *e, const struct raft_message *m)
 {
     uint64_t current = raft_current_term(e->raft);
@@ -189,7 +180,7 @@ static bool impossible(const struct raft_edge *e, const struct raft_message *m)
         (term > current && term - current > RAFT_EDGE_TERM_STEP_MAX)) {
         return true;
     }
-    if (is_of_a_leader(m) && leads(e) && term == current) {
+    if (m->type == RAFT_APPEND_ENTRIES && leads(e) && term == current) {
         return true; /* two leaders of one term */
     }
     if (m->type == RAFT_REQUEST_VOTE) {
@@ -400,10 +391,10 @@ int raft_edge_receive(struct raft_edge *e, struct raft_message *message)
     if (impossible(e, message)) {
         return FL_EPROTO;
     }
-    e->outdated =
-        is_of_a_leader(message) && message->append_entries.term < raft_current_term(e->raft);
+    e->outdated = message->type == RAFT_APPEND_ENTRIES &&
+                  message->append_entries.term < raft_current_term(e->raft);
     receive_any(e, message);
-    if (is_of_a_leader(message)) {
+    if (message->type == RAFT_APPEND_ENTRIES) {
         note_leader(e, message->server_id);
     }
     e->outdated = false;

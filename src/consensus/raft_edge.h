@@ -52,11 +52,10 @@ struct raft_edge {
     bool paused;         /* the process was stopped a moment ago, so that messages may still wait in
                             its sockets. Meanwhile no leader is given up. */
     /* Private from here on. */
-    uint64_t heard_id; /* the leader that was heard last, and when */
-    uint64_t heard_ms;
-    uint64_t sent_ms; /* the last APPEND to any peer */
-    bool refused;     /* the last answer to a vote request */
-    bool outdated;    /* the message at hand is of an old leader */
+    uint64_t heard_ms; /* the last word of the leader */
+    uint64_t sent_ms;  /* the last APPEND to any peer */
+    bool refused;      /* the last answer to a vote request */
+    bool outdated;     /* the message at hand is of an old leader */
     struct raft_edge_peer peers[MEMBERS_MAX];
     uint64_t campaigns; /* election timers that were made to run out; for tests */
 };

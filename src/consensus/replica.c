@@ -102,8 +102,7 @@ static void apply_entry(struct replica *r, const struct log_entry *e)
 
 static bool has_to_apply(const struct replica *r)
 {
-    return !r->failed && r->install_at == 0 && r->applied < raft_commit_index(&r->raft) &&
-           !r->apply_waits;
+    return !r->failed && r->applied < raft_commit_index(&r->raft) && !r->apply_waits;
 }
 
 /* The log owns the bytes of an entry; nothing may change it while they are applied. An entry that
@@ -132,8 +131,8 @@ static void apply_committed(struct replica *r)
 
 void replica_set_hard_state(struct replica *r, const struct log_hard_state *hs)
 {
-    r->hard_state_at = log_set_hard_state(r->log, hs);
-    must_have(r->hard_state_at);
+    r->promised_at = log_set_hard_state(r->log, hs);
+    must_have(r->promised_at);
     r->held_n = 0; /* of an earlier one: Raft tolerates lost messages */
 }
 
@@ -173,13 +172,6 @@ static void keep_entries(struct replica *r, const struct raft_update *u)
         append_entry(r, index + i, &u->entries.batch[i]);
     }
     raft_free(u->entries.batch[0].batch);
-}
-
-static void begin_install(struct replica *r, const struct raft_update *u)
-{
-    FLI_ASSERT(u->snapshot.metadata.index == r->installing.index);
-    r->install_at = log_reset(r->log, r->installing.index, r->installing.term);
-    must_have(r->install_at);
 }
 
 /* The first entry of the event, if it is a change. No other one is: see raft_edge_receive(). */
@@ -228,9 +220,6 @@ void replica_step(struct replica *r, struct raft_event *event)
     }
     if ((u.flags & (RAFT_UPDATE_ENTRIES)) != 0) {
         keep_entries(r, &u);
-    }
-    if ((u.flags & (RAFT_UPDATE_SNAPSHOT)) != 0) {
-        begin_install(r, &u);
     }
     if ((u.flags & (RAFT_UPDATE_MESSAGES)) != 0) {
         for (unsigned i = 0; i < u.messages.n && !r->failed; i++) {
@@ -285,7 +274,7 @@ void replica_set_now(struct replica *r, uint64_t now_ms)
 static bool lacks_members(const struct replica *r, const struct raft_append_entries *m)
 {
     const struct change *c = &r->edge.changes.list[0];
-    uint64_t at = (c->conf.n == 0 ? r->snapshot_index + 1 : c->index) - 1;
+    uint64_t at = (c->conf.n == 0 ? r->snapshot.index + 1 : c->index) - 1;
     return m->prev_log_index <= at && at - m->prev_log_index < m->n_entries &&
            m->entries[at - m->prev_log_index].type != RAFT_CHANGE;
 }
@@ -345,24 +334,11 @@ int replica_receive(struct replica *r, uint64_t now_ms, uint64_t from, uint8_t t
 static void report_persisted(struct replica *r)
 {
     uint64_t index = log_durable_index(r->log);
-    if (r->install_at != 0 || index <= r->raft.last_stored ||
-        raft_state(&r->raft) == RAFT_CANDIDATE) {
+    if (index <= r->raft.last_stored || raft_state(&r->raft) == RAFT_CANDIDATE) {
         return;
     }
     struct raft_event event = {.type = RAFT_PERSISTED_ENTRIES};
     event.persisted_entries.index = index;
-    replica_step(r, &event);
-}
-
-static void finish_install(struct replica *r)
-{
-    if (r->install_at == 0 || log_durable(r->log) < r->install_at) {
-        return;
-    }
-    struct raft_event event = {.type = RAFT_PERSISTED_SNAPSHOT};
-    r->install_at = 0;
-    replica_label(&r->installing, &event.persisted_snapshot.metadata);
-    event.persisted_snapshot.last = true;
     replica_step(r, &event);
 }
 
@@ -373,7 +349,6 @@ void replica_durable(struct replica *r, uint64_t now_ms)
         return;
     }
     replica_send_held(r);
-    finish_install(r);
     report_persisted(r);
     after_event(r);
 }
@@ -486,33 +461,28 @@ int replica_change(struct replica *r, uint64_t now_ms, const struct configuratio
     return submit(r, now_ms, RAFT_CHANGE, bytes, len);
 }
 
-/* It comes as from a leader that nobody is, and that is gone at once. */
 int replica_begin(struct replica *r, uint64_t now_ms, const struct configuration *c)
 {
     uint8_t bytes[CONFIGURATION_SIZE_MAX];
-    struct raft_message m = {
-        .type = RAFT_APPEND_ENTRIES, .server_id = UINT64_MAX, .server_address = ""};
-    struct raft_append_entries *a = &m.append_entries;
-    uint64_t term = r->snapshot_index == 0 ? 1 : r->snapshot_term;
-    uint64_t current = raft_current_term(&r->raft);
+    struct log_hard_state hs = log_get_hard_state(r->log);
+    struct log_entry e = {.index = r->snapshot.index + 1,
+                          .term = r->snapshot.index == 0 ? 1 : r->snapshot.term,
+                          .kind = RAFT_CHANGE,
+                          .len = (uint32_t)configuration_encode(c, bytes),
+                          .data = bytes};
     FLI_ASSERT(c->n > 0 && replica_configuration(r)->n == 0);
-    FLI_ASSERT(replica_last_index(r) == r->snapshot_index);
+    FLI_ASSERT(replica_last_index(r) == r->snapshot.index);
     replica_set_now(r, now_ms);
-    r->entries[0] = (struct raft_entry){.term = term, .type = RAFT_CHANGE};
-    r->entries[0].buf = (struct raft_buffer){bytes, configuration_encode(c, bytes)};
-    a->term = current > term ? current : term;
-    a->prev_log_index = r->snapshot_index;
-    a->prev_log_term = r->snapshot_term;
-    a->leader_commit = r->snapshot_index;
-    a->entries = r->entries;
-    a->n_entries = 1;
-    int rv = check_entries(r, a);
-    if (rv == 0) {
-        rv = raft_edge_receive(&r->edge, &m);
-        raft_edge_forget_leader(&r->edge);
-        after_event(r);
+    if (hs.term < e.term) {
+        hs = (struct log_hard_state){.term = e.term};
+        replica_set_hard_state(r, &hs);
     }
-    return rv;
+    uint64_t position = log_append(r->log, &e);
+    if (position == 0) {
+        return FL_EBUSY;
+    }
+    replica_restart(r, position);
+    return 0;
 }
 
 bool replica_has_caught_up(struct replica *r, uint64_t now_ms, uint64_t id)
@@ -594,7 +564,7 @@ void replica_label(const struct snapshot_meta *meta, struct raft_snapshot_metada
 int replica_snapshot_meta(const struct replica *r, bool again, struct snapshot_meta *ret)
 {
     bool on_disk = replica_is_on_disk(r, r->applied);
-    bool has_snapshot = r->applied <= r->snapshot_index;
+    bool has_snapshot = r->applied <= r->snapshot.index;
     if (!on_disk || r->applied == 0 || (has_snapshot && !again)) {
         return FL_EBUSY;
     }
@@ -613,15 +583,14 @@ void replica_snapshot_taken(struct replica *r, uint64_t now_ms, const struct sna
                             uint64_t keep_index)
 {
     replica_set_now(r, now_ms);
-    if (r->failed || meta->index <= r->snapshot_index) {
+    if (r->failed || meta->index <= r->snapshot.index) {
         return; /* a leader's snapshot came in between */
     }
     FLI_ASSERT(keep_index <= meta->index);
     struct raft_event event = {.type = RAFT_SNAPSHOT};
     replica_label(meta, &event.snapshot.metadata);
     event.snapshot.trailing = (unsigned)(meta->index - keep_index);
-    r->snapshot_index = meta->index;
-    r->snapshot_term = meta->term;
+    r->snapshot = *meta;
     replica_step(r, &event);
     log_compact(r->log, keep_index);
     changes_compact(&r->edge.changes, meta->index);
@@ -633,51 +602,40 @@ bool replica_snapshot_is_sound(const struct snapshot_meta *meta)
     return replica_conf_of(meta, &conf) == 0;
 }
 
-/* The present leader has all committed entries, so the snapshot is as good as one that it sent. */
-static void offer_snapshot(struct replica *r, const struct snapshot_meta *meta,
-                           const struct configuration *conf)
-{
-    struct raft_message m = {.type = RAFT_INSTALL_SNAPSHOT};
-    const char *address;
-    raft_leader(&r->raft, &m.server_id, &address);
-    m.server_address = address;
-    m.install_snapshot.term = raft_current_term(&r->raft);
-    m.install_snapshot.last_index = meta->index;
-    m.install_snapshot.last_term = meta->term;
-    m.install_snapshot.conf_index = meta->conf_index;
-    configuration_to_raft(conf, &m.install_snapshot.conf);
-    r->installing = *meta;
-    int rv = raft_edge_receive(&r->edge, &m);
-    FLI_ASSERT(rv == 0); /* it is from our leader, of our term */
-    if (r->install_at != 0) {
-        raft_configuration_close(&m.install_snapshot.conf); /* else the core has freed it */
-    }
-}
-
+/* The core starts anew behind the snapshot, as a node does that finds it on its disk. Then it hears
+ * its leader, as before, and answers once the log is on disk. */
 int replica_install(struct replica *r, uint64_t now_ms, const struct snapshot_meta *meta,
                     struct machine *fresh, struct machine **ret_old)
 {
     struct configuration conf;
+    struct raft_message m = {.type = RAFT_APPEND_ENTRIES};
     replica_set_now(r, now_ms);
     if (r->failed || meta->index <= r->applied || replica_conf_of(meta, &conf) != 0) {
         return FL_EINVAL;
     }
-    if (r->install_at != 0 || replica_role(r) != REPLICA_FOLLOWER || replica_leader(r) == 0 ||
+    if (replica_role(r) != REPLICA_FOLLOWER || replica_leader(r) == 0 ||
         meta->term > replica_term(r)) {
         return FL_EBUSY;
     }
-    offer_snapshot(r, meta, &conf);
-    if (r->install_at == 0) {
+    if (replica_term_of(r, meta->index) == meta->term) {
         return FL_EINVAL; /* the log has all of it */
     }
+    raft_leader(&r->raft, &m.server_id, &m.server_address);
+    m.server_address = "";
+    m.append_entries = (struct raft_append_entries){.term = replica_term(r),
+                                                    .prev_log_index = meta->index,
+                                                    .prev_log_term = meta->term,
+                                                    .leader_commit = meta->index};
     *ret_old = fsm_replace(r->config.fsm, fresh);
-    r->applied = meta->index;
     memset(r->hashes, 0, sizeof r->hashes); /* of a state that is gone, right or wrong */
     r->apply_waits = false; /* for an entry that is in the snapshot; its read may last for ever */
-    r->edge.told = meta->index;
-    r->snapshot_index = meta->index;
-    r->snapshot_term = meta->term;
-    changes_truncate(&r->edge.changes, 0);
-    changes_add(&r->edge.changes, meta->conf_index, &conf);
+    r->snapshot = *meta;
+    uint64_t position = log_reset(r->log, meta->index, meta->term);
+    must_have(position);
+    replica_restart(r, position);
+    if (!r->failed) {
+        int rv = raft_edge_receive(&r->edge, &m);
+        FLI_ASSERT(rv == 0); /* it is from our leader, of our term */
+    }
     return 0;
 }

@@ -17,8 +17,8 @@
  * to be applied, and that are not in memory, are read by the log's device meanwhile.
  *
  * Snapshots. A snapshot is a file that the owner writes, sends and receives. The core is told of a
- * taken snapshot once it is complete, and of a received one once it is complete and decoded. Until
- * then this server goes on with its old state.
+ * taken snapshot once it is complete, and starts anew behind a received one once it is complete and
+ * decoded. Until then this server goes on with its old state.
  *
  * Numbers. A server of the Raft group is an incarnation (configuration.h), and the core knows no
  * other name. All functions here name a server by the number of its node, but replica_receive().
@@ -42,7 +42,6 @@ struct replica;
 struct replica_config {
     uint64_t id;                          /* the node's number */
     uint64_t incarnation;                 /* the server in the Raft group */
-    const char *address;                  /* this server's, for the core; the string is copied */
     struct log *log;                      /* recovered; the owner's, which calls
                                              replica_durable() and
                                              replica_arrived() */

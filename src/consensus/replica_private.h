@@ -34,11 +34,11 @@ struct replica {
     struct log *log;
     bool failed;
     uint64_t applied;
-    uint64_t barrier_term; /* of the last barrier that was applied */
-    uint64_t snapshot_index, snapshot_term;
-    uint64_t hard_state_at; /* position of the last change of term and vote */
-    uint64_t install_at;    /* position of the log's reset to a snapshot; 0: none under way */
-    struct snapshot_meta installing;
+    uint64_t barrier_term;         /* of the last barrier that was applied */
+    struct snapshot_meta snapshot; /* the newest; index 0: there is none */
+    /* No message leaves before the log is on disk up to this position: that of the last change of
+     * term and vote, or of a beginning that the core takes for written. */
+    uint64_t promised_at;
     bool unfit;             /* to lead */
     bool apply_waits;       /* for the disk */
     uint64_t applied_steps; /* in this turn, as the machine counts them */
@@ -80,6 +80,9 @@ void replica_rests_arrived(struct replica *r);  /* none waits for the disk any m
 int replica_round_receive(struct replica *r, const struct raft_message *m) FLI_MUST_USE;
 void replica_round_turn(struct replica *r);
 uint64_t replica_round_due_ms(const struct replica *r); /* when it asks again */
+
+/* Starts the core anew, with the log as it is, once that is on disk up to the position. */
+void replica_restart(struct replica *r, uint64_t position);
 
 /* The configuration of a snapshot. 0; FL_ECORRUPT; FL_EVERSION. */
 int replica_conf_of(const struct snapshot_meta *meta, struct configuration *ret) FLI_MUST_USE;

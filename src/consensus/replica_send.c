@@ -14,10 +14,10 @@
 
 #include <inttypes.h>
 
-/* Term and vote are on disk, so messages may promise them. */
+/* What messages promise is on disk: term and vote, and the beginning of the log. */
 static bool may_promise(const struct replica *r)
 {
-    return log_durable(r->log) >= r->hard_state_at;
+    return log_durable(r->log) >= r->promised_at;
 }
 
 /* ---- one message ---- */

@@ -25,7 +25,7 @@ uint64_t replica_term(const struct replica *r)
 
 uint64_t replica_term_of(const struct replica *r, uint64_t index)
 {
-    return index == r->snapshot_index ? r->snapshot_term : log_term_of(r->log, index);
+    return index == r->snapshot.index ? r->snapshot.term : log_term_of(r->log, index);
 }
 
 uint64_t replica_leader(const struct replica *r)
@@ -38,7 +38,7 @@ uint64_t replica_leader(const struct replica *r)
 
 uint64_t replica_term_on_disk(const struct replica *r)
 {
-    return log_durable(r->log) >= r->hard_state_at ? log_get_hard_state(r->log).term : 0;
+    return log_durable(r->log) >= r->promised_at ? log_get_hard_state(r->log).term : 0;
 }
 
 uint64_t replica_commit_index(const struct replica *r)
@@ -63,12 +63,12 @@ uint64_t replica_last_index(const struct replica *r)
 
 bool replica_is_on_disk(const struct replica *r, uint64_t index)
 {
-    return r->install_at == 0 && index <= log_durable_index(r->log);
+    return index <= log_durable_index(r->log);
 }
 
 uint64_t replica_snapshot_index(const struct replica *r)
 {
-    return r->snapshot_index;
+    return r->snapshot.index;
 }
 
 uint64_t replica_match_index(const struct replica *r, uint64_t id)

@@ -406,7 +406,6 @@ static int make_replica(struct opening *o)
     struct replica_config config = {
         .id = id->id,
         .incarnation = id->incarnation,
-        .address = own_address(n),
         /* A node may be stopped before the cluster is formed, or before it is sent an entry. */
         .may_be_empty = id->joins || id->members.n > 1,
         .log = n->log,

@@ -10,6 +10,7 @@
  * This is done now and then, whenever some files were removed or used for others, and at the next
  * writes after a log was truncated or begun anew. */
 #include "base/bytes.h"
+#include "consensus/replica_private.h"
 #include "machine/batch.h"
 #include "snapshot/file.h"
 #include "promises.h"
@@ -121,7 +122,8 @@ static void check_log(const struct sim_node *n, struct log *l, uint64_t snapshot
     struct log_hard_state a = log_get_hard_state(l);
     struct log_hard_state b = log_get_hard_state(is);
     uint64_t last = log_last_index(l) > snapshot ? log_last_index(l) : snapshot;
-    bool begins = n->raft->snapshot.installing || log_first_index(is) > log_last_index(l) + 1;
+    bool begins = log_durable(is) < n->node->replica->promised_at ||
+                  log_first_index(is) > log_last_index(l) + 1;
     SIM_CHECK(n->sim, log_writes(l) >= n->disk.record.starts.index,
               "node %u has noted %llu writes of its log, and a power cut leaves %llu", n->index + 1,
               ull(n->disk.record.starts.index), ull(log_writes(l)));

@@ -86,7 +86,7 @@ void scenario_overtaken(struct sim *s)
             sim_pass(s, 100);
         }
         uint64_t index = replica_snapshot_index(next->node->replica);
-        uint64_t term = next->node->replica->snapshot_term;
+        uint64_t term = next->node->replica->snapshot.term;
         uint64_t was = log_term_of(old->node->log, index);
         scenario_cut_off(old, 0);
         until = s->now + SOON_MS;

@@ -205,11 +205,11 @@ static unsigned compare(const struct sim_node *leader, const struct configuratio
     return differ;
 }
 
-/* In its log, or in a snapshot that took the place of it. While one is installed, it has either. */
+/* In its log, or in a snapshot that took the place of it. */
 static bool is_on_disk(const struct sim_node *n, uint64_t index)
 {
     return index <= log_durable_index(n->node->log) ||
-           (index <= replica_snapshot_index(n->node->replica) && !n->raft->snapshot.installing);
+           index <= replica_snapshot_index(n->node->replica);
 }
 
 /* Whoever gets a vote has the change that made it a learner on its disk. Otherwise it could give

@@ -288,7 +288,6 @@ int group_try_up(struct group *g, unsigned i)
     assert_int_equal(fsm_create(&fc, m, &s->fsm), 0);
     struct replica_config rc = {.id = s->id,
                                 .incarnation = s->id,
-                                .address = "me",
                                 .log = s->log,
                                 .fsm = s->fsm,
                                 .snapshot = s->meta.index == 0 ? NULL : &s->meta,
