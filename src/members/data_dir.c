@@ -27,6 +27,8 @@
 #define LOCK_WAIT_MS 5000u
 #define LOCK_AGAIN_NS 10000000
 
+#define REFUSE(code, ...) fli_refuse(errmsg, errmsg_size, code, __VA_ARGS__)
+
 static const char *path_of(const char *dir, const char *name, char path[FILE_PATH_MAX])
 {
     (void)snprintf(path, FILE_PATH_MAX, "%s/%s", dir, name);
@@ -72,7 +74,8 @@ static int make_dirs(const char *path)
 
 struct scan {
     const char *path;
-    bool clear, any;
+    bool clear;       /* every entry that is found is removed */
+    bool any, exists; /* the result; a directory that does not exist has no entry */
 };
 
 static int scan_one(void *ctx, const char *name)
@@ -83,15 +86,12 @@ static int scan_one(void *ctx, const char *name)
     return s->clear && unlink(path_of(s->path, name, file)) != 0 ? -errno : 0;
 }
 
-/* Whether a directory has any entry. With `clear`, every one that is found is removed. 0 or -1 and
- * errno; one that does not exist is empty. */
-static int scan_dir(const char *path, bool clear, bool *ret_any, bool *ret_exists)
+/* 0 or -1 and errno. */
+static int scan_dir(struct scan *s)
 {
-    struct scan s = {.path = path, .clear = clear};
-    int rv = fli_folder_each(AT_FDCWD, path, scan_one, &s);
+    int rv = fli_folder_each(AT_FDCWD, s->path, scan_one, s);
     errno = -rv;
-    *ret_any = s.any;
-    *ret_exists = rv != -ENOENT;
+    s->exists = rv != -ENOENT;
     return rv == 0 || rv == -ENOENT ? 0 : -1;
 }
 
@@ -144,30 +144,22 @@ static int lock_dir(struct data_dir *d, char *errmsg, size_t errmsg_size)
     char path[FILE_PATH_MAX];
     char pid[32] = "";
     d->lock_fd = open(path_of(d->path, "lock", path), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (d->lock_fd < 0) {
-        return fli_refuse(errmsg, errmsg_size, FL_ESYSTEM, "cannot open %s: %s", path,
-                          strerror(errno));
-    }
-    int rv = take_lock(d->lock_fd);
-    if (rv == EWOULDBLOCK) {
+    int error = d->lock_fd < 0 ? errno : take_lock(d->lock_fd);
+    if (error == EWOULDBLOCK) {
         pid_t owner = owner_of(d->lock_fd);
         if (owner > 0) {
             snprintf(pid, sizeof pid, " (pid %ld)", (long)owner);
         }
-        return fli_refuse(errmsg, errmsg_size, FL_EBUSY,
-                          "data directory %s is in use by another process%s: stop that one, or "
-                          "give this one a directory of its own",
-                          d->path, pid);
+        return REFUSE(FL_EBUSY,
+                      "data directory %s is in use by another process%s: stop that one, or give "
+                      "this one a directory of its own",
+                      d->path, pid);
     }
-    if (rv != 0) {
-        return fli_refuse(errmsg, errmsg_size, FL_ESYSTEM, "cannot lock %s: %s", path,
-                          strerror(rv));
+    if (error != 0) {
+        return REFUSE(FL_ESYSTEM, "cannot lock %s: %s", path, strerror(error));
     }
-    int n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
     /* The pid only improves a message: failing to write it is no reason to stop. */
-    if (ftruncate(d->lock_fd, 0) == 0 && pwrite(d->lock_fd, pid, (size_t)n, 0) != n) {
-        errno = 0;
-    }
+    (void)!(ftruncate(d->lock_fd, 0) == 0 && dprintf(d->lock_fd, "%ld\n", (long)getpid()) > 0);
     return 0;
 }
 
@@ -179,16 +171,14 @@ int data_dir_open(const char *path, struct data_dir *ret, char *errmsg, size_t e
         len--;
     }
     if (len == 0 || len >= sizeof d.path) {
-        return fli_refuse(errmsg, errmsg_size, FL_EINVAL,
-                          "the path of the data directory must have 1 to %zu bytes",
-                          sizeof d.path - 1);
+        return REFUSE(FL_EINVAL, "the path of the data directory must have 1 to %zu bytes",
+                      sizeof d.path - 1);
     }
     memcpy(d.path, path, len);
     snprintf(d.log_path, sizeof d.log_path, "%s/log", d.path);
     int rv = make_dirs(d.path) == 0
                  ? lock_dir(&d, errmsg, errmsg_size)
-                 : fli_refuse(errmsg, errmsg_size, FL_ESYSTEM, "cannot make data directory %s: %s",
-                              d.path, strerror(errno));
+                 : REFUSE(FL_ESYSTEM, "cannot make data directory %s: %s", d.path, strerror(errno));
     if (rv != 0) {
         data_dir_close(&d);
         return rv;
@@ -235,17 +225,15 @@ static int create_record(const struct data_dir *d, const char *path, uint64_t id
                          char *errmsg, size_t errmsg_size)
 {
     char text[MEMBERS_TEXT_MAX];
-    bool any = false;
-    bool exists = false;
-    if (scan_dir(d->log_path, false, &any, &exists) != 0) {
-        return fli_refuse(errmsg, errmsg_size, FL_ESYSTEM, "cannot read %s: %s", d->log_path,
-                          strerror(errno));
+    struct scan log = {.path = d->log_path};
+    if (scan_dir(&log) != 0) {
+        return REFUSE(FL_ESYSTEM, "cannot read %s: %s", d->log_path, strerror(errno));
     }
-    if (any) {
-        return fli_refuse(errmsg, errmsg_size, FL_EDENIED,
-                          "%s is missing although %s is not empty: put back what was taken away, "
-                          "or use an empty directory",
-                          path, d->log_path);
+    if (log.any) {
+        return REFUSE(FL_EDENIED,
+                      "%s is missing although %s is not empty: put back what was taken away, "
+                      "or use an empty directory",
+                      path, d->log_path);
     }
     record_begin(ret, id, members);
     ret->identity.joins = joins;
@@ -253,9 +241,7 @@ static int create_record(const struct data_dir *d, const char *path, uint64_t id
         joins ? 0 : fli_crc32c(0, text, members_format(members, text, sizeof text));
     int rv = record_write(path, ret);
     rv = rv != 0 ? rv : sync_name(d->path);
-    return rv == 0
-               ? 0
-               : fli_refuse(errmsg, errmsg_size, rv, "cannot write %s: %s", path, strerror(errno));
+    return rv == 0 ? 0 : REFUSE(rv, "cannot write %s: %s", path, strerror(errno));
 }
 
 int identity_refuse_members(const struct data_dir *d, const struct members *found,
@@ -265,19 +251,19 @@ int identity_refuse_members(const struct data_dir *d, const struct members *foun
     char wanted[MEMBERS_TEXT_MAX];
     members_format(found, stored, sizeof stored);
     members_format(given, wanted, sizeof wanted);
-    return fli_refuse(errmsg, errmsg_size, FL_EDENIED,
-                      "data directory %s belongs to the cluster %.600s, but this node is "
-                      "configured for %.600s: start with the former, or with another directory",
-                      d->path, stored, wanted);
+    return REFUSE(FL_EDENIED,
+                  "data directory %s belongs to the cluster %.600s, but this node is "
+                  "configured for %.600s: start with the former, or with another directory",
+                  d->path, stored, wanted);
 }
 
 int identity_refuse_id(const char *path, const struct identity *found, uint64_t id, char *errmsg,
                        size_t errmsg_size)
 {
-    return fli_refuse(errmsg, errmsg_size, FL_EDENIED,
-                      "data directory %s belongs to node %llu, but this is node %llu: start with "
-                      "that id, or with another directory",
-                      path, (unsigned long long)found->id, (unsigned long long)id);
+    return REFUSE(FL_EDENIED,
+                  "data directory %s belongs to node %llu, but this is node %llu: start with "
+                  "that id, or with another directory",
+                  path, (unsigned long long)found->id, (unsigned long long)id);
 }
 
 /* Whether the file agrees with the configuration. Once a cluster is formed, its log says who is a
@@ -293,10 +279,10 @@ static int check_identity(const struct data_dir *d, const struct identity *found
         return 0;
     }
     if (found->joins != joins) {
-        return fli_refuse(errmsg, errmsg_size, FL_EDENIED,
-                          "data directory %s was begun with --%s, and this node is started with "
-                          "--%s: start it as before, or with an empty directory",
-                          d->path, found->joins ? "join" : "cluster", joins ? "join" : "cluster");
+        return REFUSE(FL_EDENIED,
+                      "data directory %s was begun with --%s, and this node is started with "
+                      "--%s: start it as before, or with an empty directory",
+                      d->path, found->joins ? "join" : "cluster", joins ? "join" : "cluster");
     }
     return members_equal(&found->members, members)
                ? 0
@@ -306,24 +292,21 @@ static int check_identity(const struct data_dir *d, const struct identity *found
 int identity_refuse_lost_log(const struct data_dir *d, const struct identity *id, char *errmsg,
                              size_t errmsg_size)
 {
-    return fli_refuse(errmsg, errmsg_size, FL_EDENIED,
-                      "%s has lost its log: move %s out of the way, run fencelock cluster replace "
-                      "%llu, and start again with an empty directory. An older copy is not safe: "
-                      "it has forgotten what it acknowledged",
-                      d->log_path, d->path, (unsigned long long)id->id);
+    return REFUSE(FL_EDENIED,
+                  "%s has lost its log: move %s out of the way, run fencelock cluster replace "
+                  "%llu, and start again with an empty directory. An older copy is not safe: "
+                  "it has forgotten what it acknowledged",
+                  d->log_path, d->path, (unsigned long long)id->id);
 }
 
 /* Whether a log that must be there is there, log_open() says. */
 static int prepare_log_dir(const struct data_dir *d, const struct identity *id, char *errmsg,
                            size_t errmsg_size)
 {
-    bool any;
-    bool exists;
-    int rv = id->bootstrapped ? 0 : scan_dir(d->log_path, true, &any, &exists);
+    struct scan log = {.path = d->log_path, .clear = true};
+    int rv = id->bootstrapped ? 0 : scan_dir(&log);
     rv = rv != 0 ? rv : make_dir(d->log_path);
-    return rv == 0 ? 0
-                   : fli_refuse(errmsg, errmsg_size, FL_ESYSTEM, "cannot prepare %s: %s",
-                                d->log_path, strerror(errno));
+    return rv == 0 ? 0 : REFUSE(FL_ESYSTEM, "cannot prepare %s: %s", d->log_path, strerror(errno));
 }
 
 static int refuse_unread(const char *dir, const char *path, int rv, char *errmsg,
@@ -337,13 +320,13 @@ static int refuse_unread(const char *dir, const char *path, int rv, char *errmsg
             path);
     }
     if (rv == FL_ECORRUPT) {
-        return fli_refuse(errmsg, errmsg_size, rv,
-                          "%s is damaged: move %s out of the way, run fencelock cluster replace "
-                          "for this node, and start again with an empty directory. An older copy "
-                          "is not safe: it has forgotten what it acknowledged",
-                          path, dir);
+        return REFUSE(rv,
+                      "%s is damaged: move %s out of the way, run fencelock cluster replace "
+                      "for this node, and start again with an empty directory. An older copy "
+                      "is not safe: it has forgotten what it acknowledged",
+                      path, dir);
     }
-    return fli_refuse(errmsg, errmsg_size, rv, "cannot read %s: %s", path, strerror(errno));
+    return REFUSE(rv, "cannot read %s: %s", path, strerror(errno));
 }
 
 int record_open(struct data_dir *d, uint64_t id, const struct members *members, bool joins,
@@ -364,9 +347,7 @@ int record_open(struct data_dir *d, uint64_t id, const struct members *members, 
         return rv;
     }
     d->record_fd = open(path, O_WRONLY | O_CLOEXEC);
-    return d->record_fd >= 0 ? 0
-                             : fli_refuse(errmsg, errmsg_size, FL_ESYSTEM, "cannot write %s: %s",
-                                          path, strerror(errno));
+    return d->record_fd >= 0 ? 0 : REFUSE(FL_ESYSTEM, "cannot write %s: %s", path, strerror(errno));
 }
 
 /* ---- a look at it ---- */
@@ -388,18 +369,17 @@ int identity_peek(const char *path, struct directory_summary *ret, char *errmsg,
 {
     char name[FILE_PATH_MAX];
     struct record record;
-    bool any;
+    struct scan scan = {.path = path};
     memset(ret, 0, sizeof *ret);
     if (strlen(path) >= DATA_DIR_PATH_MAX) {
-        return fli_refuse(errmsg, errmsg_size, FL_ESYSTEM,
-                          "the path of the data directory must have 1 to %u bytes",
-                          DATA_DIR_PATH_MAX - 1);
+        return REFUSE(FL_ESYSTEM, "the path of the data directory must have 1 to %u bytes",
+                      DATA_DIR_PATH_MAX - 1);
     }
-    int rv = scan_dir(path, false, &any, &ret->exists);
-    ret->is_empty = !any; /* as far as it is known */
+    int rv = scan_dir(&scan);
+    ret->exists = scan.exists;
+    ret->is_empty = !scan.any; /* as far as it is known */
     if (rv != 0 || peek_lock(path, &ret->is_used) != 0) {
-        return fli_refuse(errmsg, errmsg_size, FL_ESYSTEM, "cannot read data directory %s: %s",
-                          path, strerror(errno));
+        return REFUSE(FL_ESYSTEM, "cannot read data directory %s: %s", path, strerror(errno));
     }
     rv = record_read(path_of(path, "identity", name), &record);
     ret->has_identity = rv == 0;

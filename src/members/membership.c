@@ -401,18 +401,10 @@ void membership_members_turn(struct membership *m)
     m->members = fresh;
     if (!same) {
         transport_set_members(m->config.transport, &m->members);
-        m->config.members(m->config.ctx, &m->members);
+        relay_leave_strangers(m->config.relay);
     }
     /* Also for a member that there was no room for while a worker read for a former one. */
     peers_set_members(m->config.peers, &m->members);
-}
-
-void membership_start(struct membership *m)
-{
-    m->members_due = true;
-    m->started_ms = fli_clock_ms();
-    m->members.n = 0;
-    membership_members_turn(m);
 }
 
 uint64_t membership_number_of(const struct membership *m, uint64_t incarnation)
@@ -517,9 +509,11 @@ int membership_create(const struct membership_config *config, struct membership 
     }
     m->config = *config;
     m->replica = config->replica;
-    m->members = membership_now(m)->identity.members;
-    peers_set_members(config->peers, &m->members);
-    peers_find(config->peers, membership_self(m))->told = *transport_self(config->transport);
+    m->started_ms = fli_clock_ms();
+    m->members_due = true;
+    config->election->members = &m->members;
+    peers_place(config->peers, membership_self(m))->told = *transport_self(config->transport);
+    membership_members_turn(m);
     *ret = m;
     return 0;
 }

@@ -81,14 +81,11 @@ struct membership_config {
     struct fsm *fsm;
     struct commands *queue;
     struct proposer *proposer;
-    const struct relay *relay;
+    struct relay *relay;
     struct election *election;
-    unsigned ask_ms; /* how long others may take to answer before this node speaks */
-    void *ctx;
-    /* The set of nodes that this node talks to, itself included, has changed. */
-    void (*members)(void *ctx, const struct members *members);
 };
 
+/* All other parts exist: they are told the members. */
 int membership_create(const struct membership_config *config, struct membership **ret) FLI_MUST_USE;
 void membership_destroy(struct membership *m); /* NULL is fine */
 
@@ -120,8 +117,6 @@ const struct starts_known *membership_known(const struct membership *m, uint64_t
 const char *membership_client_address(const struct membership *m, uint64_t id); /* NULL: unknown */
 
 /* ---- what a node tells ---- */
-
-void membership_start(struct membership *m); /* all parts exist: reports the members */
 
 void membership_tick(struct membership *m, bool running);
 void membership_turn(struct membership *m, bool running); /* forms the cluster, as fast as answers

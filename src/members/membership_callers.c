@@ -255,7 +255,8 @@ bool membership_may_speak(struct membership *m)
         const struct peer *p = peers_find(m->config.peers, id);
         all = id == membership_self(m) || (p != NULL && (p->verdict != 0 || p->gone));
     }
-    m->speaks = m->speaks || all || fli_clock_since_ms(m->started_ms) >= m->config.ask_ms;
+    m->speaks =
+        m->speaks || all || fli_clock_since_ms(m->started_ms) >= m->config.election->election_ms;
     return m->speaks;
 }
 

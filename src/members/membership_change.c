@@ -33,28 +33,49 @@ static bool change(struct membership *m, const struct configuration *c)
     return rv == 0;
 }
 
-/* ---- adding a node ----- */
-
-/* Whether it is known which incarnation of a node that is to join runs, and that it was never a
- * member. One that was removed is not listed before its successor is waited for, so its handshake
- * is forgotten (peers.h). */
-static bool has_shaken_hands(const struct peer *p)
+static bool is_up(const struct membership *m, uint64_t id)
 {
-    return p != NULL && p->told.incarnation != 0 && p->told.member_index == 0;
+    return id == membership_self(m) || relay_has_follower(m->config.relay, id);
 }
 
-static void add_learner(struct membership *m, const struct machine_node *e, uint64_t incarnation)
+/* ---- what the others can do without one ---- */
+
+enum majority { OF_THE_OTHERS, OF_ALL };
+
+/* Whether the voters besides the node that have confirmed the entry are that majority of voters;
+ * and are up, if that is asked. Nothing tells at once that a node's power has gone, but what it has
+ * confirmed since. */
+static bool others_decide(const struct membership *m, uint64_t without, enum majority of,
+                          uint64_t index, bool up)
 {
-    struct configuration c = *replica_configuration(m->replica);
-    int rv = configuration_add(&c, e->id, incarnation, e->address, CONFIGURATION_LEARNER);
-    if (rv != 0) {
-        host_log(&m->config.host, 2, "node %" PRIu64 " at %s cannot be added: %s", e->id,
-                 e->address, fl_strerror(rv));
-    } else if (change(m, &c)) {
-        host_log(&m->config.host, 3,
-                 "node %" PRIu64 " at %s is added to the cluster, as %016" PRIx64, e->id,
-                 e->address, incarnation);
+    const struct configuration *c = replica_configuration(m->replica);
+    unsigned found = 0;
+    unsigned voters = of == OF_ALL ? 1 : 0;
+    for (unsigned i = 0; i < c->n; i++) {
+        uint64_t id = c->servers[i].id;
+        if (id != without && c->servers[i].role == CONFIGURATION_VOTER) {
+            voters++;
+            found += (!up || is_up(m, id)) &&
+                     (id == membership_self(m) || replica_match_index(m->replica, id) >= index);
+        }
     }
+    return found > voters / 2;
+}
+
+static bool is_voter(const struct configuration_server *server)
+{
+    return server != NULL && server->role == CONFIGURATION_VOTER;
+}
+
+static bool is_last_voter(const struct membership *m, uint64_t id)
+{
+    return is_voter(server_of(m, id)) &&
+           configuration_voters(replica_configuration(m->replica)) == 1;
+}
+
+static bool leads_since_just_now(const struct membership *m)
+{
+    return !m->leads || fli_clock_since_ms(m->leads_since_ms) < NEW_LEADER_MS;
 }
 
 /* Of two that differ nobody knows which one is damaged, and this leader may be. A voter that has
@@ -72,6 +93,35 @@ static bool all_agree(struct membership *m, uint64_t id, const char *without)
     return other == 0;
 }
 
+bool membership_may_send_snapshot(struct membership *m, uint64_t id)
+{
+    return !is_voter(server_of(m, id)) || !others_decide(m, id, OF_ALL, 0, true) ||
+           all_agree(m, id, "gets no snapshot");
+}
+
+/* ---- the leader's work ---- */
+
+/* The node is what its plan says. */
+static bool settle(struct membership *m, uint64_t id)
+{
+    struct machine_command c = {.op = MACHINE_OP_NODE_SETTLED, .number = id};
+    return replica_configuration_committed(m->replica) && membership_submit(m, &c);
+}
+
+static void add_learner(struct membership *m, const struct machine_node *e, uint64_t incarnation)
+{
+    struct configuration c = *replica_configuration(m->replica);
+    int rv = configuration_add(&c, e->id, incarnation, e->address, CONFIGURATION_LEARNER);
+    if (rv != 0) {
+        host_log(&m->config.host, 2, "node %" PRIu64 " at %s cannot be added: %s", e->id,
+                 e->address, fl_strerror(rv));
+    } else if (change(m, &c)) {
+        host_log(&m->config.host, 3,
+                 "node %" PRIu64 " at %s is added to the cluster, as %016" PRIx64, e->id,
+                 e->address, incarnation);
+    }
+}
+
 /* A learner gets a vote when it is close enough. */
 static void promote(struct membership *m, uint64_t id)
 {
@@ -83,29 +133,20 @@ static void promote(struct membership *m, uint64_t id)
     }
 }
 
-static bool is_up(const struct membership *m, uint64_t id)
-{
-    return id == membership_self(m) || relay_has_follower(m->config.relay, id);
-}
-
-/* The node is what its plan says. */
-static bool settle(struct membership *m, uint64_t id)
-{
-    struct machine_command c = {.op = MACHINE_OP_NODE_SETTLED, .number = id};
-    return replica_configuration_committed(m->replica) && membership_submit(m, &c);
-}
-
 /* Takes the next step for a node that is to be added. True: there was one to take. A node that is
  * not connected waits, and the others do not wait for it. The leader calls a new one, which may
- * know no other (membership.c). */
+ * know no other (membership.c). It is added when it is known which incarnation runs, and that it
+ * was never a member. One that was removed is not listed before its successor is waited for, so its
+ * handshake is forgotten (peers.h). */
 static bool bring_in(struct membership *m, const struct machine_node *e)
 {
     const struct peer *p = peers_find(m->config.peers, e->id);
     const struct configuration_server *server = server_of(m, e->id);
-    if (server != NULL && (server->role == CONFIGURATION_VOTER || e->learner)) {
+    if (server != NULL && (is_voter(server) || e->learner)) {
         return settle(m, e->id);
     }
-    bool there = server == NULL ? has_shaken_hands(p) : is_up(m, e->id);
+    bool has_shaken_hands = p != NULL && p->told.incarnation != 0 && p->told.member_index == 0;
+    bool there = server == NULL ? has_shaken_hands : is_up(m, e->id);
     if (!there || !membership_may_change(m)) {
         return false;
     }
@@ -117,50 +158,6 @@ static bool bring_in(struct membership *m, const struct machine_node *e)
     return true; /* one node at a time */
 }
 
-/* ---- removing a node -- */
-
-/* How many voters have confirmed the entry, and are up if that is asked, and how many there are,
- * without one node. */
-static unsigned others(const struct membership *m, uint64_t without, uint64_t index, bool up,
-                       unsigned *ret_voters)
-{
-    const struct configuration *c = replica_configuration(m->replica);
-    unsigned found = 0;
-    *ret_voters = 0;
-    for (unsigned i = 0; i < c->n; i++) {
-        uint64_t id = c->servers[i].id;
-        if (id != without && c->servers[i].role == CONFIGURATION_VOTER) {
-            (*ret_voters)++;
-            found += (!up || is_up(m, id)) &&
-                     (id == membership_self(m) || replica_match_index(m->replica, id) >= index);
-        }
-    }
-    return found;
-}
-
-/* Whether the other voters that are up are a majority of all; or, for an index, those that have
- * confirmed that entry. */
-static bool can_do_without(const struct membership *m, uint64_t id, uint64_t index)
-{
-    unsigned voters;
-    unsigned found = others(m, id, index, index == 0, &voters);
-    return found > (voters + 1) / 2;
-}
-
-bool membership_may_send_snapshot(struct membership *m, uint64_t id)
-{
-    const struct configuration_server *s = server_of(m, id);
-    return s == NULL || s->role != CONFIGURATION_VOTER || !can_do_without(m, id, 0) ||
-           all_agree(m, id, "gets no snapshot");
-}
-
-static bool others_have_majority(const struct membership *m, uint64_t without, uint64_t index)
-{
-    unsigned voters;
-    unsigned up = others(m, without, index, true, &voters);
-    return up > voters / 2;
-}
-
 static bool give_up_leadership(struct membership *m)
 {
     int rv = membership_transfer(m, 0, NULL, NULL);
@@ -170,17 +167,11 @@ static bool give_up_leadership(struct membership *m)
     return rv == 0;
 }
 
-static bool leads_since_just_now(const struct membership *m)
-{
-    return !m->leads || fli_clock_since_ms(m->leads_since_ms) < NEW_LEADER_MS;
-}
-
 /* Whoever was up when the change was asked for may be lost by the time that it is carried out: a
- * learner that catches up, or an election, comes in between. Nothing tells at once that a node's
- * power has gone, but what it has confirmed since. */
+ * learner that catches up, or an election, comes in between. */
 static bool may_leave(struct membership *m, const struct machine_node *e)
 {
-    bool may = e->forced || others_have_majority(m, e->id, m->asked_index);
+    bool may = e->forced || others_decide(m, e->id, OF_THE_OTHERS, m->asked_index, true);
     if (!may && !leads_since_just_now(m)) {
         membership_log_once(m,
                             "node %" PRIu64
@@ -235,9 +226,6 @@ void membership_plans(struct membership *m)
 static uint32_t reported_version(const struct membership *m, const struct configuration_server *s)
 {
     const struct peer *p = peers_find(m->config.peers, s->id);
-    if (s->id == membership_self(m)) {
-        return machine_version_max();
-    }
     return p != NULL && p->told.incarnation == s->incarnation ? p->told.version : 0;
 }
 
@@ -270,22 +258,14 @@ void membership_versions(struct membership *m)
 
 /* ---- what an operator asks for ---- */
 
-static bool is_last_voter(const struct membership *m, uint64_t id)
-{
-    const struct configuration *c = replica_configuration(m->replica);
-    const struct configuration_server *server = server_of(m, id);
-    return server != NULL && server->role == CONFIGURATION_VOTER && configuration_voters(c) == 1;
-}
-
 /* Whether the other voters can decide until the moved node is started at its new address: before
  * that, nobody reaches it. They have to be up when it is asked (index 0), and to have confirmed the
  * entry when it is answered: they call the node there from then on, so they may have no stream to
  * it any more. A node that is the only voter needs no others. */
 static bool may_move(const struct membership *m, const struct node_change *what, uint64_t index)
 {
-    const struct configuration_server *server = server_of(m, what->id);
-    return server == NULL || server->role != CONFIGURATION_VOTER || is_last_voter(m, what->id) ||
-           what->force || can_do_without(m, what->id, index);
+    return !is_voter(server_of(m, what->id)) || is_last_voter(m, what->id) || what->force ||
+           others_decide(m, what->id, OF_ALL, index, index == 0);
 }
 
 /* Whether the address belongs to another node, or is planned for one. */
@@ -322,7 +302,7 @@ static const struct machine_node *other_leaves(const struct membership *m, uint6
 static bool leaving_waits(const struct membership *m, const struct machine_node *e)
 {
     return server_of(m, e->id) != NULL && membership_may_change(m) && !leads_since_just_now(m) &&
-           !e->forced && !others_have_majority(m, e->id, 0);
+           !e->forced && !others_decide(m, e->id, OF_THE_OTHERS, 0, true);
 }
 
 /* Checks a change that takes a node out, for good or in order to replace it. One that runs where
@@ -348,7 +328,7 @@ static int check_leave(const struct membership *m, const struct node_change *wha
     if (replaces && is_up(m, what->id) && strcmp(server->address, what->address) == 0) {
         return FL_EBUSY;
     }
-    return what->force || others_have_majority(m, what->id, 0) ? 0 : FL_EDENIED;
+    return what->force || others_decide(m, what->id, OF_THE_OTHERS, 0, true) ? 0 : FL_EDENIED;
 }
 
 static int check_move(const struct membership *m, const struct node_change *what,
@@ -360,23 +340,7 @@ static int check_move(const struct membership *m, const struct node_change *what
     if (!membership_may_change(m)) {
         return FL_EBUSY;
     }
-    bool asked_before = strcmp(server->address, what->address) == 0;
-    return asked_before || may_move(m, what, 0) ? 0 : FL_EDENIED;
-}
-
-static int check_kind(const struct membership *m, const struct node_change *what,
-                      const struct configuration_server *server)
-{
-    unsigned n;
-    switch (what->kind) {
-    case NODE_CHANGE_ADD:
-        (void)machine_nodes(membership_machine(m), &n);
-        return n == MACHINE_NODES_MAX ? FL_ELIMIT : 0;
-    case NODE_CHANGE_MOVE:
-        return check_move(m, what, server);
-    default:
-        return check_leave(m, what, server);
-    }
+    return strcmp(server->address, what->address) == 0 || may_move(m, what, 0) ? 0 : FL_EDENIED;
 }
 
 static int check(const struct membership *m, const struct node_change *what)
@@ -398,7 +362,9 @@ static int check(const struct membership *m, const struct node_change *what)
     if (what->kind != NODE_CHANGE_REMOVE && is_taken(m, what->id, what->address)) {
         return FL_EMISMATCH;
     }
-    return check_kind(m, what, server);
+    return what->kind == NODE_CHANGE_ADD    ? 0 /* the machine has the limit */
+           : what->kind == NODE_CHANGE_MOVE ? check_move(m, what, server)
+                                            : check_leave(m, what, server);
 }
 
 static int begin_move(struct membership *m, struct membership_operation *o)
@@ -417,15 +383,12 @@ static int begin_move(struct membership *m, struct membership_operation *o)
     return rv;
 }
 
-/* Fills in the node's address and role where the operator gave none. A learner that was about to
- * become a voter keeps that plan. */
+/* Fills in the role of a successor, and its address where the operator gave none. A learner that
+ * was about to become a voter keeps that plan. */
 static void complete(const struct membership *m, struct node_change *what)
 {
     const struct configuration_server *server = server_of(m, what->id);
     const struct machine_node *node = plan_of(m, what->id);
-    if (what->kind != NODE_CHANGE_REPLACE) {
-        return;
-    }
     what->learner = server != NULL && node->plan != MACHINE_PLAN_ADD
                         ? server->role == CONFIGURATION_LEARNER
                         : node->learner;
@@ -509,7 +472,9 @@ int membership_change(struct membership *m, const struct node_change *wanted,
         replica_transferee(m->replica) != 0) {
         return FL_EBUSY;
     }
-    complete(m, &what);
+    if (what.kind == NODE_CHANGE_REPLACE) {
+        complete(m, &what);
+    }
     int rv = refusal(m, &what);
     if (rv != 0) {
         return rv;

@@ -10,6 +10,8 @@
 
 #define SAVE_MS 1000u /* between two writes of progress */
 
+#define REFUSE(code, ...) fli_refuse(errmsg, errmsg_size, code, __VA_ARGS__)
+
 /* Takes what is known now as the copy, so that a worker that has not begun yet writes it too. */
 static void take(struct node_record_file *f)
 {
@@ -66,8 +68,8 @@ static int check_tail(const struct node_record *k, char *errmsg, size_t errmsg_s
     if (has >= had) {
         return 0;
     }
-    return fli_refuse(
-        errmsg, errmsg_size, FL_EDENIED,
+    return REFUSE(
+        FL_EDENIED,
         "the log in %s is an older copy, or its newest part is missing: it had %" PRIu64
         " writes, and has %" PRIu64 " (up to entry %" PRIu64
         "): put back the files that were taken away; if they are lost, a member is replaced "
@@ -80,11 +82,11 @@ static int check_tail(const struct node_record *k, char *errmsg, size_t errmsg_s
 static int check(const struct node_record *k, char *errmsg, size_t errmsg_size)
 {
     if (k->own.now.starts.next.number == STARTS_REFUSED) {
-        return fli_refuse(errmsg, errmsg_size, FL_EDENIED,
-                          "the data directory %s is an older copy, the other members have said: "
-                          "move it away, run "
-                          "fencelock cluster replace %" PRIu64 ", and start with an empty one",
-                          k->dir.path, k->own.now.identity.id);
+        return REFUSE(FL_EDENIED,
+                      "the data directory %s is an older copy, the other members have said: "
+                      "move it away, run "
+                      "fencelock cluster replace %" PRIu64 ", and start with an empty one",
+                      k->dir.path, k->own.now.identity.id);
     }
     return check_tail(k, errmsg, errmsg_size);
 }
@@ -133,8 +135,7 @@ int node_record_begin(struct node_record *k, const char *witness, bool reset, ch
     s->next = (struct start){.number = witness == NULL ? 0 : STARTS_RECORDED};
     k->own.now.identity.bootstrapped = true;
     if (store(&k->own) != 0) {
-        return fli_refuse(errmsg, errmsg_size, FL_EIO, "cannot write %s/identity: %s", k->dir.path,
-                          strerror(errno));
+        return REFUSE(FL_EIO, "cannot write %s/identity: %s", k->dir.path, strerror(errno));
     }
     rv = witness == NULL ? 0 : witness_settle(witness, &k->witness.now, errmsg, errmsg_size);
     k->witness.kept = k->witness.now;

@@ -24,24 +24,19 @@ struct start starts_next(const struct starts *s, uint64_t nonce)
 
 /* ---- what is known ---- */
 
-static struct starts_known *find(struct starts *s, uint64_t incarnation)
+struct starts_known *starts_find(const struct starts *s, uint64_t incarnation)
 {
     for (unsigned i = 0; i < s->n; i++) {
         if (s->known[i].incarnation == incarnation) {
-            return &s->known[i];
+            return (struct starts_known *)(uintptr_t)&s->known[i];
         }
     }
     return NULL;
 }
 
-const struct starts_known *starts_find(const struct starts *s, uint64_t incarnation)
-{
-    return find((struct starts *)(uintptr_t)s, incarnation);
-}
-
 bool starts_record(struct starts *s, uint64_t id, uint64_t incarnation, struct start start)
 {
-    struct starts_known *k = find(s, incarnation);
+    struct starts_known *k = starts_find(s, incarnation);
     if (k == NULL && start.number != 0 && s->n < KNOWN_MEMBERS_MAX) {
         k = &s->known[s->n++];
         *k = (struct starts_known){.id = id, .incarnation = incarnation};
@@ -55,7 +50,7 @@ bool starts_record(struct starts *s, uint64_t id, uint64_t incarnation, struct s
 
 bool starts_record_progress(struct starts *s, uint64_t incarnation, uint64_t term, uint64_t index)
 {
-    struct starts_known *k = find(s, incarnation);
+    struct starts_known *k = starts_find(s, incarnation);
     if (k == NULL || (term <= k->term && index <= k->index)) {
         return false;
     }
@@ -125,6 +120,8 @@ int starts_message_decode(struct fli_slice body, struct starts_message *ret)
 
 /* ---- the witness ---- */
 
+#define REFUSE(code, ...) fli_refuse(errmsg, errmsg_size, code, __VA_ARGS__)
+
 /* Whether the directory and its witness fit each other. It may have been started without it, and
  * either may be an older copy. */
 static int check(const char *path, const struct witness_view *view, const struct record *witness,
@@ -133,8 +130,8 @@ static int check(const char *path, const struct witness_view *view, const struct
     const struct starts *s = &view->record->starts;
     const struct starts *w = &witness->starts;
     if (view->record->identity.incarnation != witness->identity.incarnation) {
-        return fli_refuse(
-            errmsg, errmsg_size, FL_EDENIED,
+        return REFUSE(
+            FL_EDENIED,
             "the witness %s belongs to another data directory than %s: name the right one, "
             "or another file; if the directory is a new one in the place of another, start "
             "once with --witness-reset",
@@ -143,20 +140,18 @@ static int check(const char *path, const struct witness_view *view, const struct
     bool fits = start_is(s->own, w->own) || start_is(s->own, w->next);
     if ((!fits && start_is_past(s->own, w->own)) || view->term < w->term ||
         view->last_index < w->index) {
-        return fli_refuse(
-            errmsg, errmsg_size, FL_EDENIED,
-            "the data directory %s is an older copy, says the witness %s: put the newest "
-            "one back. If it is lost, replace the member (fencelock cluster replace). A "
-            "node alone begins anew with fencelockd --recover-from %s --tokens-above N",
-            view->directory, path, view->directory);
+        return REFUSE(FL_EDENIED,
+                      "the data directory %s is an older copy, says the witness %s: put the newest "
+                      "one back. If it is lost, replace the member (fencelock cluster replace). A "
+                      "node alone begins anew with fencelockd --recover-from %s --tokens-above N",
+                      view->directory, path, view->directory);
     }
     return fits ? 0
-                : fli_refuse(
-                      errmsg, errmsg_size, FL_EDENIED,
-                      "the witness %s is older than the data directory %s: it was put back, or "
-                      "the node has run without it; if the directory is the newest one, start "
-                      "once with --witness-reset",
-                      path, view->directory);
+                : REFUSE(FL_EDENIED,
+                         "the witness %s is older than the data directory %s: it was put back, or "
+                         "the node has run without it; if the directory is the newest one, start "
+                         "once with --witness-reset",
+                         path, view->directory);
 }
 
 static int read_witness(const char *path, const struct witness_view *view, struct record *ret,
@@ -168,30 +163,27 @@ static int read_witness(const char *path, const struct witness_view *view, struc
         return 0;
     }
     if (rv == FL_ENOTFOUND) {
-        return fli_refuse(
-            errmsg, errmsg_size, FL_EDENIED,
+        return REFUSE(
+            FL_EDENIED,
             "there is no witness %s: look whether its disk is there; if the data directory "
             "%s is the newest one, start once with --witness-reset",
             path, view->directory);
     }
     if (rv == FL_ECORRUPT || rv == FL_EVERSION) {
-        return fli_refuse(
-            errmsg, errmsg_size, rv,
+        return REFUSE(
+            rv,
             "%s is no witness, or damaged: if the data directory %s is the newest one, move "
             "that file away and start once with --witness-reset",
             path, view->directory);
     }
     return rv == 0 ? check(path, view, ret, errmsg, errmsg_size)
-                   : fli_refuse(errmsg, errmsg_size, rv, "cannot read the witness %s: %s", path,
-                                strerror(errno));
+                   : REFUSE(rv, "cannot read the witness %s: %s", path, strerror(errno));
 }
 
 static int write_witness(const char *path, struct record *w, char *errmsg, size_t errmsg_size)
 {
     int rv = record_write(path, w);
-    return rv == 0 ? 0
-                   : fli_refuse(errmsg, errmsg_size, rv, "cannot write the witness %s: %s", path,
-                                strerror(errno));
+    return rv == 0 ? 0 : REFUSE(rv, "cannot write the witness %s: %s", path, strerror(errno));
 }
 
 int witness_begin(const char *path, bool reset, const struct witness_view *view, struct start next,

@@ -53,7 +53,7 @@ struct starts {
 };
 
 /* NULL: nothing is known of this incarnation. */
-const struct starts_known *starts_find(const struct starts *s, uint64_t incarnation);
+struct starts_known *starts_find(const struct starts *s, uint64_t incarnation);
 
 /* Records a start; true when it is new. A start that is not newer than the recorded one changes
  * nothing. */

@@ -117,14 +117,6 @@ static void event_cb(void *ctx, const struct machine_event *event)
     }
 }
 
-static void members_cb(void *ctx, const struct members *members)
-{
-    struct node *n = ctx;
-    n->election.members = members;
-    relay_leave_strangers(&n->relay);
-    node_snapshot_review(n);
-}
-
 static enum handshake_verdict check_cb(void *ctx, const struct peer_identity *peer,
                                        char reason[HANDSHAKE_REASON_MAX])
 {
@@ -444,10 +436,7 @@ static int make_membership(struct opening *o)
                                        .queue = &n->commands,
                                        .proposer = &n->proposer,
                                        .relay = &n->relay,
-                                       .election = &n->election,
-                                       .ask_ms = n->config.election_ms,
-                                       .ctx = n,
-                                       .members = members_cb};
+                                       .election = &n->election};
     return membership_create(&config, &n->membership);
 }
 
@@ -510,7 +499,6 @@ static void drop(struct node *n)
 static int start(struct opening *o)
 {
     struct node *n = o->n;
-    membership_start(n->membership);
     node_loop_init(n);
     int rv = transport_start(n->peers.transport, o->errmsg, o->errmsg_size);
     if (rv == 0) {
