@@ -619,8 +619,7 @@ int proposer_init(struct proposer *p, const struct proposer_config *config)
     for (unsigned i = 0; i < ring_size(p); i++) {
         clear(&p->batches[i]);
     }
-    const struct fsm_observer observer = {p, batch_begin, command_done, batch_end};
-    fsm_set_observer(c->fsm, &observer);
+    c->fsm->observer = (struct fsm_observer){p, batch_begin, command_done, batch_end};
     return 0;
 }
 
@@ -629,7 +628,7 @@ void proposer_fini(struct proposer *p)
     FLI_ASSERT(p->applying == NULL && p->proposed == 0);
     if (p->batches != NULL) {
         FLI_ASSERT(is_empty(open_batch(p)));
-        fsm_set_observer(p->config.fsm, NULL);
+        p->config.fsm->observer = (struct fsm_observer){0};
     }
     fli_buf_fini(&p->expired);
     fli_buf_fini(&p->payload);

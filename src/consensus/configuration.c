@@ -18,15 +18,11 @@ static unsigned position_of(const struct configuration *c, uint64_t id)
     return i;
 }
 
-static struct configuration_server *find(struct configuration *c, uint64_t id)
+struct configuration_server *configuration_find(const struct configuration *c, uint64_t id)
 {
     unsigned i = position_of(c, id);
-    return i < c->n && c->servers[i].id == id ? &c->servers[i] : NULL;
-}
-
-const struct configuration_server *configuration_find(const struct configuration *c, uint64_t id)
-{
-    return find((struct configuration *)(uintptr_t)c, id);
+    bool there = i < c->n && c->servers[i].id == id;
+    return there ? (struct configuration_server *)(uintptr_t)&c->servers[i] : NULL;
 }
 
 const struct configuration_server *configuration_server(const struct configuration *c,
@@ -76,7 +72,7 @@ int configuration_add(struct configuration *c, uint64_t id, uint64_t incarnation
 
 int configuration_remove(struct configuration *c, uint64_t id)
 {
-    struct configuration_server *s = find(c, id);
+    struct configuration_server *s = configuration_find(c, id);
     if (s == NULL) {
         return FL_ENOTFOUND;
     }
@@ -85,19 +81,9 @@ int configuration_remove(struct configuration *c, uint64_t id)
     return 0;
 }
 
-int configuration_set_role(struct configuration *c, uint64_t id, enum configuration_role role)
-{
-    struct configuration_server *s = find(c, id);
-    if (s == NULL) {
-        return FL_ENOTFOUND;
-    }
-    s->role = role;
-    return 0;
-}
-
 int configuration_set_address(struct configuration *c, uint64_t id, const char *address)
 {
-    struct configuration_server *s = find(c, id);
+    struct configuration_server *s = configuration_find(c, id);
     size_t len = strlen(address);
     if (s == NULL) {
         return FL_ENOTFOUND;

@@ -42,8 +42,8 @@ struct configuration {
     struct configuration_server servers[MEMBERS_MAX]; /* sorted by id */
 };
 
-/* The server of the node with this number; NULL when there is none. */
-const struct configuration_server *configuration_find(const struct configuration *c, uint64_t id);
+/* The server of the node with this number; NULL when there is none. Its role may be changed. */
+struct configuration_server *configuration_find(const struct configuration *c, uint64_t id);
 /* The server that is this incarnation; likewise. */
 const struct configuration_server *configuration_server(const struct configuration *c,
                                                         uint64_t incarnation);
@@ -53,8 +53,6 @@ const struct configuration_server *configuration_server(const struct configurati
 int configuration_add(struct configuration *c, uint64_t id, uint64_t incarnation,
                       const char *address, enum configuration_role role) FLI_MUST_USE;
 int configuration_remove(struct configuration *c, uint64_t id) FLI_MUST_USE; /* 0, FL_ENOTFOUND */
-int configuration_set_role(struct configuration *c, uint64_t id,
-                           enum configuration_role role) FLI_MUST_USE; /* 0, FL_ENOTFOUND */
 /* 0, FL_ENOTFOUND; FL_EINVAL: another server has the address, or it is too long, or empty. */
 int configuration_set_address(struct configuration *c, uint64_t id,
                               const char *address) FLI_MUST_USE;

@@ -5,23 +5,13 @@
 
 #include "base/clock.h"
 
-struct fsm {
-    struct fsm_config config;
-    struct fsm_observer observer; /* batch_begin is NULL when there is none */
-    struct machine *machine;
-    struct fsm_stats stats;
-    struct metrics_histogram apply_times;
-    int broken; /* the error of which the host has heard: nothing is applied any more */
-};
-
-static int halt(struct fsm *f, int error)
+static void halt(struct fsm *f, int error)
 {
     f->broken = error;
     host_fail(&f->config.host, error, "%s",
               error == FL_EVERSION
                   ? "a log entry was written by a newer version of fencelock: upgrade this node"
                   : "a log entry is corrupt: this node must not go on; restore it from its peers");
-    return error;
 }
 
 void fsm_report(struct fsm *f, const struct machine_command *c, const struct machine_result *r)
@@ -34,10 +24,13 @@ void fsm_report(struct fsm *f, const struct machine_command *c, const struct mac
     }
 }
 
-static void run_commands(struct fsm *f, struct machine_cursor *cur, bool ours)
+static void run_commands(struct fsm *f, struct machine_cursor *cur,
+                         const struct machine_batch_header *header)
 {
+    const struct fsm_observer *o = &f->observer;
     struct machine_result result;
     struct machine_cursor before = *cur;
+    bool ours = o->batch_begin != NULL && o->batch_begin(o->ctx, header);
     for (uint32_t i = 0; machine_next(f->machine, cur, &result); i++, before = *cur) {
         if (result.code == MACHINE_HELD || result.code == MACHINE_NO) {
             struct machine_command c;
@@ -45,42 +38,33 @@ static void run_commands(struct fsm *f, struct machine_cursor *cur, bool ours)
             fsm_report(f, &c, &result);
         }
         if (ours) {
-            f->observer.command_done(f->observer.ctx, i, &result);
+            o->command_done(o->ctx, i, &result);
         }
+    }
+    if (ours) {
+        o->batch_end(o->ctx);
     }
 }
 
-static int apply(struct fsm *f, const void *entry, size_t len)
+int fsm_apply(struct fsm *f, const void *entry, size_t len)
 {
     struct machine_batch_header header;
     struct machine_cursor cur;
     if (f->broken != 0) {
         return f->broken;
     }
+    enum fli_turn_part part = fli_turn_enter(f->config.host.turn, FLI_TURN_APPLY);
     uint64_t began_ns = fli_clock_ns();
     int rv = machine_batch_open(entry, len, &header);
-    if (rv == 0) {
-        rv = machine_begin(f->machine, entry, len, &cur);
-    }
+    rv = rv != 0 ? rv : machine_begin(f->machine, entry, len, &cur);
     if (rv != 0) {
-        return halt(f, rv);
+        halt(f, rv);
+    } else {
+        run_commands(f, &cur, &header);
+        metrics_observe_ns(&f->apply_times, fli_clock_ns() - began_ns);
+        f->entries++;
+        f->bytes += len;
     }
-    bool ours =
-        f->observer.batch_begin != NULL && f->observer.batch_begin(f->observer.ctx, &header);
-    run_commands(f, &cur, ours);
-    if (ours) {
-        f->observer.batch_end(f->observer.ctx);
-    }
-    metrics_observe_ns(&f->apply_times, fli_clock_ns() - began_ns);
-    f->stats.entries++;
-    f->stats.bytes += len;
-    return 0;
-}
-
-int fsm_apply(struct fsm *f, const void *entry, size_t len)
-{
-    enum fli_turn_part part = fli_turn_enter(f->config.host.turn, FLI_TURN_APPLY);
-    int rv = apply(f, entry, len);
     fli_turn_leave(f->config.host.turn, part);
     return rv;
 }
@@ -91,7 +75,7 @@ struct machine *fsm_replace(struct fsm *f, struct machine *fresh)
     machine_set_event_cb(old, NULL, NULL);
     f->machine = fresh;
     machine_set_event_cb(fresh, f->config.event, f->config.event_ctx);
-    f->stats.restores++;
+    f->restores++;
     if (f->config.restored != NULL) {
         f->config.restored(f->config.ctx);
     }
@@ -124,29 +108,4 @@ void fsm_destroy(struct fsm *f)
     }
     machine_destroy(f->machine);
     free(f);
-}
-
-struct machine *fsm_machine(struct fsm *f)
-{
-    return f->machine;
-}
-
-void fsm_set_observer(struct fsm *f, const struct fsm_observer *o)
-{
-    if (o == NULL) {
-        f->observer = (struct fsm_observer){0};
-        return;
-    }
-    FLI_ASSERT(o->batch_begin != NULL && o->command_done != NULL && o->batch_end != NULL);
-    f->observer = *o;
-}
-
-void fsm_get_stats(const struct fsm *f, struct fsm_stats *ret)
-{
-    *ret = f->stats;
-}
-
-const struct metrics_histogram *fsm_apply_times(const struct fsm *f)
-{
-    return &f->apply_times;
 }

@@ -11,9 +11,7 @@
 #include "metrics/histogram.h"
 #include "peer/host.h"
 
-struct fsm;
-
-/* The proposer's hook, called around every batch that is applied on this node. */
+/* Called around every batch that is applied on this node. */
 struct fsm_observer {
     void *ctx;
     /* The clock has moved and what was due has expired; no command is applied yet. True: the batch
@@ -35,6 +33,16 @@ struct fsm_config {
     void *ctx;
 };
 
+struct fsm {
+    struct fsm_config config;
+    struct fsm_observer observer;         /* the proposer's; all zeros: there is none */
+    struct machine *machine;              /* another one after a snapshot has come */
+    uint64_t entries, bytes;              /* batches applied since start, and what they add up to */
+    uint64_t restores;                    /* times that a snapshot replaced the machine */
+    struct metrics_histogram apply_times; /* of each entry */
+    int broken; /* the error of which the host has heard: nothing is applied any more */
+};
+
 /* Owns `machine` from now on; NULL: an empty one. 0 or FL_ENOMEM. */
 int fsm_create(const struct fsm_config *config, struct machine *machine,
                struct fsm **ret) FLI_MUST_USE;
@@ -51,15 +59,9 @@ FLI_MUST_USE struct machine *fsm_replace(struct fsm *f, struct machine *fresh);
  * needed no entry. */
 void fsm_report(struct fsm *f, const struct machine_command *c, const struct machine_result *r);
 
-struct machine *fsm_machine(struct fsm *f); /* the pointer changes when it is replaced */
-void fsm_set_observer(struct fsm *f, const struct fsm_observer *o); /* copied; NULL for none */
-
-struct fsm_stats {
-    uint64_t entries;  /* batches applied since start */
-    uint64_t bytes;    /* of these batches */
-    uint64_t restores; /* times that a snapshot replaced the machine */
-};
-void fsm_get_stats(const struct fsm *f, struct fsm_stats *ret);
-const struct metrics_histogram *fsm_apply_times(const struct fsm *f); /* of each entry */
+static inline struct machine *fsm_machine(const struct fsm *f)
+{
+    return f->machine;
+}
 
 #endif

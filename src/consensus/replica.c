@@ -563,7 +563,7 @@ void replica_label(const struct snapshot_meta *meta, struct raft_snapshot_metada
 
 int replica_snapshot_meta(const struct replica *r, bool again, struct snapshot_meta *ret)
 {
-    bool on_disk = replica_is_on_disk(r, r->applied);
+    bool on_disk = r->applied <= log_durable_index(r->log);
     bool has_snapshot = r->applied <= r->snapshot.index;
     if (!on_disk || r->applied == 0 || (has_snapshot && !again)) {
         return FL_EBUSY;

@@ -183,8 +183,6 @@ uint64_t replica_commit_index(const struct replica *r);
 uint64_t replica_term_on_disk(const struct replica *r);
 uint64_t replica_applied_index(const struct replica *r);
 uint64_t replica_last_index(const struct replica *r);
-/* Whether the entries up to this one, or a snapshot of them, are on this disk. */
-bool replica_is_on_disk(const struct replica *r, uint64_t index);
 uint64_t replica_snapshot_index(const struct replica *r);           /* of the newest; 0: none */
 uint64_t replica_match_index(const struct replica *r, uint64_t id); /* leader only, else 0 */
 

@@ -1,21 +1,13 @@
 /* replica_state.c: the state of a replica, for callers at any time. */
 #include "consensus/replica_private.h"
 
-static struct raft *core(const struct replica *r)
-{
-    return (struct raft *)(uintptr_t)&r->raft; /* the library's readers take no const */
-}
+_Static_assert((int)RAFT_CANDIDATE - RAFT_FOLLOWER == (int)REPLICA_CANDIDATE &&
+                   (int)RAFT_LEADER - RAFT_FOLLOWER == (int)REPLICA_LEADER,
+               "in the order of the library");
 
 enum replica_role replica_role(const struct replica *r)
 {
-    switch (raft_state(core(r))) {
-    case RAFT_LEADER:
-        return REPLICA_LEADER;
-    case RAFT_CANDIDATE:
-        return REPLICA_CANDIDATE;
-    default:
-        return REPLICA_FOLLOWER;
-    }
+    return (enum replica_role)(r->raft.state - RAFT_FOLLOWER);
 }
 
 uint64_t replica_term(const struct replica *r)
@@ -32,7 +24,8 @@ uint64_t replica_leader(const struct replica *r)
 {
     raft_id id = 0;
     const char *address;
-    raft_leader(core(r), &id, &address);
+    /* The library's readers take no const. */
+    raft_leader((struct raft *)(uintptr_t)&r->raft, &id, &address);
     return id == 0 ? 0 : replica_number_of(r, id);
 }
 
@@ -58,12 +51,7 @@ uint64_t replica_barrier_term(const struct replica *r)
 
 uint64_t replica_last_index(const struct replica *r)
 {
-    return raft_last_index(core(r));
-}
-
-bool replica_is_on_disk(const struct replica *r, uint64_t index)
-{
-    return index <= log_durable_index(r->log);
+    return log_last_index(r->log);
 }
 
 uint64_t replica_snapshot_index(const struct replica *r)

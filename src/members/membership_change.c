@@ -126,9 +126,12 @@ static void add_learner(struct membership *m, const struct machine_node *e, uint
 static void promote(struct membership *m, uint64_t id)
 {
     struct configuration c = *replica_configuration(m->replica);
-    if (replica_has_caught_up(m->replica, fli_clock_ms(), id) &&
-        all_agree(m, id, "stays a learner") &&
-        configuration_set_role(&c, id, CONFIGURATION_VOTER) == 0 && change(m, &c)) {
+    if (!replica_has_caught_up(m->replica, fli_clock_ms(), id) ||
+        !all_agree(m, id, "stays a learner")) {
+        return;
+    }
+    configuration_find(&c, id)->role = CONFIGURATION_VOTER;
+    if (change(m, &c)) {
         host_log(&m->config.host, 3, "node %" PRIu64 " is a voter", id);
     }
 }

@@ -327,12 +327,10 @@ int node_transfer(struct node *n, uint64_t id, void (*cb)(void *ctx, int status)
 void node_get_status(struct node *n, struct node_status *ret)
 {
     const struct proposer_stats *p = &n->proposer.stats;
-    struct fsm_stats f;
     if (n->phase == PHASE_CLOSED) {
         *ret = (struct node_status){.id = n->config.id, .role = NODE_STOPPED};
         return;
     }
-    fsm_get_stats(n->fsm, &f);
     *ret = (struct node_status){
         .id = n->config.id,
         .founds = membership_founds(n->membership),
@@ -352,7 +350,7 @@ void node_get_status(struct node *n, struct node_status *ret)
         .pending_limit = n->commands.bytes_max,
         .pending_commands = n->commands.count,
         .in_flight = proposer_in_flight(&n->proposer),
-        .restores = f.restores,
+        .restores = n->fsm->restores,
         .backups = node_backup_counts(n),
         .clock_ms = proposer_clock_ms(&n->proposer),
         .starts = n->record.own.now.starts.own.number,
@@ -372,7 +370,7 @@ void node_get_times(const struct node *n, struct node_times *ret)
     FLI_ASSERT(n->phase != PHASE_CLOSED);
     ret->log_write = *log_write_times(n->log);
     ret->commit = n->proposer.commit_times;
-    ret->apply = *fsm_apply_times(n->fsm);
+    ret->apply = n->fsm->apply_times;
     ret->relay = n->relay.times;
 }
 

@@ -28,7 +28,7 @@
 
 #include "base/turn.h"
 #include "members/node_change.h"
-#include "consensus/report.h"
+#include "consensus/peers.h"
 #include "commands/ticket.h"
 #include "log/log.h"
 #include "machine/machine.h"

@@ -28,9 +28,7 @@ static uint64_t staggered(const struct node *n, uint64_t most)
 
 static struct node_applied applied_now(const struct node *n)
 {
-    struct fsm_stats s;
-    fsm_get_stats(n->fsm, &s);
-    return (struct node_applied){.bytes = s.bytes, .entries = s.entries};
+    return (struct node_applied){.bytes = n->fsm->bytes, .entries = n->fsm->entries};
 }
 
 static uint64_t least(uint64_t a, uint64_t b)

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "members/membership_private.h"
-#include "consensus/report.h"
+#include "consensus/peers.h"
 #include "consensus/replica_private.h"
 #include "log/log_private.h"
 #include "node_clock.h"

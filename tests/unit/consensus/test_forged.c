@@ -41,7 +41,10 @@ static void add_entries(uint64_t term, uint64_t prev_term, uint8_t *data)
         if (below(5) == 0) {
             uint8_t *conf = data + 16 + i * CONFIGURATION_SIZE_MAX;
             (void)!configuration_remove(&c, 1 + below(4));
-            (void)!configuration_set_role(&c, 1 + below(4), CONFIGURATION_LEARNER);
+            struct configuration_server *learner = configuration_find(&c, 1 + below(4));
+            if (learner != NULL) {
+                learner->role = CONFIGURATION_LEARNER;
+            }
             bytes = (struct fli_slice){conf, configuration_encode(&c, conf)};
             bytes.len -= below(20) == 0;
             kind = RAFT_CHANGE;

@@ -85,9 +85,8 @@ static int setup(void **state)
                                 .host = {.ctx = r, .fail = on_fatal},
                                 .restored = on_restored,
                                 .ctx = r};
-    struct fsm_observer observer = {r, on_begin, on_command, on_end};
     assert_int_equal(fsm_create(&config, NULL, &r->fsm), 0);
-    fsm_set_observer(r->fsm, &observer);
+    r->fsm->observer = (struct fsm_observer){r, on_begin, on_command, on_end};
     *state = r;
     return 0;
 }
@@ -153,7 +152,7 @@ TEST_WITH(leaves_the_leader_alone_with_batches_of_others, setup, teardown)
     struct rig *r = *state;
     assert_int_equal(apply(r, batch(r, 100, 2, 5000)), 0);
     assert_string_equal(r->diary, "bgg");
-    fsm_set_observer(r->fsm, NULL);
+    r->fsm->observer = (struct fsm_observer){0};
     assert_int_equal(apply(r, batch(r, 100, 1, 5000)), 0);
     assert_string_equal(r->diary, "");
 }
@@ -202,7 +201,6 @@ static struct machine *machine_of_a_snapshot(struct machine *of)
 TEST_WITH(another_state_takes_its_place, setup, teardown)
 {
     struct rig *r = *state;
-    struct fsm_stats stats;
     struct entry one = batch(r, 100, 3, 5000);
     size_t len = one.len;
     assert_int_equal(apply(r, one), 0);
@@ -216,10 +214,9 @@ TEST_WITH(another_state_takes_its_place, setup, teardown)
     assert_ptr_equal(fsm_machine(r->fsm), fresh);
     assert_int_equal(r->restores, 1);
     assert_true(machine_hash(fsm_machine(r->fsm)) == hash);
-    fsm_get_stats(r->fsm, &stats);
-    assert_int_equal(stats.entries, 2);
-    assert_true(stats.bytes > len);
-    assert_int_equal(stats.restores, 1);
+    assert_int_equal(r->fsm->entries, 2);
+    assert_true(r->fsm->bytes > len);
+    assert_int_equal(r->fsm->restores, 1);
     /* Events of the new machine go where those of the old one went, and the old one is silent. */
     r->ours = true;
     assert_int_equal(apply(r, batch(r, 300, 4, 5000)), 0);

@@ -594,7 +594,7 @@ TEST_WITH(a_server_leaves_and_comes_back, NULL, group_stop)
     group_isolate(g, away, false);
     GROUP_UNTIL(g, replica_has_caught_up(group_replica(g, leader), g->now_ms, away + 1));
     assert_int_equal(group_leader(g), leader);
-    assert_int_equal(configuration_set_role(&c, away + 1, CONFIGURATION_VOTER), 0);
+    configuration_find(&c, away + 1)->role = CONFIGURATION_VOTER;
     change_to(g, leader, &c);
     group_expect_same(g);
     assert_int_equal(configuration_voters(replica_configuration(group_replica(g, away))), 3);
@@ -608,7 +608,7 @@ TEST_WITH(a_learner_that_is_close_has_caught_up, NULL, group_stop)
     unsigned learner = (leader + 1) % 3;
     struct replica *r = group_replica(g, leader);
     struct configuration c = g->conf;
-    assert_int_equal(configuration_set_role(&c, learner + 1, CONFIGURATION_LEARNER), 0);
+    configuration_find(&c, learner + 1)->role = CONFIGURATION_LEARNER;
     group_begin_term(g, leader);
     change_to(g, leader, &c);
     group_expect_same(g);
@@ -631,7 +631,7 @@ TEST_WITH(a_learner_that_is_close_has_caught_up, NULL, group_stop)
     GROUP_UNTIL(g, replica_has_caught_up(r, g->now_ms, learner + 1));
     /* It leads nobody. */
     assert_false(replica_has_caught_up(group_replica(g, learner), g->now_ms, leader + 1));
-    assert_int_equal(configuration_set_role(&c, learner + 1, CONFIGURATION_VOTER), 0);
+    configuration_find(&c, learner + 1)->role = CONFIGURATION_VOTER;
     change_to(g, leader, &c);
 }
 
@@ -643,7 +643,7 @@ TEST_WITH(a_learner_catches_up_under_load, NULL, group_stop)
     unsigned learner = (leader + 1) % 3;
     struct replica *r = group_replica(g, leader);
     struct configuration c = g->conf;
-    assert_int_equal(configuration_set_role(&c, learner + 1, CONFIGURATION_LEARNER), 0);
+    configuration_find(&c, learner + 1)->role = CONFIGURATION_LEARNER;
     group_begin_term(g, leader);
     change_to(g, leader, &c);
     bool close = false;
@@ -660,13 +660,13 @@ TEST_WITH(a_leader_is_elected_by_a_learner_of_before, NULL, group_stop)
 {
     struct group *g = &group;
     group_init(g, 2);
-    assert_int_equal(configuration_set_role(&g->conf, 2, CONFIGURATION_LEARNER), 0);
+    configuration_find(&g->conf, 2)->role = CONFIGURATION_LEARNER;
     group_up_all(g);
     assert_int_equal(group_elect(g), 0);
     group_begin_term(g, 0);
     group_expect_same(g);
     struct configuration c = g->conf;
-    assert_int_equal(configuration_set_role(&c, 2, CONFIGURATION_VOTER), 0);
+    configuration_find(&c, 2)->role = CONFIGURATION_VOTER;
     group_isolate(g, 0, true);
     assert_int_equal(replica_change(group_replica(g, 0), g->now_ms, &c), 0);
     group_write(g, 0);

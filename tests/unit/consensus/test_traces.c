@@ -248,7 +248,8 @@ static bool obey_leader(const char *word, unsigned by, unsigned id)
     if (strcmp(word, "add") == 0) {
         rv = configuration_add(&c, id, id, address, CONFIGURATION_LEARNER);
     } else if (strcmp(word, "promote") == 0 && replica_has_caught_up(r, group.now_ms, id)) {
-        rv = configuration_set_role(&c, id, CONFIGURATION_VOTER);
+        configuration_find(&c, id)->role = CONFIGURATION_VOTER;
+        rv = 0;
     } else if (strcmp(word, "remove") == 0) {
         rv = configuration_remove(&c, id);
     }

@@ -211,7 +211,8 @@ static bool has_streams(void *ctx)
     struct cluster *c = ctx;
     for (unsigned i = 0; i < c->n; i++) {
         const struct replica *r = c->nodes[i].node->replica;
-        if (replica_last_index(r) == 0 || !replica_is_on_disk(r, replica_last_index(r))) {
+        if (replica_last_index(r) == 0 ||
+            log_durable_index(c->nodes[i].node->log) < replica_last_index(r)) {
             return false;
         }
         for (unsigned j = 0; j < c->n; j++) {

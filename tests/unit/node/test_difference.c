@@ -4,7 +4,7 @@
 
 #include "cluster.h"
 #include "node/node_private.h"
-#include "consensus/report.h"
+#include "consensus/peers.h"
 #include "consensus/replica_private.h"
 #include "damage.h"
 #include "../../lib/scratch.h"
