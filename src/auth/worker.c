@@ -1,11 +1,9 @@
 /* worker.c: see worker.h. */
 #include "auth/worker.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 
-#include "base/base.h"
+#include "base/process.h"
 
 struct auth_worker {
     pthread_t thread;
@@ -71,18 +69,6 @@ static void async_cb(uv_async_t *async)
     call_done(async->data);
 }
 
-/* Blocks all signals in the new thread, so that the main thread handles them. */
-static int start_thread(struct auth_worker *w)
-{
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&w->thread, NULL, run, w);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return rc;
-}
-
 int auth_worker_create(uv_loop_t *loop, unsigned jobs_max, struct auth_worker **ret)
 {
     struct auth_worker *w = calloc(1, sizeof *w);
@@ -95,7 +81,7 @@ int auth_worker_create(uv_loop_t *loop, unsigned jobs_max, struct auth_worker **
     fli_list_init(&w->finished);
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->wake, NULL);
-    if (start_thread(w) != 0) {
+    if (fli_thread_start(&w->thread, run, w) != 0) {
         free(w);
         return FL_ESYSTEM;
     }

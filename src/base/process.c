@@ -5,7 +5,7 @@
 #include "base/process.h"
 
 #include <fcntl.h>
-#include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -52,4 +52,15 @@ bool fli_process_reopen(int fd, int opened)
         (void)close(opened);
     }
     return ok;
+}
+
+int fli_thread_start(pthread_t *ret, void *(*run)(void *arg), void *arg)
+{
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(ret, NULL, run, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
 }

@@ -2,7 +2,6 @@
 #include "client/handle.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -407,16 +406,8 @@ static void *run(void *arg)
 
 static int start_thread(fl_client *c)
 {
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0) {
-        return FL_ESYSTEM;
-    }
-    int rc = pthread_create(&c->thread, NULL, run, c);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    c->has_thread = rc == 0;
-    return rc == 0 ? 0 : fli_fail(c, FL_ESYSTEM, "no thread can be started");
+    c->has_thread = fli_thread_start(&c->thread, run, c) == 0;
+    return c->has_thread ? 0 : fli_fail(c, FL_ESYSTEM, "no thread can be started");
 }
 
 int fli_client_keep(fl_client *c)

@@ -45,7 +45,8 @@ struct log_io {
      * took_ns: the time since the start, without the delay. */
     void (*done)(struct log_io *io, int result, uint64_t took_ns);
     void *ctx;
-    uint64_t failures; /* these are the caller's */
+    bool busy; /* this and what follows are the caller's */
+    uint64_t failures;
     char name[LOG_NAME_MAX + 1], from[LOG_NAME_MAX + 1];
     uint64_t size;
     uint8_t *into;
@@ -126,15 +127,14 @@ int log_device_remove(struct log_device *d, bool (*unwanted)(void *ctx, const ch
 /* --- a directory of a real file system (device_files.c, device_uring.c) --- */
 
 enum log_engine {
-    LOG_ENGINE_BEST,  /* io_uring where the kernel lets us, else a thread */
-    LOG_ENGINE_URING, /* io_uring or fail; for tests */
-    LOG_ENGINE_THREAD,
-    LOG_ENGINE_NO_DIRECT = 8, /* a flag: use the page cache, as on a file system without O_DIRECT */
+    LOG_ENGINE_BEST,          /* io_uring where the kernel lets us, else a thread */
+    LOG_ENGINE_THREAD = 1,    /* flags, for tests */
+    LOG_ENGINE_NO_DIRECT = 2, /* use the page cache, as on a file system without O_DIRECT */
 };
 
-/* Opens an existing directory. 0; FL_EIO; FL_ESYSTEM: no thread can be created, or io_uring is
- * forbidden and LOG_ENGINE_URING was asked for; FL_ENOMEM; with a message. `engine` of the result
- * names what is missing (io_uring, O_DIRECT). Create, poll and destroy in one thread, the log's. */
+/* Opens an existing directory. 0; FL_EIO; FL_ESYSTEM: no thread can be created; FL_ENOMEM; with a
+ * message. `engine` of the result names what is missing (io_uring, O_DIRECT). Create, poll and
+ * destroy in one thread, the log's. */
 int log_files_create(const char *dir, unsigned engine, struct log_device **ret, char *errmsg,
                      size_t errmsg_size) FLI_MUST_USE;
 

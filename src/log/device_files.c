@@ -11,8 +11,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,9 +23,9 @@
 
 #include "base/clock.h"
 #include "base/part.h"
+#include "base/process.h"
 #include "log/device_uring.h"
 
-#define STACK_BYTES ((size_t)256 << 10)
 #define LOCK_AGAIN_NS 10000000
 
 enum { EVENT, RING }; /* of struct log_device's descriptors: a lane is done, or the ring's write */
@@ -278,25 +276,11 @@ static void *lane_main(void *arg)
     return NULL;
 }
 
-/* Signals go to the main thread. */
 static int start_thread(struct files *f, struct lane *lane)
 {
-    sigset_t all;
-    sigset_t before;
-    pthread_attr_t attr;
     lane->device = f;
     lane->wake_fd = eventfd(0, EFD_CLOEXEC);
-    int rv = lane->wake_fd < 0 ? errno : pthread_attr_init(&attr);
-    if (rv != 0) {
-        return -rv;
-    }
-    (void)pthread_attr_setstacksize(&attr, STACK_BYTES); /* on failure the stack is only larger
-                                                            than needed */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rv = pthread_create(&lane->thread, &attr, lane_main, lane);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attr);
+    int rv = lane->wake_fd < 0 ? errno : fli_thread_start(&lane->thread, lane_main, lane);
     lane->running = rv == 0;
     return -rv;
 }
@@ -454,11 +438,9 @@ static int probe_direct(struct files *f)
     return 0;
 }
 
-/* Returns the error of io_uring, if that was wanted. */
-static int choose_engine(struct files *f, unsigned engine)
+static void choose_engine(struct files *f, bool wanted)
 {
     const char *way = f->direct ? "" : "; the file system has no direct writes";
-    bool wanted = engine != LOG_ENGINE_THREAD;
     int rv = wanted ? log_uring_init(&f->uring) : 0;
     f->has_uring = wanted && rv == 0;
     if (f->has_uring) {
@@ -468,7 +450,6 @@ static int choose_engine(struct files *f, unsigned engine)
         snprintf(f->engine, sizeof f->engine, "thread: %s%s%s", wanted ? "io_uring: " : "asked for",
                  wanted ? strerror(-rv) : "", way);
     }
-    return rv;
 }
 
 static int open_all(struct files *f, const char *dir, bool direct)
@@ -493,13 +474,7 @@ static int prepare(struct files *f, const char *dir, unsigned engine, char *errm
         return fli_refuse(errmsg, errmsg_size, FL_EIO, "cannot use %s for the log: %s", dir,
                           strerror(-rv));
     }
-    engine &= ~(unsigned)LOG_ENGINE_NO_DIRECT;
-    rv = choose_engine(f, engine);
-    if (engine == LOG_ENGINE_URING && rv != 0) {
-        return fli_refuse(errmsg, errmsg_size, FL_ESYSTEM, "io_uring cannot be used: %s",
-                          strerror(-rv));
-    }
-    rv = 0;
+    choose_engine(f, (engine & LOG_ENGINE_THREAD) == 0);
     for (unsigned i = 0; rv == 0 && i < LOG_LANES; i++) {
         rv = start_thread(f, &f->lanes[i]);
     }

@@ -91,7 +91,7 @@ size_t log_room(const struct log *l)
 
 static bool is_under_way(const struct log *l, const struct log_batch *b)
 {
-    return b == l->head && l->writing;
+    return b == l->head && l->write.busy;
 }
 
 /* Whether one more record, of `size` bytes, can be added. */
@@ -282,7 +282,7 @@ bool log_try_again(struct log *l, enum log_lane lane, struct log_io *io)
     uint32_t longer = io->delay_ms == 0 ? LOG_RETRY_MIN_MS : io->delay_ms * 2;
     io->delay_ms = longer < LOG_RETRY_MAX_MS ? longer : LOG_RETRY_MAX_MS;
     io->failures++;
-    l->device->ops->start(l->device, lane, io);
+    log_start(l, lane, io);
     return (io->failures & (io->failures - 1)) == 0;
 }
 
@@ -339,37 +339,67 @@ static void note_written(struct log *l, const struct log_batch *b, uint64_t took
     l->since_ns = 0;
 }
 
-static void on_written(struct log_io *io, int result, uint64_t took_ns)
+static void written(struct log *l, int result, uint64_t took_ns)
 {
-    struct log *l = io->ctx;
-    if (is_full(result) && !l->closing) {
+    if (is_full(result)) {
         write_again(l, result);
         return;
     }
-    l->writing = false;
-    if (result != 0 && !l->closing) {
+    if (result != 0) {
         l->since_ns = 0;
         fail(l, result);
         return;
     }
-    if (result != 0) {
-        l->failed = true;
-        log_check_closed(l);
-        return;
-    }
     l->waiting = false;
-    log_works_again(l, io, "the log can be written again");
+    log_works_again(l, &l->write, "the log can be written again");
     note_written(l, l->head, took_ns);
     end_batch(l);
-    if (l->closing) {
-        log_check_closed(l);
-        return;
-    }
     log_begin_write(l);
     log_trim(l, NULL);
     log_background(l);
     if (l->config.durable != NULL) {
         l->config.durable(l->config.ctx);
+    }
+}
+
+static void check_closed(struct log *l)
+{
+    if (!l->closed && !l->write.busy && !l->background.busy && !l->read.busy) {
+        l->closed = true;
+        if (l->closed_cb != NULL) {
+            l->closed_cb(l->closed_ctx);
+        }
+    }
+}
+
+static void on_done(struct log_io *io, int result, uint64_t took_ns)
+{
+    struct log *l = io->ctx;
+    io->busy = false;
+    if (l->closing) {
+        check_closed(l);
+    } else if (io == &l->write) {
+        written(l, result, took_ns);
+    } else if (io == &l->background) {
+        log_background_done(l, result);
+    } else {
+        log_read_done(l, result);
+    }
+}
+
+void log_start(struct log *l, enum log_lane lane, struct log_io *io)
+{
+    const struct log_device_ops *ops = l->device->ops;
+    bool here = lane == LOG_LANE_WRITE && l->here;
+    io->device = l->device;
+    io->done = on_done;
+    io->ctx = l;
+    io->busy = true;
+    if (here) {
+        l->here = false; /* what comes meanwhile is begun as usual */
+        ops->perform(l->device, io);
+    } else {
+        ops->start(l->device, lane, io);
     }
 }
 
@@ -385,28 +415,16 @@ static void begin(struct log *l, struct log_batch *b)
     w->segment_size = s->size;
     w->block = (uint32_t)l->block;
     log_write_seal(w, data, padded);
-    l->write = (struct log_io){.device = l->device,
-                               .file = s->file,
-                               .data = data,
-                               .len = padded,
-                               .offset = w->offset,
-                               .done = on_written,
-                               .ctx = l};
+    l->write = (struct log_io){.file = s->file, .data = data, .len = padded, .offset = w->offset};
     l->offset = w->offset + padded;
     l->waiting_bytes -= w->len - LOG_WRITE_HEADER;
-    l->writing = true;
-    if (l->here) {
-        l->here = false; /* what came meanwhile is begun as usual */
-        l->device->ops->perform(l->device, &l->write);
-    } else {
-        l->device->ops->start(l->device, LOG_LANE_WRITE, &l->write);
-    }
+    log_start(l, LOG_LANE_WRITE, &l->write);
 }
 
 void log_begin_write(struct log *l)
 {
     struct log_batch *b = l->head;
-    if (l->writing || l->failed || l->closing || b == NULL || l->flush_upto <= l->durable) {
+    if (l->write.busy || l->failed || l->closing || b == NULL || l->flush_upto <= l->durable) {
         return;
     }
     if (l->since_ns == 0) {
@@ -438,7 +456,7 @@ bool log_flush_here(struct log *l)
 
 uint64_t log_writes(const struct log *l)
 {
-    return l->next_number - 1 - l->writing;
+    return l->next_number - 1 - l->write.busy;
 }
 
 void log_compact(struct log *l, uint64_t index)
@@ -454,31 +472,14 @@ void log_compact(struct log *l, uint64_t index)
 
 /* --- closing --- */
 
-static bool is_busy(const struct log *l)
-{
-    return l->writing || l->background_busy || l->reading != NULL;
-}
-
-void log_check_closed(struct log *l)
-{
-    if (l->closing && !l->closed && !is_busy(l)) {
-        l->closed = true;
-        if (l->closed_cb != NULL) {
-            l->closed_cb(l->closed_ctx);
-        }
-    }
-}
-
 void log_close(struct log *l, void (*closed)(void *ctx), void *ctx)
 {
     FLI_ASSERT(!l->closing);
     l->closing = true;
     l->closed_cb = closed;
     l->closed_ctx = ctx;
-    if (is_busy(l)) {
-        l->device->ops->cancel(l->device);
-    }
-    log_check_closed(l);
+    l->device->ops->cancel(l->device);
+    check_closed(l);
 }
 
 void log_destroy(struct log *l)
@@ -488,6 +489,9 @@ void log_destroy(struct log *l)
         end_batch(l);
     }
     log_free_chunks(l);
+    if (l->background.file != NULL) { /* made while it closed */
+        l->device->ops->close(l->device, l->background.file);
+    }
     for (size_t i = 0; i < l->segments_len; i++) {
         log_segment_close(l, &l->segments[i]);
     }

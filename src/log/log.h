@@ -67,8 +67,7 @@ struct log_config {
  * state 0/0), unless it must exist. Synchronous. What it finds is on stable storage when it
  * returns. 0; FL_ECORRUPT with file and byte in the message, and nothing was changed on disk;
  * FL_EVERSION: of another version, FL_ENOTFOUND, likewise; FL_EIO, also when a write that an
- * earlier process began has not ended after half a minute; FL_ENOMEM; FL_EINVAL: a number of the
- * configuration is out of range.
+ * earlier process began has not ended after half a minute; FL_ENOMEM.
  *
  * The log cannot know whether its oldest or newest segments were removed from outside. So the
  * caller checks that log_first_index() <= index of its snapshot + 1, that the log reaches that far,

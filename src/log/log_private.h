@@ -71,10 +71,9 @@ struct log {
     uint64_t compact_index;
 
     struct log_batch *head, *tail; /* to be written, oldest first */
-    bool writing;                  /* the first of them is under way */
+    struct log_io write;           /* of the first of them */
     size_t waiting_bytes;          /* of records in the others */
 
-    struct log_io write;
     uint64_t log_id;
     uint64_t next_number; /* of the next write */
     uint64_t since_ns;    /* when the present write began, or began to wait for a segment */
@@ -89,7 +88,6 @@ struct log {
     uint64_t offset;     /* in the current segment: the end of the last write that was begun */
 
     struct log_io background;
-    bool background_busy;
 
     struct log_chunk *chunks; /* the one that was used last first */
     struct log_io read;
@@ -107,7 +105,7 @@ struct log {
 /* log.c */
 void log_message(const struct log *l, enum log_level level, const char *fmt, ...) FLI_PRINTF(3, 4);
 void log_begin_write(struct log *l); /* if none is under way, something waits and there is room */
-void log_check_closed(struct log *l);
+void log_start(struct log *l, enum log_lane lane, struct log_io *io);
 
 /* Starts an operation that has failed once more, after a pause that grows. True: it is time to log
  * that again (the 1st, 2nd, 4th, 8th, ...). And what ends that. */
@@ -128,6 +126,7 @@ uint64_t log_segment_size(const struct log *l, uint32_t number);          /* als
 void log_segment_close(struct log *l, struct log_segment *s);             /* if it is open */
 bool log_next_segment(struct log *l); /* the next ready one becomes the current one */
 void log_background(struct log *l);   /* begins due work of lane BACKGROUND */
+void log_background_done(struct log *l, int result);
 /* Makes the file `name` of `size` bytes, locked, durable with its name: `len` bytes of data, and
  * zeros. It is made out of the file `from` if that is given and exists. Until it is done it is
  * called `name`.part. 0: it is open as `file`; or a negative errno. Then it may be called again
@@ -145,5 +144,6 @@ struct log_chunk *log_chunk_add(struct log *l, uint32_t segment, uint64_t offset
 void log_trim(struct log *l, const struct log_chunk *kept);
 void log_chunk_drop(struct log *l, struct log_chunk *c);
 void log_free_chunks(struct log *l);
+void log_read_done(struct log *l, int result);
 
 #endif

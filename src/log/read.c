@@ -82,15 +82,12 @@ void log_trim(struct log *l, const struct log_chunk *kept)
 
 void log_free_chunks(struct log *l)
 {
-    FLI_ASSERT(l->reading == NULL);
     while (l->chunks != NULL) {
         log_chunk_drop(l, l->chunks);
     }
 }
 
 /* ---- reading ---- */
-
-static void on_read(struct log_io *io, int result, uint64_t took_ns);
 
 /* Work of lane READ: on success len is what was read, less only at the end of the file. Whatever is
  * done with the file meanwhile, it is closed by the thread: a file without a name frees its blocks
@@ -114,15 +111,12 @@ static void start(struct log *l, size_t taken)
 {
     struct log_chunk *c = l->reading;
     c->len = taken;
-    l->read = (struct log_io){.device = l->device,
-                              .work = read_back,
+    l->read = (struct log_io){.work = read_back,
                               .into = c->data,
                               .len = log_round_up(taken, l->block),
-                              .offset = c->offset,
-                              .done = on_read,
-                              .ctx = l};
+                              .offset = c->offset};
     log_segment_name(c->segment, l->read.name);
-    l->device->ops->start(l->device, LOG_LANE_READ, &l->read);
+    log_start(l, LOG_LANE_READ, &l->read);
 }
 
 static void read_next(struct log *l)
@@ -162,23 +156,18 @@ static bool read_less(struct log *l, int result)
     return true;
 }
 
-static void on_read(struct log_io *io, int result, uint64_t took_ns)
+void log_read_done(struct log *l, int result)
 {
-    struct log *l = io->ctx;
     struct log_chunk *c = l->reading;
     bool gone = c->segment < l->segments[0].number;
-    if (!l->closing && !gone && (read_again(l, result) || read_less(l, result))) {
+    if (!gone && (read_again(l, result) || read_less(l, result))) {
         return;
     }
     l->reading = NULL;
-    c->len = io->len < c->len ? io->len : c->len;
+    c->len = l->read.len < c->len ? l->read.len : c->len;
     c->error = result != 0 ? result : c->len < c->need ? TOO_SHORT : 0;
     c->state = c->error != 0 ? LOG_CHUNK_FAILED : LOG_CHUNK_READ;
     c->len = c->error != 0 ? c->need : c->len;
-    if (l->closing) {
-        log_check_closed(l);
-        return;
-    }
     log_trim(l, c);
     read_next(l);
     if (l->config.arrived != NULL) {
@@ -192,7 +181,7 @@ static uint64_t end_of(const struct log *l, uint32_t segment)
     if (segment != l->current) {
         return log_segment_size(l, segment);
     }
-    return l->writing ? l->write.offset : l->offset;
+    return l->write.busy ? l->write.offset : l->offset;
 }
 
 /* Begins to read the entry and what follows it, or puts that in line. FL_EBUSY, FL_ENOMEM. */
@@ -226,16 +215,6 @@ static int trouble(const struct log *l, const struct log_slot *s, int error, con
     return error;
 }
 
-/* It is told once, and then read again. */
-static int failed(struct log *l, struct log_chunk *c, const struct log_slot *s)
-{
-    bool is_short = c->error == TOO_SHORT;
-    int rv = trouble(l, s, is_short ? FL_ECORRUPT : FL_EIO,
-                     is_short ? "the file is shorter than it was" : strerror(-c->error));
-    log_chunk_drop(l, c);
-    return rv;
-}
-
 static bool is_entry(const uint8_t *data, uint64_t index, const struct log_slot *s)
 {
     struct log_record r;
@@ -257,7 +236,10 @@ static int take(struct log *l, uint64_t index, struct log_entry *ret)
         return FL_EBUSY;
     }
     if (c->state == LOG_CHUNK_FAILED) {
-        return failed(l, c, s);
+        int error = c->error;
+        log_chunk_drop(l, c); /* it is told once, and then read again */
+        return error == TOO_SHORT ? trouble(l, s, FL_ECORRUPT, "the file is shorter than it was")
+                                  : trouble(l, s, FL_EIO, strerror(-error));
     }
     const uint8_t *data = c->data + (s->offset - c->offset);
     if (c->state == LOG_CHUNK_READ && !is_entry(data, index, s)) {

@@ -329,23 +329,10 @@ static int begin_log(struct recovery *r)
 
 /* --- opening --- */
 
-static int check_config(struct recovery *r, const struct log_config *c)
-{
-    if (c->segment_bytes < LOG_SEGMENT_MIN || c->segment_bytes > LOG_SEGMENT_MAX ||
-        c->segment_bytes % c->device->block != 0) {
-        return REFUSE(r, FL_EINVAL,
-                      "a segment of %" PRIu64 " bytes: it has %" PRIu64 " to %" PRIu64
-                      ", a multiple of %zu",
-                      c->segment_bytes, LOG_SEGMENT_MIN, LOG_SEGMENT_MAX, c->device->block);
-    }
-    return 0;
-}
-
 static int recover(struct recovery *r)
 {
     struct log *l = r->l;
-    int rv = check_config(r, &l->config);
-    rv = rv == 0 ? list_files(r) : rv;
+    int rv = list_files(r);
     if (rv == 0 && l->segments_len == 0) {
         rv = l->config.must_exist
                  ? REFUSE(r, FL_ENOTFOUND, "%s has no segment of a log", r->d->where)
@@ -374,6 +361,9 @@ int log_open(const struct log_config *config, struct log **ret, char *errmsg, si
     }
     l->device = config->device;
     l->block = l->device->block;
+    FLI_ASSERT(l->config.segment_bytes >= LOG_SEGMENT_MIN &&
+               l->config.segment_bytes <= LOG_SEGMENT_MAX &&
+               l->config.segment_bytes % l->block == 0);
     atomic_store(&l->device->cancelled, false);
     log_entries_init(&l->now.entries);
     r.scan.now = &l->now;

@@ -100,6 +100,7 @@ int log_segment_make(struct log_io *io)
     }
     if (io->file != NULL) {
         d->ops->close(d, io->file);
+        io->file = NULL;
     }
     /* Its space may be needed. A file that keeps its name is what the next attempt uses up. */
     if (d->ops->remove(d, named ? io->name : part) != 0 && named) {
@@ -222,7 +223,6 @@ static void forget_oldest(struct log *l)
 static void retry(struct log *l, int error)
 {
     struct log_io *io = &l->background;
-    l->background_busy = true;
     if (log_try_again(l, LOG_LANE_BACKGROUND, io)) {
         log_message(l, ready(l) == 0 ? LOG_LEVEL_ERROR : LOG_LEVEL_WARNING,
                     "cannot %s %s/%s: %s: %s; this is tried again",
@@ -233,28 +233,20 @@ static void retry(struct log *l, int error)
     }
 }
 
-static void on_background(struct log_io *io, int result, uint64_t took_ns)
+void log_background_done(struct log *l, int result)
 {
-    struct log *l = io->ctx;
-    bool made_one = result == 0 && io->work == log_segment_make;
-    l->background_busy = false;
-    if (l->closing) {
-        if (made_one) {
-            l->device->ops->close(l->device, io->file);
-        }
-        log_check_closed(l);
-        return;
-    }
+    struct log_io *io = &l->background;
     if (result != 0) {
         retry(l, result);
         return;
     }
     log_works_again(l, io, "segments of the log can be made ready again");
-    if (made_one) {
+    if (io->file != NULL) {
         struct log_segment made = {.number = newest(l) + 1, .size = io->size, .file = io->file};
         int rv = log_segments_add(l, &made);
         FLI_ASSERT(rv == 0); /* room was made before the operation began */
         l->stats.recycled += io->from[0] != '\0';
+        io->file = NULL;
     }
     log_background(l);
     log_begin_write(l);
@@ -262,12 +254,8 @@ static void on_background(struct log_io *io, int result, uint64_t took_ns)
 
 static void start(struct log *l, int (*work)(struct log_io *io))
 {
-    l->background.device = l->device;
     l->background.work = work;
-    l->background.done = on_background;
-    l->background.ctx = l;
-    l->background_busy = true;
-    l->device->ops->start(l->device, LOG_LANE_BACKGROUND, &l->background);
+    log_start(l, LOG_LANE_BACKGROUND, &l->background);
 }
 
 static void start_prepare(struct log *l, uint32_t superfluous)
@@ -298,7 +286,7 @@ static bool too_early(struct log *l)
 
 void log_background(struct log *l)
 {
-    if (l->background_busy || l->closing || l->failed) {
+    if (l->background.busy || l->closing || l->failed) {
         return;
     }
     uint32_t superfluous = keep_from(l) - l->segments[0].number;

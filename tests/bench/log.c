@@ -170,7 +170,7 @@ int main(int argc, char **argv)
     double seconds = argc > 2 ? strtod(argv[2], NULL) : 2;
     printf("%-10s %8s %12s %10s %10s %12s %14s %10s %9s\n", "engine", "window", "entries/s",
            "writes/s", "us/write", "cpu us/entry", "cpu us/write", "gap ms", "recycled");
-    run_engine(dir, LOG_ENGINE_URING, seconds);
+    run_engine(dir, LOG_ENGINE_BEST, seconds);
     run_engine(dir, LOG_ENGINE_THREAD, seconds);
     return 0;
 }

@@ -354,7 +354,7 @@ MUTANTS = [
      '    int rv = 0;\n',
      'cannot be opened after a power cut'),
     ('simulation', 'blocks that are being written are read', 'src/log/read.c',
-     'return l->writing ? l->write.offset : l->offset;',
+     'return l->write.busy ? l->write.offset : l->offset;',
      'return l->offset;',
      'entry \\d+ of the log cannot be read'),
     ('relay', 'what is applied still costs', 'src/commands/proposer.c',

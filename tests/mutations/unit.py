@@ -166,7 +166,7 @@ MUTANTS = [
      'patterns are short in the simulation'),
     ('a read of a segment that is gone is taken for damage', AHEAD, 'bool gone = c->segment < l->segments[0].number;', 'bool gone = c->segment > l->current;',
      'log/test_log_ahead', 'the entry is gone as well, and nobody asks for it'),
-    ('a read takes what a write under way has not written', AHEAD, 'return l->writing ? l->write.offset : l->offset;',
+    ('a read takes what a write under way has not written', AHEAD, 'return l->write.busy ? l->write.offset : l->offset;',
      'return log_segment_size(l, segment);', 'log/test_log_ahead', 'the entries behind a follower are rarely those that are written'),
     ('a bad sector is the error of all that were read with it', AHEAD, '    if (result == 0 || l->reading->len <= l->reading->need) {', '    if (result == 0 || l->reading->need > 0) {',
      'log/test_log_ahead', 'the node ends either way'),
