@@ -132,7 +132,7 @@
  *   peer/security.h: SECURITY_NAME_MAX SECURITY_MEMBER_NAME_MAX
  *   peer/stream.h: STREAM_PARTS_MAX STREAM_OUT_MAX
  *   peer/transport.h: TRANSPORT_PENDING_ADDRESS_MAX TRANSPORT_ACCEPTED_MAX
- *   peer/transport_private.h: TRANSPORT_LOG_MAX TRANSPORT_RESUMED_MAX TRANSPORT_RESHAKEN_MAX
+ *   peer/transport_private.h: TRANSPORT_LOG_MAX
  *   server/access_users.c: LIST_MAX KNOWN_MAX
  *   server/audit_record.h: AUDIT_TEXT_MAX AUDIT_RECORD_MAX AUDIT_LINE_MAX
  *   server/backup.c: PIECE_MAX

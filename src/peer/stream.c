@@ -5,12 +5,13 @@
  * once, when they arrive.
  *
  * Each turn of the loop reads for FLI_TURN_PEERS_US, one stream for FLI_TURN_PEERS_VISIT_US. Who
- * has more to say waits for the next turn, first come, first served. A read is whole: after one
- * that took long the stream's next is smaller.
+ * has more to say waits for the next turn, in which it is read once whatever others have used. A
+ * read is whole: after one that took long the stream's next is smaller.
  *
  * A TLS handshake costs a thousand times as much as a message, and any stranger may begin one. So
- * those that others began have a share of their own, TRANSPORT_SHAKE_TURN_MS, and wait in the same
- * line, where others pass them. Handshakes that this node began are few and never wait. */
+ * those that others began have a share of their own, TRANSPORT_SHAKE_TURN_MS, and only that. Of
+ * them the kernel shows those first that have waited longest. Handshakes that this node began are
+ * few and never wait. */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -40,7 +41,6 @@ struct stream *stream_create(struct transport *t, bool dialed)
     s->closing = s->released = true; /* there is no socket yet */
     s->read_max = STREAM_READ_FIRST;
     s->tcp.data = s->connect.data = s->write.data = s->resolve.data = s;
-    fli_list_init(&s->paused);
     fli_buf_init(&s->greeting, HANDSHAKE_SIZE + FLI_TLS_PLAIN_MAX(STREAM_READ_SIZE));
     fli_buf_init(&s->gather, SIZE_MAX);
     fli_buf_init(&s->cipher, SIZE_MAX);
@@ -125,7 +125,6 @@ static void shut(struct stream *s)
     if (!s->closing) {
         s->closing = true;
         s->ticks = 0;
-        fli_list_remove(&s->paused);
         uv_close((uv_handle_t *)&s->tcp, closed_cb);
     }
 }
@@ -328,63 +327,24 @@ static void take(struct stream *s, const uint8_t *data, size_t len)
 
 /* ---- the socket ---- */
 
-/* No room means that it is not read now: read_cb() is told UV_ENOBUFS. */
+/* No room means that it is not read now: read_cb() is told UV_ENOBUFS. The kernel keeps the bytes,
+ * and the next turn comes at once and asks again. */
 static void alloc_cb(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     struct stream *s = handle->data;
     bool may_read = s->owed || has_share(s);
-    s->owed = false;
+    s->owed = !may_read && !is_shaken(s);
+    s->t->shake_deferred += !may_read && is_shaken(s);
     *buf = uv_buf_init((char *)s->t->read_buf, may_read ? (unsigned)s->read_max : 0);
-}
-
-/* Runs once in each turn of the loop, while streams wait: the first of them are read again. Those
- * that cannot be keep their order, and keep nobody behind them waiting. */
-static void turn_cb(uv_idle_t *turn)
-{
-    struct transport *t = turn->data;
-    struct fli_list line;
-    struct fli_list *pos;
-    unsigned resumed = 0;
-    unsigned shaken = 0;
-    fli_list_init(&line);
-    fli_list_splice(&line, &t->paused);
-    while ((pos = fli_list_pop(&line)) != NULL) {
-        struct stream *s = FLI_CONTAINER_OF(pos, struct stream, paused);
-        bool waits = is_shaken(s);
-        if (resumed == TRANSPORT_RESUMED_MAX || (waits && shaken == TRANSPORT_RESHAKEN_MAX)) {
-            fli_list_push(&t->paused, &s->paused);
-            continue;
-        }
-        shaken += waits;
-        resumed++;
-        s->owed = true;
-        stream_read_start(s);
-    }
-    if (fli_list_empty(&t->paused)) {
-        (void)uv_idle_stop(turn);
-    }
-}
-
-/* Until a later turn, which comes at once. */
-static void pause_reading(struct stream *s)
-{
-    struct transport *t = s->t;
-    stream_read_stop(s);
-    t->shake_deferred += is_shaken(s);
-    fli_list_push(&t->paused, &s->paused);
-    int rv = uv_idle_start(&t->turn, turn_cb);
-    FLI_ASSERT(rv == 0);
 }
 
 static void read_cb(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
 {
     struct stream *s = stream->data;
-    if (nread == UV_ENOBUFS) {
-        pause_reading(s);
-    } else if (nread < 0) {
-        stream_lose_by(s, (int)nread);
-    } else if (nread > 0) {
+    if (nread > 0) {
         take(s, (const uint8_t *)buf->base, (size_t)nread);
+    } else if (nread < 0 && nread != UV_ENOBUFS) {
+        stream_lose_by(s, (int)nread);
     }
 }
 
@@ -397,7 +357,6 @@ void stream_read_start(struct stream *s)
 
 void stream_read_stop(struct stream *s)
 {
-    fli_list_remove(&s->paused);
     if (!s->closing) {
         uv_read_stop((uv_stream_t *)&s->tcp);
     }

@@ -260,7 +260,6 @@ int transport_create(uv_loop_t *loop, const struct transport_config *config,
     t->fd = -1;
     memcpy(t->limits, config->limits, sizeof t->limits);
     fli_list_init(&t->all);
-    fli_list_init(&t->paused);
     fli_buf_init(&t->plain, FLI_TLS_PLAIN_MAX(STREAM_READ_SIZE));
     int rv =
         security_create(&config->security, config->self.node_id, &t->security, errmsg, errmsg_size);
@@ -283,10 +282,8 @@ int transport_start(struct transport *t, char *errmsg, size_t errmsg_size)
 {
     FLI_ASSERT(!t->started);
     int rv = uv_timer_init(t->loop, &t->timer);
-    FLI_ASSERT(rv == 0);
-    rv = uv_idle_init(t->loop, &t->turn);
-    FLI_ASSERT(rv == 0); /* neither can fail on a live loop */
-    t->timer.data = t->turn.data = t->listener.data = t;
+    FLI_ASSERT(rv == 0); /* it cannot fail on a live loop */
+    t->timer.data = t->listener.data = t;
     t->started = true;
     (void)uv_timer_start(&t->timer, tick_cb, TICK_MS, 0);
     if (t->security != NULL) {
@@ -361,8 +358,6 @@ static void handle_closed(uv_handle_t *handle)
     if (handle == (uv_handle_t *)&t->listener) {
         t->listening = false;
         transport_maybe_closed(t);
-    } else if (handle == (uv_handle_t *)&t->timer) {
-        uv_close((uv_handle_t *)&t->turn, handle_closed);
     } else {
         t->started = false;
         t->close_cb(t->close_ctx);

@@ -27,8 +27,6 @@
 #define STREAM_READ_SIZE ((size_t)64 << 10)
 #define STREAM_READ_FIRST ((size_t)16 << 10) /* the first reads of a stream */
 #define STREAM_READ_LEAST ((size_t)4 << 10)
-#define TRANSPORT_RESUMED_MAX 8u  /* streams that waited and are read in a turn, in any case */
-#define TRANSPORT_RESHAKEN_MAX 4u /* of these, handshakes that other nodes began */
 
 /* The origin of a connection: an IPv4 address, or the network part of an IPv6 one. */
 struct origin {
@@ -78,8 +76,7 @@ struct stream {
 
     /* reading */
     uv_tcp_t tcp;
-    struct fli_list paused; /* linked while it waits to be read in a later turn */
-    bool owed;              /* it has waited, and is read once whatever others have used */
+    bool owed; /* it has waited, and is read once whatever others have used */
     struct turn_share visit;
     size_t read_max;
     struct fli_tls *tls;     /* NULL: none */
@@ -114,8 +111,8 @@ struct transport {
     unsigned pending_ms;
     int fd; /* listens */
     uint16_t port;
-    bool started;   /* timer and turn are live handles */
-    bool listening; /* so is the listener */
+    bool started;   /* the timer is a live handle */
+    bool listening; /* and the listener */
     bool closing;
     bool accept_waits; /* for descriptors: nothing is accepted until the next tick */
     uv_poll_t listener;
@@ -128,9 +125,7 @@ struct transport {
 
     /* stream.c */
     uint8_t read_buf[STREAM_READ_SIZE];
-    struct fli_buf plain;   /* decrypted bytes of the current stream */
-    uv_idle_t turn;         /* active while streams wait to be read */
-    struct fli_list paused; /* these, the first to come first */
+    struct fli_buf plain; /* decrypted bytes of the current stream */
     struct turn_share read, shake;
     uint64_t shaken, shake_failed, shake_deferred;
 };
