@@ -1,17 +1,9 @@
 /* frame.c: see frame.h. */
 #include "peer/frame.h"
 
-#include <string.h>
-
 #include "base/bytes.h"
 
 #define KEEP_CAP ((size_t)4 << 10) /* memory that is kept between frames */
-
-static const char DAMAGED_HEADER[] = "a frame whose header is damaged";
-static const char DAMAGED_BODY[] = "a frame whose body is damaged";
-static const char UNKNOWN_FORM[] = "a frame of an unknown form";
-static const char TOO_LARGE[] = "a frame that is larger than this kind of stream may carry";
-static const char NO_MEMORY[] = "out of memory for a frame";
 
 void frame_header_encode(uint8_t type, const struct fli_slice *parts, unsigned n,
                          uint8_t out[FRAME_HEADER_SIZE])
@@ -29,40 +21,34 @@ void frame_header_encode(uint8_t type, const struct fli_slice *parts, unsigned n
     fli_put_u32(out + 12, fli_crc32c(0, out, 12));
 }
 
-/* The size of the frame that begins here, as far as `have` bytes of it tell: that of its header,
- * until that is whole. NULL; or a sentence about the error. */
-static const char *frame_size(const struct frame_reader *r, const uint8_t *frame, size_t have,
-                              size_t *ret)
+/* Checks what is there of the frame that begins here; its header is. NULL, and its size; or why it
+ * is none. */
+static const char *check(const struct frame_reader *r, const uint8_t *frame, size_t have,
+                         size_t *ret_size)
 {
-    *ret = FRAME_HEADER_SIZE;
-    if (have < FRAME_HEADER_SIZE) {
-        return NULL;
-    }
     if (fli_get_u32(frame + 12) != fli_crc32c(0, frame, 12)) {
-        return DAMAGED_HEADER;
+        return "a frame whose header is damaged";
     }
     if (frame[5] != 0 || frame[6] != 0 || frame[7] != 0) {
-        return UNKNOWN_FORM;
+        return "a frame of an unknown form";
     }
-    if (fli_get_u32(frame) > r->frame_max) {
-        return TOO_LARGE;
+    size_t len = fli_get_u32(frame);
+    if (len > r->frame_max) {
+        return "a frame that is larger than this kind of stream may carry";
     }
-    *ret += fli_get_u32(frame);
+    *ret_size = FRAME_HEADER_SIZE + len;
+    if (have >= *ret_size &&
+        fli_crc32c(0, frame + FRAME_HEADER_SIZE, len) != fli_get_u32(frame + 8)) {
+        return "a frame whose body is damaged";
+    }
     return NULL;
-}
-
-static bool body_is_whole(const uint8_t *frame, size_t size)
-{
-    return fli_crc32c(0, frame + FRAME_HEADER_SIZE, size - FRAME_HEADER_SIZE) ==
-           fli_get_u32(frame + 8);
 }
 
 void frame_reader_init(struct frame_reader *r, size_t frame_max)
 {
     FLI_ASSERT(frame_max > 0 && frame_max <= FRAME_MAX);
-    memset(r, 0, sizeof *r);
     r->frame_max = frame_max;
-    fli_buf_init(&r->in, FRAME_HEADER_SIZE + frame_max);
+    fli_buf_init(&r->in, SIZE_MAX); /* a read, and less than a frame */
 }
 
 void frame_reader_fini(struct frame_reader *r)
@@ -70,49 +56,30 @@ void frame_reader_fini(struct frame_reader *r)
     fli_buf_fini(&r->in);
 }
 
-static void forget_gathered(struct frame_reader *r)
-{
-    fli_buf_clear(&r->in);
-    if (r->in.cap > KEEP_CAP) {
-        fli_buf_shrink(&r->in);
-    }
-}
-
-/* Each round shows a frame that is whole, where it is, or gathers more of one that is not. */
 const char *frame_reader_feed(struct frame_reader *r, const uint8_t *data, size_t len,
                               bool (*show)(void *ctx, uint8_t type, struct fli_slice body),
                               void *ctx)
 {
-    for (bool more = true; more;) {
-        bool gathered = r->in.len > 0;
-        const uint8_t *frame = gathered ? r->in.data : data;
-        size_t have = gathered ? r->in.len : len;
-        size_t size;
-        const char *why = frame_size(r, frame, have, &size);
+    size_t at = 0;
+    size_t size;
+    if (fli_buf_append(&r->in, data, len) != 0) {
+        return "out of memory for a frame";
+    }
+    for (bool more = true; more && r->in.len - at >= FRAME_HEADER_SIZE; at += size) {
+        const uint8_t *frame = r->in.data + at;
+        const char *why = check(r, frame, r->in.len - at, &size);
         if (why != NULL) {
             return why;
         }
-        if (have < size) {
-            size_t n = size - r->in.len < len ? size - r->in.len : len;
-            if (fli_buf_append(&r->in, data, n) != 0) {
-                return NO_MEMORY;
-            }
-            more = n > 0;
-            data += n;
-            len -= n;
-            continue;
-        }
-        if (!body_is_whole(frame, size)) {
-            return DAMAGED_BODY;
+        if (r->in.len - at < size) {
+            break;
         }
         more = show(ctx, frame[4],
                     (struct fli_slice){frame + FRAME_HEADER_SIZE, size - FRAME_HEADER_SIZE});
-        if (gathered) {
-            forget_gathered(r);
-        } else {
-            data += size;
-            len -= size;
-        }
+    }
+    fli_buf_consume(&r->in, at);
+    if (r->in.len == 0 && r->in.cap > KEEP_CAP) {
+        fli_buf_shrink(&r->in);
     }
     return NULL;
 }

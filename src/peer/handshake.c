@@ -96,10 +96,8 @@ static bool identity_fits(const struct handshake *h)
     if (!is_refusal(h->verdict)) {
         return from->node_id != 0 && from->incarnation != 0 && from->start.number != 0;
     }
-    return from->node_id == 0 && from->incarnation == 0 && from->cluster_id == 0 &&
-           from->members_crc == 0 && from->client_address[0] == '\0' && from->member_index == 0 &&
-           from->peer_address[0] == '\0' && from->start.number == 0 && from->start.nonce == 0 &&
-           from->term == 0 && from->last_index == 0;
+    static const struct peer_identity nobody;
+    return memcmp(from, &nobody, sizeof nobody) == 0;
 }
 
 int handshake_decode(const uint8_t in[HANDSHAKE_SIZE], const struct handshake_formats *formats,

@@ -2,17 +2,9 @@
 #include "peer/security.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define PSK_CONTEXT_MAX (2 * SECURITY_MEMBER_NAME_MAX + 4)
-
-struct security {
-    struct fli_tls_context *context;
-    uint64_t self_id;
-    bool certificates;
-    char name[SECURITY_NAME_MAX];
-};
 
 static bool given(const char *text)
 {
@@ -45,23 +37,16 @@ static void psk_context_of(const struct security *s, uint64_t from, uint64_t to,
                    (unsigned long long)from, s->name, (unsigned long long)to);
 }
 
-int security_create(const struct security_config *config, uint64_t self_id, struct security **ret,
-                    char *errmsg, size_t errmsg_size)
+int security_init(struct security *s, const struct security_config *config, uint64_t self_id,
+                  char *errmsg, size_t errmsg_size)
 {
-    bool certificates = given(config->cert_file);
     const char *name = given(config->name) ? config->name : SECURITY_NAME_DEFAULT;
+    char own_name[SECURITY_MEMBER_NAME_MAX];
     FLI_ASSERT(security_name_is_valid(name));
-    *ret = NULL;
-    if (!certificates && !given(config->secret_file)) {
+    *s = (struct security){.self_id = self_id, .certificates = given(config->cert_file)};
+    if (!s->certificates && !given(config->secret_file)) {
         return 0;
     }
-    struct security *s = calloc(1, sizeof *s);
-    if (s == NULL) {
-        return fli_refuse(errmsg, errmsg_size, FL_ENOMEM, "out of memory");
-    }
-    char own_name[SECURITY_MEMBER_NAME_MAX];
-    s->self_id = self_id;
-    s->certificates = certificates;
     (void)snprintf(s->name, sizeof s->name, "%s", name);
     member_name(s, self_id, own_name);
     const struct fli_tls_config tls = {
@@ -69,25 +54,11 @@ int security_create(const struct security_config *config, uint64_t self_id, stru
         .cert_file = config->cert_file,
         .key_file = config->key_file,
         .ca_file = config->ca_file,
-        .protocols = certificates ? config->protocols : NULL,
+        .protocols = s->certificates ? config->protocols : NULL,
         .secret_file = config->secret_file,
         .own_name = own_name,
     };
-    int rc = fli_tls_context_create(&tls, &s->context, errmsg, errmsg_size);
-    if (rc != 0) {
-        free(s);
-        return rc;
-    }
-    *ret = s;
-    return 0;
-}
-
-void security_destroy(struct security *s)
-{
-    if (s != NULL) {
-        fli_tls_context_destroy(s->context);
-        free(s);
-    }
+    return fli_tls_context_create(&tls, &s->context, errmsg, errmsg_size);
 }
 
 int security_session(struct security *s, uint64_t peer_id, struct fli_tls **ret)
@@ -95,6 +66,10 @@ int security_session(struct security *s, uint64_t peer_id, struct fli_tls **ret)
     char name[SECURITY_MEMBER_NAME_MAX];
     char psk_context[PSK_CONTEXT_MAX];
     bool calls = peer_id != 0;
+    *ret = NULL;
+    if (s->context == NULL) {
+        return 0;
+    }
     member_name(s, peer_id, name);
     psk_context_of(s, s->self_id, peer_id, psk_context);
     return fli_tls_create_end(s->context, calls, calls ? name : NULL, calls ? psk_context : NULL,
@@ -105,6 +80,9 @@ bool security_is(const struct security *s, const struct fli_tls *tls, uint64_t p
 {
     char name[SECURITY_MEMBER_NAME_MAX];
     char psk_context[PSK_CONTEXT_MAX];
+    if (s->context == NULL) {
+        return true;
+    }
     if (s->certificates) {
         member_name(s, peer_id, name);
         return fli_tls_peer_bears(tls, name);
@@ -128,14 +106,4 @@ bool security_is_member(const struct security *s, const struct fli_tls *tls, cha
                    "among its alternative names",
                    fli_tls_peer_name(tls, cn) ? cn : "unknown", stem);
     return false;
-}
-
-bool security_has_certificates(const struct security *s)
-{
-    return s->certificates;
-}
-
-struct fli_tls_context *security_context(const struct security *s)
-{
-    return s->context;
 }

@@ -19,7 +19,7 @@
 #define SECURITY_NAME_DEFAULT "fencelock"
 #define SECURITY_MEMBER_NAME_MAX (SECURITY_NAME_MAX + 32u)
 
-/* NULL or "": not given. Used during security_create() only. */
+/* NULL or "": not given. Used during security_init() only. */
 struct security_config {
     const char *cert_file, *key_file, *ca_file; /* all, or none */
     const char *protocols;
@@ -27,18 +27,23 @@ struct security_config {
     const char *secret_file; /* instead of certificates */
 };
 
-struct security;
+struct security {
+    struct fli_tls_context *context; /* NULL: every peer that reaches the port is trusted. Its owner
+                                        destroys it; sessions may still live */
+    uint64_t self_id;
+    bool certificates;
+    char name[SECURITY_NAME_MAX];
+};
 
-/* *ret is NULL when neither is given. 0; FL_EINVAL with a sentence in errmsg; FL_ENOMEM. */
-int security_create(const struct security_config *config, uint64_t self_id, struct security **ret,
-                    char *errmsg, size_t errmsg_size) FLI_MUST_USE;
-void security_destroy(struct security *s); /* NULL is fine; sessions may still live */
+/* 0; FL_EINVAL with a sentence in errmsg; FL_ENOMEM. */
+int security_init(struct security *s, const struct security_config *config, uint64_t self_id,
+                  char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 
 /* Whether a text can be a cluster's name: letters, digits, dots and dashes. */
 bool security_name_is_valid(const char *name);
 
 /* Makes the TLS session for a connection that this node opened to peer_id; 0: that another one
- * opened to this node. 0, FL_ENOMEM. */
+ * opened to this node. *ret is NULL without a context. 0, FL_ENOMEM. */
 int security_session(struct security *s, uint64_t peer_id, struct fli_tls **ret) FLI_MUST_USE;
 
 /* For a connection that another side opened, after TLS's handshake: whether the peer has proved to
@@ -48,8 +53,5 @@ int security_session(struct security *s, uint64_t peer_id, struct fli_tls **ret)
 bool security_is_member(const struct security *s, const struct fli_tls *tls, char *why,
                         size_t why_size);
 bool security_is(const struct security *s, const struct fli_tls *tls, uint64_t peer_id);
-
-bool security_has_certificates(const struct security *s);
-struct fli_tls_context *security_context(const struct security *s); /* for its files */
 
 #endif

@@ -1,8 +1,8 @@
 /* stream.c: reading and writing of a connection, TLS, frames, and the end. See stream.h, and
  * transport_private.h for its phases.
  *
- * All streams share one buffer of their transport, so an idle stream keeps none. Bytes are shown
- * once, when they arrive.
+ * What was read and is not shown yet waits in the buffer of the reader of frames: the handshake
+ * first, as long as there is no owner. An idle stream keeps little memory.
  *
  * Each turn of the loop reads for FLI_TURN_PEERS_US, one stream for FLI_TURN_PEERS_VISIT_US. Who
  * has more to say waits for the next turn, in which it is read once whatever others have used. A
@@ -41,7 +41,7 @@ struct stream *stream_create(struct transport *t, bool dialed)
     s->closing = s->released = true; /* there is no socket yet */
     s->read_max = STREAM_READ_FIRST;
     s->tcp.data = s->connect.data = s->write.data = s->resolve.data = s;
-    fli_buf_init(&s->greeting, HANDSHAKE_SIZE + FLI_TLS_PLAIN_MAX(STREAM_READ_SIZE));
+    frame_reader_init(&s->in, FRAME_MAX);
     fli_buf_init(&s->gather, SIZE_MAX);
     fli_buf_init(&s->cipher, SIZE_MAX);
     fli_buf_init(&s->out, SIZE_MAX);
@@ -57,7 +57,6 @@ static void stream_free(struct stream *s)
         uv_freeaddrinfo(s->list);
     }
     fli_tls_destroy(s->tls);
-    fli_buf_fini(&s->greeting);
     frame_reader_fini(&s->in);
     fli_buf_fini(&s->gather);
     fli_buf_fini(&s->cipher);
@@ -74,7 +73,7 @@ void stream_socket(struct stream *s)
     s->closing = s->released = false;
     fli_tls_destroy(s->tls); /* of the last address */
     s->tls = NULL;
-    fli_buf_clear(&s->greeting);
+    fli_buf_clear(&s->in.in);
     fli_buf_clear(&s->gather);
     fli_buf_clear(&s->cipher);
     fli_buf_clear(&s->out);
@@ -203,7 +202,9 @@ void stream_give(struct stream *s, enum stream_kind kind, uint64_t peer_id)
     s->heard_ms = fli_clock_ms();
     s->appended = s->gather.len - s->at;
     fli_buf_shrink(&s->gather);
-    frame_reader_init(&s->in, limits->frame_max);
+    s->in.frame_max = limits->frame_max;
+    fli_buf_consume(&s->in.in, HANDSHAKE_SIZE);
+    fli_buf_shrink(&s->in.in);
 }
 
 /* ---- shares ---- */
@@ -260,21 +261,17 @@ static bool show(void *ctx, uint8_t type, struct fli_slice body)
     return !s->closing;
 }
 
-static void feed(struct stream *s, const uint8_t *data, size_t len)
+/* Bytes of the other side are in the buffer. */
+static void take(struct stream *s)
 {
-    const char *why = frame_reader_feed(&s->in, data, len, show, s);
+    if (s->phase != STREAM_OPEN) {
+        shake_bytes(s);
+        return;
+    }
+    s->heard_ms = fli_clock_ms();
+    const char *why = frame_reader_feed(&s->in, NULL, 0, show, s);
     if (why != NULL) {
         stream_break(s, why);
-    }
-}
-
-static void take_plain(struct stream *s, const uint8_t *data, size_t len)
-{
-    if (s->phase == STREAM_OPEN) {
-        s->heard_ms = fli_clock_ms();
-        feed(s, data, len);
-    } else {
-        shake_bytes(s, data, len);
     }
 }
 
@@ -282,8 +279,8 @@ static void decrypt(struct stream *s, const uint8_t *data, size_t len)
 {
     struct transport *t = s->t;
     bool shaking = shakes(s);
-    fli_buf_clear(&t->plain);
-    int rv = fli_tls_read(s->tls, data, len, &t->plain, &s->cipher);
+    size_t before = s->in.in.len;
+    int rv = fli_tls_read(s->tls, data, len, &s->in.in, &s->cipher);
     t->shake_failed += rv != 0 && shaking;
     stream_flush(s); /* when TLS has failed, the final alert tells the peer the reason */
     if (rv != 0) {
@@ -292,8 +289,8 @@ static void decrypt(struct stream *s, const uint8_t *data, size_t len)
         t->shaken++;
         shake_secured(s);
     }
-    if (!s->closing && t->plain.len > 0) {
-        take_plain(s, t->plain.data, t->plain.len);
+    if (!s->closing && s->in.in.len > before) {
+        take(s);
     }
     if (!s->closing && fli_tls_state(s->tls) == FLI_TLS_ENDED) {
         stream_lose(s, "the peer closed it");
@@ -305,15 +302,17 @@ void stream_secure(struct stream *s)
     decrypt(s, (const uint8_t *)"", 0);
 }
 
-static void take(struct stream *s, const uint8_t *data, size_t len)
+static void take_read(struct stream *s, const uint8_t *data, size_t len)
 {
     struct transport *t = s->t;
     uint64_t began_ns = fli_clock_ns();
     bool shaking = shakes(s);
     if (s->tls != NULL) {
         decrypt(s, data, len);
+    } else if (fli_buf_append(&s->in.in, data, len) == 0) {
+        take(s);
     } else {
-        take_plain(s, data, len);
+        stream_lose(s, "out of memory");
     }
     uint64_t ns = fli_clock_ns() - began_ns;
     if (!shaking) {
@@ -342,7 +341,7 @@ static void read_cb(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
 {
     struct stream *s = stream->data;
     if (nread > 0) {
-        take(s, (const uint8_t *)buf->base, (size_t)nread);
+        take_read(s, (const uint8_t *)buf->base, (size_t)nread);
     } else if (nread < 0 && nread != UV_ENOBUFS) {
         stream_lose_by(s, (int)nread);
     }
@@ -372,9 +371,7 @@ bool stream_start(struct stream *s, const struct stream_callbacks *cbs)
         return false;
     }
     s->phase = STREAM_OPEN;
-    feed(s, s->greeting.data + HANDSHAKE_SIZE, s->greeting.len - HANDSHAKE_SIZE);
-    fli_buf_clear(&s->greeting);
-    fli_buf_shrink(&s->greeting);
+    take(s); /* what came behind the handshake */
     stream_read_start(s);
     return !s->closing;
 }

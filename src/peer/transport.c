@@ -117,7 +117,7 @@ void transport_check_again(struct transport *t)
 static void renew(struct transport *t, bool always)
 {
     char line[FLI_TLS_LINE_SIZE];
-    int level = fli_tls_context_renew(security_context(t->security), always, line);
+    int level = fli_tls_context_renew(t->security.context, always, line);
     if (level != 0) {
         host_log(&t->host, level, "between nodes: %s", line);
     }
@@ -125,7 +125,7 @@ static void renew(struct transport *t, bool always)
 
 void transport_reload(struct transport *t)
 {
-    if (t->security != NULL) {
+    if (t->security.context != NULL) {
         renew(t, true);
     }
 }
@@ -142,10 +142,10 @@ void transport_get_security(const struct transport *t, struct transport_security
 {
     *ret = (struct transport_security){
         .handshakes = t->shaken, .failed = t->shake_failed, .deferred = t->shake_deferred};
-    if (t->security != NULL) {
-        ret->trust = security_has_certificates(t->security) ? TRANSPORT_TRUSTS_CERTIFICATES
-                                                            : TRANSPORT_TRUSTS_SECRET;
-        fli_tls_context_facts(security_context(t->security), &ret->facts);
+    if (t->security.context != NULL) {
+        ret->trust =
+            t->security.certificates ? TRANSPORT_TRUSTS_CERTIFICATES : TRANSPORT_TRUSTS_SECRET;
+        fli_tls_context_facts(t->security.context, &ret->facts);
     }
 }
 
@@ -157,7 +157,7 @@ static void tick_cb(uv_timer_t *timer)
 {
     struct transport *t = timer->data;
     bool waits = t->accept_waits && accept_start(t) != 0;
-    if (t->security != NULL && fli_clock_since_ms(t->files_ms) >= FLI_TLS_FILES_MS) {
+    if (t->security.context != NULL && fli_clock_since_ms(t->files_ms) >= FLI_TLS_FILES_MS) {
         t->files_ms = fli_clock_ms();
         renew(t, false);
     }
@@ -260,12 +260,11 @@ int transport_create(uv_loop_t *loop, const struct transport_config *config,
     t->fd = -1;
     memcpy(t->limits, config->limits, sizeof t->limits);
     fli_list_init(&t->all);
-    fli_buf_init(&t->plain, FLI_TLS_PLAIN_MAX(STREAM_READ_SIZE));
     int rv =
-        security_create(&config->security, config->self.node_id, &t->security, errmsg, errmsg_size);
+        security_init(&t->security, &config->security, config->self.node_id, errmsg, errmsg_size);
     rv = rv != 0 ? rv : transport_bind(t, config->bind_address, errmsg, errmsg_size);
     if (rv != 0) {
-        security_destroy(t->security);
+        fli_tls_context_destroy(t->security.context);
         free(t);
         return rv;
     }
@@ -286,10 +285,9 @@ int transport_start(struct transport *t, char *errmsg, size_t errmsg_size)
     t->timer.data = t->listener.data = t;
     t->started = true;
     (void)uv_timer_start(&t->timer, tick_cb, TICK_MS, 0);
-    if (t->security != NULL) {
+    if (t->security.context != NULL) {
         char line[FLI_TLS_LINE_SIZE];
-        int level =
-            fli_tls_context_tell(security_context(t->security), "other nodes are shown", line);
+        int level = fli_tls_context_tell(t->security.context, "other nodes are shown", line);
         host_log(&t->host, level, "between nodes: %s", line);
         t->files_ms = fli_clock_ms();
     }
@@ -404,7 +402,6 @@ void transport_destroy(struct transport *t)
     if (t->fd >= 0) {
         close(t->fd);
     }
-    fli_buf_fini(&t->plain);
-    security_destroy(t->security);
+    fli_tls_context_destroy(t->security.context);
     free(t);
 }

@@ -89,10 +89,10 @@ static void connect_cb(uv_connect_t *connect, int status)
     stream_tune(s);
     s->phase = STREAM_SHAKING;
     stream_read_start(s);
-    if (t->security == NULL) {
-        ask(s);
-    } else if (security_session(t->security, s->peer_id, &s->tls) != 0) {
+    if (security_session(&t->security, s->peer_id, &s->tls) != 0) {
         stream_lose(s, "out of memory");
+    } else if (s->tls == NULL) {
+        ask(s);
     } else {
         stream_expect(s, t->answer_ms);
         stream_secure(s);
@@ -254,7 +254,7 @@ static void begin(struct transport *t, int fd, const struct sockaddr_storage *fr
     stream_tune(s);
     make_room(t);
     stream_expect(s, t->pending_ms);
-    if (t->security != NULL && security_session(t->security, 0, &s->tls) != 0) {
+    if (security_session(&t->security, 0, &s->tls) != 0) {
         stream_lose(s, "out of memory");
     }
     stream_read_start(s);
@@ -370,7 +370,7 @@ static void check_call(struct stream *s, int rv, struct handshake *h)
     char reason[HANDSHAKE_REASON_MAX] = {0};
     bool alike;
     if (rv == FL_EVERSION) {
-        handshake_explain_version(s->greeting.data, &t->formats, reason, sizeof reason);
+        handshake_explain_version(s->in.in.data, &t->formats, reason, sizeof reason);
         transport_log(t, 2, "a node of another version at %s was refused: %s", s->address, reason);
         refuse_call(s, STREAM_RAFT, 0, HANDSHAKE_OTHER_VERSION, "");
         return;
@@ -379,7 +379,7 @@ static void check_call(struct stream *s, int rv, struct handshake *h)
         stream_break(s, "not a node");
         return;
     }
-    if (t->security != NULL && !security_is(t->security, s->tls, h->from.node_id)) {
+    if (!security_is(&t->security, s->tls, h->from.node_id)) {
         snprintf(reason, sizeof reason,
                  "it says that it is node %llu, and has proved to be another",
                  ull(h->from.node_id));
@@ -396,7 +396,7 @@ static void check_call(struct stream *s, int rv, struct handshake *h)
         transport_log(t, 2, "refused node %llu at %s: %s", ull(h->from.node_id), s->address,
                       reason);
         refuse_call(s, h->kind, h->from.node_id, verdict, alike ? reason : "");
-    } else if (s->greeting.len > HANDSHAKE_SIZE) {
+    } else if (s->in.in.len > HANDSHAKE_SIZE) {
         stream_break(s, "not a node"); /* it would wait for the answer */
     } else {
         s->phase = STREAM_UNDECIDED;
@@ -450,7 +450,7 @@ static void check_answer(struct stream *s, int rv, struct handshake *h)
     enum handshake_verdict verdict = (enum handshake_verdict)h->verdict;
     char reason[HANDSHAKE_REASON_MAX];
     if (rv == FL_EVERSION) {
-        handshake_explain_version(s->greeting.data, &s->t->formats, reason, sizeof reason);
+        handshake_explain_version(s->in.in.data, &s->t->formats, reason, sizeof reason);
         hang_up(s, HANDSHAKE_OTHER_VERSION, reason);
     } else if (rv != 0 || verdict == HANDSHAKE_UNDECIDED) {
         hang_up(s, HANDSHAKE_UNDECIDED, "its answer is not one of a node");
@@ -464,7 +464,7 @@ static void check_answer(struct stream *s, int rv, struct handshake *h)
 void shake_check(struct stream *s)
 {
     struct handshake h = {.verdict = 0};
-    int rv = handshake_decode(s->greeting.data, &s->t->formats, &h);
+    int rv = handshake_decode(s->in.in.data, &s->t->formats, &h);
     (s->dialed ? check_answer : check_call)(s, rv, &h);
 }
 
@@ -473,18 +473,16 @@ void shake_secured(struct stream *s)
     char why[FLI_TLS_ERRMSG_SIZE];
     if (s->dialed) {
         ask(s);
-    } else if (!security_is_member(s->t->security, s->tls, why, sizeof why)) {
+    } else if (!security_is_member(&s->t->security, s->tls, why, sizeof why)) {
         stream_break(s, why);
     }
 }
 
-void shake_bytes(struct stream *s, const uint8_t *data, size_t len)
+void shake_bytes(struct stream *s)
 {
     if (s->phase == STREAM_UNDECIDED) {
         stream_break(s, "not a node");
-    } else if (fli_buf_append(&s->greeting, data, len) != 0) {
-        stream_lose(s, "out of memory");
-    } else if (s->greeting.len >= HANDSHAKE_SIZE) {
+    } else if (s->in.in.len >= HANDSHAKE_SIZE) {
         shake_check(s);
     }
 }

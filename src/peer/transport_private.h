@@ -79,8 +79,7 @@ struct stream {
     bool owed; /* it has waited, and is read once whatever others have used */
     struct turn_share visit;
     size_t read_max;
-    struct fli_tls *tls;     /* NULL: none */
-    struct fli_buf greeting; /* what was read before its owner reads: the handshake, and more */
+    struct fli_tls *tls; /* NULL: none */
     struct stream_limits limits;
     struct stream_callbacks cbs;
     struct frame_reader in;
@@ -105,7 +104,7 @@ struct transport {
     uint32_t members_crc; /* as in the configuration */
     struct handshake_formats formats;
     struct stream_limits limits[STREAM_KINDS + 1];
-    struct security *security;                  /* NULL: none */
+    struct security security;
     uint64_t files_ms;                          /* when its files were last looked at */
     unsigned connect_ms, answer_ms, unacked_ms; /* as in struct transport_config */
     unsigned pending_ms;
@@ -125,7 +124,6 @@ struct transport {
 
     /* stream.c */
     uint8_t read_buf[STREAM_READ_SIZE];
-    struct fli_buf plain; /* decrypted bytes of the current stream */
     struct turn_share read, shake;
     uint64_t shaken, shake_failed, shake_deferred;
 };
@@ -170,8 +168,8 @@ int dial_start(struct transport *t, enum stream_kind kind, const struct member *
 void dial_next(struct stream *s); /* tries the next address, or ends the dial; from the loop only */
 void dial_end(struct stream *s, int status); /* without a stream */
 void shake_secured(struct stream *s);        /* TLS's handshake is over */
-void shake_bytes(struct stream *s, const uint8_t *data, size_t len);
-void shake_check(struct stream *s); /* the other side's handshake is complete */
+void shake_bytes(struct stream *s);          /* some have come */
+void shake_check(struct stream *s);          /* the other side's handshake is complete */
 
 /* stream.c */
 struct stream *stream_create(struct transport *t, bool dialed); /* NULL: out of memory */

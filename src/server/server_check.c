@@ -54,7 +54,7 @@ static int check_tls(const struct config *c, char *errmsg, size_t errmsg_size)
 
 static int check_peers(const struct config *c, char *errmsg, size_t errmsg_size)
 {
-    struct security *s = NULL;
+    struct security s;
     struct security_config sc = {.name = c->tls_cluster_name,
                                  .secret_file = c->cluster_secret_file};
     if (c->tls_cluster) {
@@ -63,9 +63,9 @@ static int check_peers(const struct config *c, char *errmsg, size_t errmsg_size)
         sc.ca_file = c->tls_ca_cert_file;
         sc.protocols = c->tls_protocols;
     }
-    int rc = security_create(&sc, c->id, &s, errmsg, errmsg_size);
+    int rc = security_init(&s, &sc, c->id, errmsg, errmsg_size);
     if (rc == 0) {
-        security_destroy(s);
+        fli_tls_context_destroy(s.context);
     }
     return rc;
 }

@@ -311,7 +311,7 @@ void rig_dial(struct rig *r, uint64_t id, enum stream_kind kind)
 
 size_t rig_memory(const struct stream *s)
 {
-    return sizeof *s + s->gather.cap + s->in.in.cap + s->greeting.cap + s->out.cap + s->cipher.cap;
+    return sizeof *s + s->gather.cap + s->in.in.cap + s->out.cap + s->cipher.cap;
 }
 
 void rig_pair(struct rig *r, enum stream_kind kind)

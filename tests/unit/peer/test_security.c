@@ -256,9 +256,9 @@ TEST_WITH(test_another_secret, set_up_secret, tear_down)
 TEST(test_a_secret_of_zeros)
 {
     struct security_config zeros = {.secret_file = in_dir("zeros")};
-    struct security *s = NULL;
+    struct security s;
     char errmsg[512];
-    assert_int_equal(security_create(&zeros, 1, &s, errmsg, sizeof errmsg), FL_EINVAL);
+    assert_int_equal(security_init(&s, &zeros, 1, errmsg, sizeof errmsg), FL_EINVAL);
     assert_non_null(strstr(errmsg, "a secret has a zero byte"));
 }
 
