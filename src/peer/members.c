@@ -15,25 +15,17 @@
 /* Ids fit into a signed 64-bit number, since some clients read them as such. */
 #define MEMBER_ID_MAX UINT64_C(0x7fffffffffffffff)
 
-static bool host_char(char c, bool bracketed)
-{
-    if (isalnum((unsigned char)c) || c == '.' || c == '-' || c == '_') {
-        return true;
-    }
-    return bracketed && (c == ':' || c == '%');
-}
-
 int address_split(const char *address, char host[256], uint16_t *ret_port)
 {
     struct fli_address a;
-    bool bracketed = address[0] == '[';
+    const char *marks = address[0] == '[' ? "._-:%" : "._-";
     if (fli_address_split((struct fli_slice){(const uint8_t *)address, strlen(address)}, &a) !=
             NULL ||
         a.port == 0 || a.host.len > 255) {
         return FL_EINVAL;
     }
     for (size_t i = 0; i < a.host.len; i++) {
-        if (!host_char((char)a.host.data[i], bracketed)) {
+        if (!isalnum(a.host.data[i]) && strchr(marks, a.host.data[i]) == NULL) {
             return FL_EINVAL;
         }
     }
@@ -54,85 +46,68 @@ static struct fli_slice trim(const char *start, const char *end)
     return (struct fli_slice){(const uint8_t *)start, (size_t)(end - start)};
 }
 
-/* Parses one ID=HOST:PORT. */
-static int parse_one(struct fli_slice part, struct member *ret, char *errmsg, size_t errmsg_size)
+/* Adds one ID=HOST:PORT, whose id and address no other may have. */
+static int add(struct members *all, struct fli_slice part, char *errmsg, size_t errmsg_size)
 {
     int shown = part.len > 100 ? 100 : (int)part.len;
     const char *text = (const char *)part.data;
-    const uint8_t *equals = part.len == 0 ? NULL : memchr(part.data, '=', part.len);
+    const char *equals = memchr(text, '=', part.len);
+    size_t id_len = equals == NULL ? 0 : (size_t)(equals - text);
+    struct member m = {.id = 0};
+    char host[256];
+    uint16_t port;
     if (equals == NULL) {
         return fli_refuse(errmsg, errmsg_size, FL_EINVAL,
                           "member '%.*s' is not of the form ID=HOST:PORT", shown, text);
     }
-    size_t id_len = (size_t)(equals - part.data);
-    if (!fli_parse_u64(part.data, id_len, MEMBER_ID_MAX, &ret->id) || ret->id == 0) {
+    if (!fli_parse_u64(text, id_len, MEMBER_ID_MAX, &m.id) || m.id == 0) {
         return fli_refuse(errmsg, errmsg_size, FL_EINVAL,
                           "member '%.*s': the id must be a number from 1 up", shown, text);
     }
-    size_t len = part.len - id_len - 1;
-    char host[256];
-    uint16_t port;
-    if (len >= sizeof ret->address) {
+    unsigned long long id = m.id;
+    if (part.len - id_len - 1 >= sizeof m.address) {
         return fli_refuse(errmsg, errmsg_size, FL_EINVAL,
-                          "member %llu: the address is longer than %zu bytes",
-                          (unsigned long long)ret->id, sizeof ret->address - 1);
+                          "member %llu: the address is longer than %zu bytes", id,
+                          sizeof m.address - 1);
     }
-    memcpy(ret->address, equals + 1, len);
-    ret->address[len] = '\0';
-    if (strlen(ret->address) != len || address_split(ret->address, host, &port) != 0) {
+    memcpy(m.address, equals + 1, part.len - id_len - 1);
+    if (address_split(m.address, host, &port) != 0) {
         return fli_refuse(errmsg, errmsg_size, FL_EINVAL,
                           "member %llu: '%.100s' is not HOST:PORT (write [ADDRESS]:PORT for IPv6)",
-                          (unsigned long long)ret->id, ret->address);
+                          id, m.address);
     }
-    return 0;
-}
-
-/* Adds m, whose id and address no other may have. */
-static int add(struct members *all, const struct member *m, char *errmsg, size_t errmsg_size)
-{
     for (unsigned i = 0; i < all->n; i++) {
-        if (all->list[i].id == m->id) {
-            return fli_refuse(errmsg, errmsg_size, FL_EINVAL, "id %llu appears twice",
-                              (unsigned long long)m->id);
+        if (all->list[i].id == m.id) {
+            return fli_refuse(errmsg, errmsg_size, FL_EINVAL, "id %llu appears twice", id);
         }
-        if (strcmp(all->list[i].address, m->address) == 0) {
-            return fli_refuse(
-                errmsg, errmsg_size, FL_EINVAL, "members %llu and %llu have the same address %s",
-                (unsigned long long)all->list[i].id, (unsigned long long)m->id, m->address);
+        if (strcmp(all->list[i].address, m.address) == 0) {
+            return fli_refuse(errmsg, errmsg_size, FL_EINVAL,
+                              "members %llu and %llu have the same address %s",
+                              (unsigned long long)all->list[i].id, id, m.address);
         }
     }
     if (all->n == MEMBERS_MAX) {
         return fli_refuse(errmsg, errmsg_size, FL_EINVAL, "more than %u members", MEMBERS_MAX);
     }
-    bool added = members_put(all, m->id, m->address);
-    FLI_ASSERT(added);
-    return 0;
+    return members_put(all, m.id, m.address) ? 0 : FL_EINVAL;
 }
 
 int members_parse(const char *text, struct members *ret, char *errmsg, size_t errmsg_size)
 {
-    struct members all;
-    memset(&all, 0, sizeof all);
-    const char *p = text;
-    for (;;) {
-        const char *end = strchr(p, ',');
-        struct member m;
-        memset(&m, 0, sizeof m);
-        int rv = parse_one(trim(p, end == NULL ? p + strlen(p) : end), &m, errmsg, errmsg_size);
-        if (rv == 0) {
-            rv = add(&all, &m, errmsg, errmsg_size);
-        }
-        if (rv != 0) {
-            return rv;
-        }
-        if (end == NULL) {
+    struct members all = {.n = 0};
+    const char *end;
+    int rv;
+    for (const char *p = text;; p = end + 1) {
+        end = strchrnul(p, ',');
+        rv = add(&all, trim(p, end), errmsg, errmsg_size);
+        if (rv != 0 || *end == '\0') {
             break;
         }
-        p = end + 1;
     }
-    FLI_ASSERT(all.n > 0 && all.n <= MEMBERS_MAX);
-    *ret = all;
-    return 0;
+    if (rv == 0) {
+        *ret = all;
+    }
+    return rv;
 }
 
 const struct member *members_find(const struct members *m, uint64_t id)

@@ -1,14 +1,11 @@
 /* outbound.c: see outbound.h. */
 #include "peer/outbound.h"
 
+#include <inttypes.h>
+
 #include "base/clock.h"
 
-#define STEADY_MS 1000u /* a stream that lived so long counts as a success */
-
-static unsigned long long ull(uint64_t v)
-{
-    return v;
-}
+#define STEADY_MS 1000u /* a dial and its stream that lived so long count as a success */
 
 /* ---- dialing ---- */
 
@@ -25,9 +22,8 @@ static void dial_at(struct outbound *o, uint64_t at_ms)
 
 static void pause_then_dial(struct outbound *o, unsigned least_ms)
 {
-    unsigned pause_ms = o->pause_ms > least_ms ? o->pause_ms : least_ms;
     uint64_t soonest_ms = fli_clock_ms() + OUTBOUND_PAUSE_MIN_MS;
-    uint64_t at_ms = o->dialed_ms + pause_ms;
+    uint64_t at_ms = o->dialed_ms + (o->pause_ms > least_ms ? o->pause_ms : least_ms);
     o->pause_ms = o->pause_ms * 2 < OUTBOUND_PAUSE_MAX_MS ? o->pause_ms * 2 : OUTBOUND_PAUSE_MAX_MS;
     dial_at(o, at_ms > soonest_ms ? at_ms : soonest_ms);
 }
@@ -38,11 +34,11 @@ static void go_down(void *ctx, const char *why)
     struct stream *s = o->stream;
     o->stream = NULL;
     o->flooded = false;
-    if (fli_clock_since_ms(o->up_since_ms) >= STEADY_MS) {
+    if (fli_clock_since_ms(o->dialed_ms) >= STEADY_MS) {
         o->pause_ms = OUTBOUND_PAUSE_MIN_MS;
     }
     stream_close(s);
-    transport_log(o->transport, 3, "the stream to node %llu ended: %s", ull(o->id), why);
+    transport_log(o->transport, 3, "the stream to node %" PRIu64 " ended: %s", o->id, why);
     pause_then_dial(o, 0);
 }
 
@@ -66,8 +62,7 @@ static void dialed(void *ctx, int status, const struct peer_identity *peer, stru
         return;
     }
     o->stream = s;
-    o->up_since_ms = fli_clock_ms();
-    transport_log(o->transport, 3, "connected to node %llu", ull(o->id));
+    transport_log(o->transport, 3, "connected to node %" PRIu64, o->id);
     (void)stream_start(s, &cbs);
 }
 
@@ -113,8 +108,9 @@ int outbound_send(struct outbound *o, uint8_t type, const struct fli_slice *part
     if (rv == FL_ELIMIT && !o->flooded) {
         o->flooded = true;
         transport_log(o->transport, 2,
-                      "node %llu does not take its messages: %zu KiB wait, and more are dropped",
-                      ull(o->id), unsent >> 10);
+                      "node %" PRIu64
+                      " does not take its messages: %zu KiB wait, and more are dropped",
+                      o->id, unsent >> 10);
     }
     return rv;
 }
@@ -130,9 +126,11 @@ void outbound_flush(struct outbound *o)
 
 void outbound_open(struct outbound *o, const struct host *host, struct transport *t, uint64_t id)
 {
-    *o = (struct outbound){
-        .host = host, .transport = t, .id = id, .pause_ms = OUTBOUND_PAUSE_MIN_MS};
-    o->dial_at_ms = fli_clock_ms();
+    *o = (struct outbound){.host = host,
+                           .transport = t,
+                           .id = id,
+                           .pause_ms = OUTBOUND_PAUSE_MIN_MS,
+                           .dial_at_ms = fli_clock_ms()};
 }
 
 void outbound_close(struct outbound *o)

@@ -34,7 +34,6 @@ struct outbound {
     unsigned pause_ms;
     uint64_t dial_at_ms; /* while neither up nor dialing */
     uint64_t dialed_ms;  /* when the last dial began */
-    uint64_t up_since_ms;
 };
 
 /* outbound_turn() must follow. The host, of which only `wake` is used, and the transport outlive

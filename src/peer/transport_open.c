@@ -17,6 +17,7 @@
  * once, since a new socket has room for it. The dialer sends nothing between its handshake and the
  * answer. So closing after a refusal leaves no unread bytes behind, and the reason arrives. */
 #include <errno.h>
+#include <inttypes.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -26,11 +27,6 @@
 
 #include "base/listen.h"
 #include "peer/transport_private.h"
-
-static unsigned long long ull(uint64_t v)
-{
-    return v;
-}
 
 static const char *address_of(const struct stream *s)
 {
@@ -105,7 +101,7 @@ static void dial_failed(struct stream *s)
     struct transport *t = s->t;
     uint64_t id = s->peer_id;
     bool absent = s->tried > 0 && s->absent == s->tried;
-    transport_log(t, 3, "node %llu at %s cannot be reached: %s", ull(id), address_of(s), s->why);
+    transport_log(t, 3, "node %" PRIu64 " at %s cannot be reached: %s", id, address_of(s), s->why);
     dial_end(s, FL_ENOCONN);
     if (absent) {
         t->cbs.absent(t->cbs.ctx, id);
@@ -381,8 +377,8 @@ static void check_call(struct stream *s, int rv, struct handshake *h)
     }
     if (!security_is(&t->security, s->tls, h->from.node_id)) {
         snprintf(reason, sizeof reason,
-                 "it says that it is node %llu, and has proved to be another",
-                 ull(h->from.node_id));
+                 "it says that it is node %" PRIu64 ", and has proved to be another",
+                 h->from.node_id);
         stream_break(s, reason);
         return;
     }
@@ -393,7 +389,7 @@ static void check_call(struct stream *s, int rv, struct handshake *h)
     if (verdict == HANDSHAKE_WELCOME) {
         welcome_call(s, h);
     } else if (verdict != HANDSHAKE_UNDECIDED) {
-        transport_log(t, 2, "refused node %llu at %s: %s", ull(h->from.node_id), s->address,
+        transport_log(t, 2, "refused node %" PRIu64 " at %s: %s", h->from.node_id, s->address,
                       reason);
         refuse_call(s, h->kind, h->from.node_id, verdict, alike ? reason : "");
     } else if (s->in.in.len > HANDSHAKE_SIZE) {
@@ -409,11 +405,11 @@ static void hang_up(struct stream *s, enum handshake_verdict verdict, const char
     struct transport *t = s->t;
     uint64_t id = s->peer_id;
     if (verdict == HANDSHAKE_UNDECIDED) {
-        transport_log(t, 2, "hung up on node %llu at %s: %s", ull(id), address_of(s), reason);
+        transport_log(t, 2, "hung up on node %" PRIu64 " at %s: %s", id, address_of(s), reason);
         dial_end(s, FL_EDENIED);
         return;
     }
-    transport_log(t, 2, "node %llu at %s refused this node: %s", ull(id), address_of(s), reason);
+    transport_log(t, 2, "node %" PRIu64 " at %s refused this node: %s", id, address_of(s), reason);
     dial_end(s, FL_EDENIED);
     t->cbs.answered(t->cbs.ctx, id, verdict, reason);
 }
@@ -425,8 +421,9 @@ static void check_welcome(struct stream *s, struct handshake *h)
     char reason[HANDSHAKE_REASON_MAX] = {0};
     bool alike;
     if (h->from.node_id != s->peer_id || h->kind != s->kind) {
-        snprintf(reason, sizeof reason, "node %llu answered where node %llu was called",
-                 ull(h->from.node_id), ull(s->peer_id));
+        snprintf(reason, sizeof reason,
+                 "node %" PRIu64 " answered where node %" PRIu64 " was called", h->from.node_id,
+                 s->peer_id);
         hang_up(s, HANDSHAKE_UNDECIDED, reason);
         return;
     }
