@@ -23,8 +23,7 @@
  *                                         never came; DISPATCH_CLEANUP_MAX are cleaned up at a time
  *   CLIENT LIST  counts, not time         net/client_list.h: NET_LISTED_TURN_MAX
  *   peers        FLI_TURN_PEERS_US        peer/stream.c: reading, with decrypting and all that
- *                                         the bytes cause at once; a connection has
- *                                         FLI_TURN_PEERS_VISIT_US, then the others
+ *                                         the bytes cause at once; then one read of each
  *   writes       FLI_TURN_PUSHES_US       net/server.c: to connections that got events and no
  *                                         answers; the others come first, and have no limit
  *   apply        steps, not time          machine/limits.h: MACHINE_APPLY_STEPS_MAX an entry
@@ -58,8 +57,7 @@
 #define FLI_TURN_REQUESTS_LEAST_US 250u
 #define FLI_TURN_VISIT_US 250u
 #define FLI_TURN_EVENT_STEPS 200000u
-#define FLI_TURN_PEERS_US 4000u
-#define FLI_TURN_PEERS_VISIT_US 1000u
+#define FLI_TURN_PEERS_US 2000u
 #define FLI_TURN_PUSHES_US 2000u
 #define FLI_TURN_ENDS_US 1000u
 

@@ -31,8 +31,8 @@ void frame_reader_init(struct frame_reader *r, size_t frame_max);
 void frame_reader_fini(struct frame_reader *r);
 
 /* Shows, in order, each frame that is whole with these bytes. When `show` returns false, it gets no
- * more of them in this call. Returns NULL; or why the bytes are not frames, and then the reader must
- * not be fed again. */
+ * more of them in this call. Returns NULL; or why the bytes are not frames, and then the reader
+ * must not be fed again. */
 const char *frame_reader_feed(struct frame_reader *r, const uint8_t *data, size_t len,
                               bool (*show)(void *ctx, uint8_t type, struct fli_slice body),
                               void *ctx) FLI_MUST_USE;

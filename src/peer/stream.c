@@ -4,9 +4,8 @@
  * What was read and is not shown yet waits in the buffer of the reader of frames: the handshake
  * first, as long as there is no owner. An idle stream keeps little memory.
  *
- * Each turn of the loop reads for FLI_TURN_PEERS_US, one stream for FLI_TURN_PEERS_VISIT_US. Who
- * has more to say waits for the next turn, in which it is read once whatever others have used. A
- * read is whole: after one that took long the stream's next is smaller.
+ * Each turn of the loop reads for FLI_TURN_PEERS_US. A stream that has more to say waits for the
+ * next turn, in which it is read once whatever others have used. A read is whole, and small.
  *
  * A TLS handshake costs a thousand times as much as a message, and any stranger may begin one. So
  * those that others began have a share of their own, TRANSPORT_SHAKE_TURN_MS, and only that. Of
@@ -39,7 +38,6 @@ struct stream *stream_create(struct transport *t, bool dialed)
     s->t = t;
     s->dialed = dialed;
     s->closing = s->released = true; /* there is no socket yet */
-    s->read_max = STREAM_READ_FIRST;
     s->tcp.data = s->connect.data = s->write.data = s->resolve.data = s;
     frame_reader_init(&s->in, FRAME_MAX);
     fli_buf_init(&s->gather, SIZE_MAX);
@@ -209,18 +207,6 @@ void stream_give(struct stream *s, enum stream_kind kind, uint64_t peer_id)
 
 /* ---- shares ---- */
 
-/* Turns that begin in the same millisecond have one share together. */
-static uint64_t used_ns(const struct transport *t, const struct turn_share *share)
-{
-    return share->turn == transport_turn(t) ? share->ns : 0;
-}
-
-static void charge(const struct transport *t, struct turn_share *share, uint64_t ns)
-{
-    share->ns = used_ns(t, share) + ns;
-    share->turn = transport_turn(t);
-}
-
 static bool shakes(const struct stream *s)
 {
     return s->tls != NULL && fli_tls_state(s->tls) == FLI_TLS_SHAKING;
@@ -234,22 +220,14 @@ static bool is_shaken(const struct stream *s)
 
 static bool has_share(const struct stream *s)
 {
-    const struct transport *t = s->t;
-    if (is_shaken(s) && used_ns(t, &t->shake) >= TRANSPORT_SHAKE_TURN_MS * 1000 * NS_PER_US) {
-        return false;
+    struct transport *t = s->t;
+    uint64_t turn = uv_now(t->loop);
+    if (turn != t->turn) {
+        t->turn = turn;
+        t->read_ns = t->shake_ns = 0;
     }
-    return used_ns(t, &t->read) < FLI_TURN_PEERS_US * NS_PER_US &&
-           used_ns(t, &s->visit) < FLI_TURN_PEERS_VISIT_US * NS_PER_US;
-}
-
-/* What the next read may cost is unknown, but it resembles the last one. */
-static void fit_read(struct stream *s, size_t len, uint64_t ns)
-{
-    if (ns > FLI_TURN_PEERS_VISIT_US * NS_PER_US) {
-        s->read_max = s->read_max > STREAM_READ_LEAST ? s->read_max / 2 : STREAM_READ_LEAST;
-    } else if (len == s->read_max && ns < FLI_TURN_PEERS_VISIT_US * NS_PER_US / 4) {
-        s->read_max = s->read_max < STREAM_READ_SIZE ? 2 * s->read_max : STREAM_READ_SIZE;
-    }
+    return t->read_ns < FLI_TURN_PEERS_US * NS_PER_US &&
+           (!is_shaken(s) || t->shake_ns < TRANSPORT_SHAKE_TURN_MS * 1000 * NS_PER_US);
 }
 
 /* ---- bytes ---- */
@@ -316,11 +294,9 @@ static void take_read(struct stream *s, const uint8_t *data, size_t len)
     }
     uint64_t ns = fli_clock_ns() - began_ns;
     if (!shaking) {
-        charge(t, &t->read, ns);
-        charge(t, &s->visit, ns);
-        fit_read(s, len, ns);
+        t->read_ns += ns;
     } else if (!s->dialed) {
-        charge(t, &t->shake, ns);
+        t->shake_ns += ns;
     }
 }
 
@@ -331,10 +307,10 @@ static void take_read(struct stream *s, const uint8_t *data, size_t len)
 static void alloc_cb(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     struct stream *s = handle->data;
-    bool may_read = s->owed || has_share(s);
+    bool may_read = has_share(s) || s->owed;
     s->owed = !may_read && !is_shaken(s);
     s->t->shake_deferred += !may_read && is_shaken(s);
-    *buf = uv_buf_init((char *)s->t->read_buf, may_read ? (unsigned)s->read_max : 0);
+    *buf = uv_buf_init((char *)s->t->read_buf, may_read ? STREAM_READ_SIZE : 0);
 }
 
 static void read_cb(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
@@ -480,16 +456,16 @@ int stream_send(struct stream *s, uint8_t type, const struct fli_slice *parts, u
     if (unsent > s->limits.out_max || size > s->limits.out_max - unsent) {
         return FL_ELIMIT;
     }
-    int rv = fli_buf_reserve(&s->gather, size);
-    if (rv != 0) {
-        return rv;
-    }
     frame_header_encode(type, parts, n, header);
-    rv = fli_buf_append(&s->gather, header, sizeof header);
+    size_t before = s->gather.len;
+    int rv = fli_buf_append(&s->gather, header, sizeof header);
     for (unsigned i = 0; i < n && rv == 0; i++) {
         rv = fli_buf_append(&s->gather, parts[i].data, parts[i].len);
     }
-    FLI_ASSERT(rv == 0); /* there is room */
+    if (rv != 0) {
+        s->gather.len = before;
+        return rv;
+    }
     s->appended += size;
     return 0;
 }

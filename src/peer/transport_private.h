@@ -24,19 +24,11 @@
 
 #define TRANSPORT_LOG_MAX 512u
 
-#define STREAM_READ_SIZE ((size_t)64 << 10)
-#define STREAM_READ_FIRST ((size_t)16 << 10) /* the first reads of a stream */
-#define STREAM_READ_LEAST ((size_t)4 << 10)
+#define STREAM_READ_SIZE 16384u
 
 /* The origin of a connection: an IPv4 address, or the network part of an IPv6 one. */
 struct origin {
     uint8_t bytes[8];
-};
-
-/* Time of a turn of the loop that was used. */
-struct turn_share {
-    uint64_t turn; /* transport_turn() */
-    uint64_t ns;
 };
 
 enum stream_phase {
@@ -76,9 +68,7 @@ struct stream {
 
     /* reading */
     uv_tcp_t tcp;
-    bool owed; /* it has waited, and is read once whatever others have used */
-    struct turn_share visit;
-    size_t read_max;
+    bool owed;           /* it has waited, and is read once whatever others have used */
     struct fli_tls *tls; /* NULL: none */
     struct stream_limits limits;
     struct stream_callbacks cbs;
@@ -124,7 +114,8 @@ struct transport {
 
     /* stream.c */
     uint8_t read_buf[STREAM_READ_SIZE];
-    struct turn_share read, shake;
+    uint64_t turn; /* uv_now() tells turns apart; those of one millisecond count as one */
+    uint64_t read_ns, shake_ns; /* used of its shares */
     uint64_t shaken, shake_failed, shake_deferred;
 };
 
@@ -143,13 +134,6 @@ static inline bool is_pending(const struct stream *s)
 static inline bool is_accepted(const struct stream *s)
 {
     return !s->dialed && s->phase >= STREAM_GIVEN;
-}
-
-/* Tells turns of the loop from one another; those that begin in one millisecond count as one. No
- * time: the loop's clock stands still while the machine is suspended. */
-static inline uint64_t transport_turn(const struct transport *t)
-{
-    return uv_now(t->loop);
 }
 
 /* transport.c */

@@ -552,7 +552,7 @@ static void costly_frame(void *ctx, uint8_t type, struct fli_slice body)
     struct transport *t = c->r->b.t;
     uint64_t until_ns = fli_clock_ns() + FRAME_COST_US * UINT64_C(1000);
     c->frames++;
-    t->shake = (struct turn_share){transport_turn(t), UINT64_C(1000000000)};
+    t->shake_ns = UINT64_C(1000000000);
     while (fli_clock_ns() < until_ns) {
     }
 }

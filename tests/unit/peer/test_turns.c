@@ -12,7 +12,7 @@
 #define FLOODS TRANSPORT_ACCEPTED_MAX
 #define FLOOD_BYTES ((size_t)1 << 20)
 #define FRAME_COST_US 50u
-#define FRAMES_OF_A_READ (STREAM_READ_FIRST / FRAME_HEADER_SIZE)
+#define FRAMES_OF_A_READ (STREAM_READ_SIZE / FRAME_HEADER_SIZE)
 
 static int set_up(void **state)
 {
