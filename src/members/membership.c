@@ -284,13 +284,9 @@ static void transfer_turn(struct membership *m)
 {
     uint64_t leader = replica_leader(m->replica);
     bool leads = replica_role(m->replica) == REPLICA_LEADER;
-    if (m->transfer_id == 0) {
-        return;
-    }
-    if (leads && replica_transferee(m->replica) == 0) {
-        transfer_finish(m, FL_ETIMEOUT);
-    } else if (!leads && leader != 0) {
-        transfer_finish(m, leader == m->transfer_id ? 0 : FL_ETIMEOUT);
+    bool over = leads ? replica_transferee(m->replica) == 0 : leader != 0;
+    if (m->transfer_id != 0 && over) {
+        transfer_finish(m, !leads && leader == m->transfer_id ? 0 : FL_ETIMEOUT);
     }
 }
 

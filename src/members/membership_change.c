@@ -225,13 +225,6 @@ void membership_plans(struct membership *m)
 
 /* ---- versions ---- */
 
-/* The version that the node told when it was let in; 0: it was not, since this node began. */
-static uint32_t reported_version(const struct membership *m, const struct configuration_server *s)
-{
-    const struct peer *p = peers_find(m->config.peers, s->id);
-    return p != NULL && p->told.incarnation == s->incarnation ? p->told.version : 0;
-}
-
 /* The log records the version that each node knows. The cluster's version is raised once all
  * members know a higher one and all are connected: an absent node may come back with an older
  * program. */
@@ -240,14 +233,17 @@ void membership_versions(struct membership *m)
     const struct configuration *c = replica_configuration(m->replica);
     uint32_t least = UINT32_MAX;
     for (unsigned i = 0; i < c->n; i++) {
-        uint32_t reported = reported_version(m, &c->servers[i]);
-        if (reported != 0 && reported != plan_of(m, c->servers[i].id)->version) {
+        const struct configuration_server *s = &c->servers[i];
+        const struct peer *p = peers_find(m->config.peers, s->id);
+        /* What it told when it was let in; 0: it was not, since this node began. */
+        uint32_t told = p != NULL && p->told.incarnation == s->incarnation ? p->told.version : 0;
+        if (told != 0 && told != plan_of(m, s->id)->version) {
             struct machine_command note = {
-                .op = MACHINE_OP_NODE_VERSION, .number = c->servers[i].id, .number2 = reported};
+                .op = MACHINE_OP_NODE_VERSION, .number = s->id, .number2 = told};
             (void)membership_submit(m, &note);
             return;
         }
-        uint32_t knows = is_up(m, c->servers[i].id) ? reported : 0;
+        uint32_t knows = is_up(m, s->id) ? told : 0;
         least = knows < least ? knows : least;
     }
     if (least > machine_version(membership_machine(m))) {

@@ -103,30 +103,24 @@ static void note_progress(const struct node_record *k, struct node_record_file *
     s->term = term > s->term ? term : s->term;
 }
 
-/* Without a witness there is nothing to do. */
-static int begin_witness(struct node_record *k, bool reset, struct start next, char *errmsg,
-                         size_t errmsg_size)
-{
-    const struct witness_view view = {.directory = k->dir.path,
-                                      .record = &k->own.now,
-                                      .is_new = !k->own.now.identity.bootstrapped,
-                                      .term = log_get_hard_state(k->log).term,
-                                      .last_index = log_last_index(k->log)};
-    return k->witness.path == NULL ? 0
-                                   : witness_begin(k->witness.path, reset, &view, next,
-                                                   &k->witness.now, errmsg, errmsg_size);
-}
-
 int node_record_begin(struct node_record *k, const char *witness, bool reset, char *errmsg,
                       size_t errmsg_size)
 {
     struct starts *s = &k->own.now.starts;
+    const struct witness w = {.path = witness,
+                              .directory = k->dir.path,
+                              .record = &k->own.now,
+                              .is_new = !k->own.now.identity.bootstrapped,
+                              .term = log_get_hard_state(k->log).term,
+                              .last_index = log_last_index(k->log),
+                              .now = &k->witness.now,
+                              .errmsg = errmsg,
+                              .errmsg_size = errmsg_size};
     uint64_t nonce;
     fli_random(&nonce, sizeof nonce);
     struct start next = starts_next(s, nonce);
-    k->witness.path = witness;
     int rv = check(k, errmsg, errmsg_size);
-    rv = rv != 0 ? rv : begin_witness(k, reset, next, errmsg, errmsg_size);
+    rv = rv != 0 || witness == NULL ? rv : witness_begin(&w, reset, next);
     if (rv != 0) {
         return rv;
     }
@@ -137,7 +131,8 @@ int node_record_begin(struct node_record *k, const char *witness, bool reset, ch
     if (store(&k->own) != 0) {
         return REFUSE(FL_EIO, "cannot write %s/identity: %s", k->dir.path, strerror(errno));
     }
-    rv = witness == NULL ? 0 : witness_settle(witness, &k->witness.now, errmsg, errmsg_size);
+    rv = witness == NULL ? 0 : witness_settle(&w);
+    k->witness.path = witness;
     k->witness.kept = k->witness.now;
     return rv;
 }

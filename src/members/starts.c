@@ -120,88 +120,76 @@ int starts_message_decode(struct fli_slice body, struct starts_message *ret)
 
 /* ---- the witness ---- */
 
-#define REFUSE(code, ...) fli_refuse(errmsg, errmsg_size, code, __VA_ARGS__)
+#define REFUSE(w, code, ...) fli_refuse((w)->errmsg, (w)->errmsg_size, code, __VA_ARGS__)
 
 /* Whether the directory and its witness fit each other. It may have been started without it, and
  * either may be an older copy. */
-static int check(const char *path, const struct witness_view *view, const struct record *witness,
-                 char *errmsg, size_t errmsg_size)
+static int check(const struct witness *w)
 {
-    const struct starts *s = &view->record->starts;
-    const struct starts *w = &witness->starts;
-    if (view->record->identity.incarnation != witness->identity.incarnation) {
-        return REFUSE(
-            FL_EDENIED,
-            "the witness %s belongs to another data directory than %s: name the right one, "
-            "or another file; if the directory is a new one in the place of another, start "
-            "once with --witness-reset",
-            path, view->directory);
+    const struct starts *s = &w->record->starts;
+    const struct starts *seen = &w->now->starts;
+    if (w->record->identity.incarnation != w->now->identity.incarnation) {
+        return REFUSE(w, FL_EDENIED,
+                      "the witness %s belongs to another data directory than %s: name the right "
+                      "one, or another file; if the directory is a new one in the place of "
+                      "another, start once with --witness-reset",
+                      w->path, w->directory);
     }
-    bool fits = start_is(s->own, w->own) || start_is(s->own, w->next);
-    if ((!fits && start_is_past(s->own, w->own)) || view->term < w->term ||
-        view->last_index < w->index) {
-        return REFUSE(FL_EDENIED,
+    bool fits = start_is(s->own, seen->own) || start_is(s->own, seen->next);
+    if ((!fits && start_is_past(s->own, seen->own)) || w->term < seen->term ||
+        w->last_index < seen->index) {
+        return REFUSE(w, FL_EDENIED,
                       "the data directory %s is an older copy, says the witness %s: put the newest "
                       "one back. If it is lost, replace the member (fencelock cluster replace). A "
                       "node alone begins anew with fencelockd --recover-from %s --tokens-above N",
-                      view->directory, path, view->directory);
+                      w->directory, w->path, w->directory);
     }
     return fits ? 0
-                : REFUSE(FL_EDENIED,
+                : REFUSE(w, FL_EDENIED,
                          "the witness %s is older than the data directory %s: it was put back, or "
                          "the node has run without it; if the directory is the newest one, start "
                          "once with --witness-reset",
-                         path, view->directory);
+                         w->path, w->directory);
 }
 
-static int read_witness(const char *path, const struct witness_view *view, struct record *ret,
-                        char *errmsg, size_t errmsg_size)
+static int read_witness(const struct witness *w)
 {
-    int rv = record_read(path, ret);
-    if (rv == FL_ENOTFOUND && view->is_new) {
-        *ret = (struct record){.identity = view->record->identity};
+    int rv = record_read(w->path, w->now);
+    if (rv == FL_ENOTFOUND && w->is_new) {
         return 0;
     }
     if (rv == FL_ENOTFOUND) {
-        return REFUSE(
-            FL_EDENIED,
-            "there is no witness %s: look whether its disk is there; if the data directory "
-            "%s is the newest one, start once with --witness-reset",
-            path, view->directory);
+        return REFUSE(w, FL_EDENIED,
+                      "there is no witness %s: look whether its disk is there; if the data "
+                      "directory %s is the newest one, start once with --witness-reset",
+                      w->path, w->directory);
     }
     if (rv == FL_ECORRUPT || rv == FL_EVERSION) {
-        return REFUSE(
-            rv,
-            "%s is no witness, or damaged: if the data directory %s is the newest one, move "
-            "that file away and start once with --witness-reset",
-            path, view->directory);
+        return REFUSE(w, rv,
+                      "%s is no witness, or damaged: if the data directory %s is the newest one, "
+                      "move that file away and start once with --witness-reset",
+                      w->path, w->directory);
     }
-    return rv == 0 ? check(path, view, ret, errmsg, errmsg_size)
-                   : REFUSE(rv, "cannot read the witness %s: %s", path, strerror(errno));
+    return rv == 0 ? check(w)
+                   : REFUSE(w, rv, "cannot read the witness %s: %s", w->path, strerror(errno));
 }
 
-static int write_witness(const char *path, struct record *w, char *errmsg, size_t errmsg_size)
+static int write_starts(const struct witness *w, struct start own, struct start next)
 {
-    int rv = record_write(path, w);
-    return rv == 0 ? 0 : REFUSE(rv, "cannot write the witness %s: %s", path, strerror(errno));
+    w->now->starts.own = own;
+    w->now->starts.next = next;
+    int rv = record_write(w->path, w->now);
+    return rv == 0 ? 0 : REFUSE(w, rv, "cannot write the witness %s: %s", w->path, strerror(errno));
 }
 
-int witness_begin(const char *path, bool reset, const struct witness_view *view, struct start next,
-                  struct record *ret, char *errmsg, size_t errmsg_size)
+int witness_begin(const struct witness *w, bool reset, struct start next)
 {
-    *ret = (struct record){.identity = view->record->identity};
-    int rv = reset ? 0 : read_witness(path, view, ret, errmsg, errmsg_size);
-    if (rv != 0) {
-        return rv;
-    }
-    ret->starts.own = view->record->starts.own;
-    ret->starts.next = next;
-    return write_witness(path, ret, errmsg, errmsg_size);
+    *w->now = (struct record){.identity = w->record->identity};
+    int rv = reset ? 0 : read_witness(w);
+    return rv != 0 ? rv : write_starts(w, w->record->starts.own, next);
 }
 
-int witness_settle(const char *path, struct record *witness, char *errmsg, size_t errmsg_size)
+int witness_settle(const struct witness *w)
 {
-    witness->starts.own = witness->starts.next;
-    witness->starts.next = (struct start){.number = 0};
-    return write_witness(path, witness, errmsg, errmsg_size);
+    return write_starts(w, w->now->starts.next, (struct start){.number = 0});
 }

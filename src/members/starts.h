@@ -105,20 +105,20 @@ int starts_message_decode(struct fli_slice body,
 
 struct record;
 
-struct witness_view {
-    const char *directory;       /* its path, for messages */
-    const struct record *record; /* from the directory */
-    bool is_new;                 /* the directory was just made */
-    uint64_t term, last_index;   /* of its log */
+struct witness {
+    const char *path, *directory; /* of the directory that it watches */
+    const struct record *record;  /* from the directory */
+    bool is_new;                  /* the directory was just made */
+    uint64_t term, last_index;    /* of its log */
+    struct record *now;           /* what is on disk, when a function has returned 0 */
+    char *errmsg;                 /* else: what is wrong and what to do */
+    size_t errmsg_size;
 };
 
 /* Runs before a start is made, and blocks on the disk. reset: the witness is written anew, whatever
- * it says. 0: *ret is what is on disk now; FL_EDENIED, FL_ECORRUPT, FL_ESYSTEM, FL_EIO: errmsg says
- * what is wrong and what to do. */
-int witness_begin(const char *path, bool reset, const struct witness_view *view, struct start next,
-                  struct record *ret, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
+ * it says. 0, FL_EDENIED, FL_ECORRUPT, FL_ESYSTEM, FL_EIO. */
+int witness_begin(const struct witness *w, bool reset, struct start next) FLI_MUST_USE;
 /* Runs when the directory has recorded the start. 0 or FL_EIO. */
-int witness_settle(const char *path, struct record *witness, char *errmsg,
-                   size_t errmsg_size) FLI_MUST_USE;
+int witness_settle(const struct witness *w) FLI_MUST_USE;
 
 #endif

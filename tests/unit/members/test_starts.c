@@ -135,6 +135,51 @@ TEST(what_counts)
     assert_null(starts_find(&s, 22));
 }
 
+/* What is known of a caller is start 5 with term 3 and entry 30. */
+TEST(older_copies)
+{
+    static const struct {
+        struct start start;
+        uint64_t term, index;
+        const char *call; /* first, asks for messages of Raft, waited */
+        struct starts_follower follower;
+        bool went_back;
+    } rows[] = {
+        {{5, 50}, 3, 30, "fa", {0, 0}, false},
+        {{6, 60}, 3, 30, "fa", {0, 0}, false},
+        {{4, 40}, 9, 90, "", {0, 0}, true},  /* a start that is over, whatever it has */
+        {{5, 51}, 9, 90, "w", {0, 0}, true}, /* another one with its number */
+        {{6, 60}, 3, 29, "f", {0, 0}, true}, /* entries are gone */
+        {{6, 60}, 2, 31, "a", {0, 0}, true}, /* a term is */
+        {{6, 60}, 2, 29, "", {0, 0}, false}, /* it may be older than what it told since */
+        {{6, 60}, 2, 29, "fw", {0, 0}, false},
+        {{5, 50}, 4, 39, "a", {4, 40}, true}, /* its leader knows more than it told */
+        {{5, 50}, 4, 40, "a", {4, 40}, false},
+        {{5, 50}, 3, 40, "a", {4, 40}, true},
+        {{5, 50}, 5, 30, "a", {4, 40}, false}, /* another leader may have truncated its log */
+        {{5, 50}, 3, 30, "a", {4, 0}, false},  /* this leader knows nothing of it */
+    };
+    struct starts s = {0};
+    assert_true(starts_record(&s, 2, 20, (struct start){5, 50}));
+    assert_true(starts_record_progress(&s, 20, 3, 30));
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct peer_identity peer = {.node_id = 2,
+                                     .incarnation = 20,
+                                     .start = rows[i].start,
+                                     .term = rows[i].term,
+                                     .last_index = rows[i].index,
+                                     .asks_raft = strchr(rows[i].call, 'a') != NULL,
+                                     .waited = strchr(rows[i].call, 'w') != NULL};
+        bool first = strchr(rows[i].call, 'f') != NULL;
+        if (starts_went_back(&s, &peer, first, rows[i].follower) != rows[i].went_back) {
+            fail_msg("row %u", i);
+        }
+        peer.incarnation++; /* nothing is known of another directory */
+        bool by_leader = rows[i].follower.match > 0 && rows[i].went_back;
+        assert_int_equal(starts_went_back(&s, &peer, first, rows[i].follower), by_leader);
+    }
+}
+
 /* A start gets a number of its own when somebody else has recorded the one before. */
 TEST(numbers)
 {
@@ -189,25 +234,23 @@ struct pair {
     char errmsg[1024];
 };
 
-static struct witness_view view_of(const struct pair *p)
-{
-    return (struct witness_view){.directory = "dir",
-                                 .record = &p->directory,
-                                 .is_new = p->is_new,
-                                 .term = p->term,
-                                 .last_index = p->last_index};
-}
-
 /* One start, killed after so many of its three writes. Whether it was let in. */
 static bool begin(struct pair *p, unsigned writes, bool reset)
 {
     struct record w;
     struct record before;
-    struct witness_view view = view_of(p);
+    const struct witness witness = {.path = p->path,
+                                    .directory = "dir",
+                                    .record = &p->directory,
+                                    .is_new = p->is_new,
+                                    .term = p->term,
+                                    .last_index = p->last_index,
+                                    .now = &w,
+                                    .errmsg = p->errmsg,
+                                    .errmsg_size = sizeof p->errmsg};
     struct start next = {p->directory.starts.own.number + 1, p->directory.sequence++ + 1000};
     bool there = record_read(p->path, &before) == 0;
-    int rc = witness_begin(p->path, reset, &view, next, &w, p->errmsg, sizeof p->errmsg);
-    if (rc != 0) {
+    if (witness_begin(&witness, reset, next) != 0) {
         return false;
     }
     if (writes == 0) { /* it never came to that */
@@ -220,7 +263,7 @@ static bool begin(struct pair *p, unsigned writes, bool reset)
         p->is_new = false;
     }
     if (writes > 2) {
-        assert_int_equal(witness_settle(p->path, &w, p->errmsg, sizeof p->errmsg), 0);
+        assert_int_equal(witness_settle(&witness), 0);
     }
     return true;
 }
