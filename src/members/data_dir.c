@@ -38,8 +38,7 @@ static const char *path_of(const char *dir, const char *name, char path[FILE_PAT
 int record_store(const struct data_dir *d, struct record *r)
 {
     char path[FILE_PATH_MAX];
-    return d->record_fd >= 0 ? record_write_fd(d->record_fd, r)
-                             : record_write(path_of(d->path, "identity", path), r);
+    return record_write(d->record_fd, path_of(d->path, "identity", path), r);
 }
 
 /* ---- directories ---- */
@@ -239,7 +238,7 @@ static int create_record(const struct data_dir *d, const char *path, uint64_t id
     ret->identity.joins = joins;
     ret->identity.begun_crc =
         joins ? 0 : fli_crc32c(0, text, members_format(members, text, sizeof text));
-    int rv = record_write(path, ret);
+    int rv = record_write(-1, path, ret);
     rv = rv != 0 ? rv : sync_name(d->path);
     return rv == 0 ? 0 : REFUSE(rv, "cannot write %s: %s", path, strerror(errno));
 }

@@ -21,7 +21,7 @@ static void take(struct node_record_file *f)
 
 static void write_copy(struct node_record_file *f)
 {
-    int rv = f->path != NULL ? record_write(f->path, &f->copy) : record_store(f->dir, &f->copy);
+    int rv = f->path != NULL ? record_write(-1, f->path, &f->copy) : record_store(f->dir, &f->copy);
     f->error = rv == 0 ? 0 : errno != 0 ? errno : EIO;
 }
 

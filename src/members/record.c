@@ -221,23 +221,17 @@ static int write_slot(int fd, const uint8_t slot[RECORD_SLOT_SIZE], off_t at)
     return n == (ssize_t)RECORD_SLOT_SIZE && fdatasync(fd) == 0 ? 0 : FL_EIO;
 }
 
-int record_write_fd(int fd, struct record *r)
+int record_write(int fd, const char *path, struct record *r)
 {
     uint8_t slot[RECORD_SLOT_SIZE];
+    int opened = fd < 0 ? open(path, O_WRONLY | O_CLOEXEC) : -1;
     r->sequence++;
     record_encode(r, slot);
-    int rv = write_slot(fd, slot, 0);
-    return rv != 0 ? rv : write_slot(fd, slot, RECORD_SLOT_STEP);
-}
-
-int record_write(const char *path, struct record *r)
-{
-    uint8_t slot[RECORD_SLOT_SIZE];
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd >= 0) {
-        return closed(fd, record_write_fd(fd, r));
+    if (fd < 0 && opened < 0) {
+        return errno == ENOENT ? create(path, slot) : FL_EIO;
     }
-    r->sequence++;
-    record_encode(r, slot);
-    return errno == ENOENT ? create(path, slot) : FL_EIO;
+    fd = fd < 0 ? opened : fd;
+    int rv = write_slot(fd, slot, 0);
+    rv = rv != 0 ? rv : write_slot(fd, slot, RECORD_SLOT_STEP);
+    return opened < 0 ? rv : closed(opened, rv);
 }

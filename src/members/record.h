@@ -89,10 +89,9 @@ int record_choose(const uint8_t *file, size_t len, struct record *ret) FLI_MUST_
 /* Changes nothing, and what is read is durable: its writer may have been killed before it was. 0;
  * FL_ENOTFOUND; FL_ECORRUPT; FL_EVERSION; FL_ESYSTEM with errno. */
 int record_read(const char *path, struct record *ret) FLI_MUST_USE;
-/* Raises the sequence, writes both slots and syncs each; makes the file if it is absent. 0 or
- * FL_EIO with errno. Any thread, but one at a time for a file. */
-int record_write(const char *path, struct record *r) FLI_MUST_USE;
-/* The same for a file that is there, and is open for writing. */
-int record_write_fd(int fd, struct record *r) FLI_MUST_USE;
+/* Raises the sequence, writes both slots and syncs each. fd: of the file, open for writing; -1: the
+ * path is opened, or the file made if it is absent. 0 or FL_EIO with errno. Any thread, but one at
+ * a time for a file. */
+int record_write(int fd, const char *path, struct record *r) FLI_MUST_USE;
 
 #endif

@@ -178,7 +178,7 @@ static int write_starts(const struct witness *w, struct start own, struct start 
 {
     w->now->starts.own = own;
     w->now->starts.next = next;
-    int rv = record_write(w->path, w->now);
+    int rv = record_write(-1, w->path, w->now);
     return rv == 0 ? 0 : REFUSE(w, rv, "cannot write the witness %s: %s", w->path, strerror(errno));
 }
 

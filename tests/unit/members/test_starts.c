@@ -98,7 +98,7 @@ TEST(on_disk)
     assert_int_equal(record_read(path, &found), FL_ENOTFOUND);
     for (unsigned i = 0; i < 3; i++) {
         r.starts.own.number++;
-        assert_int_equal(record_write(path, &r), 0);
+        assert_int_equal(record_write(-1, path, &r), 0);
         assert_int_equal(record_read(path, &found), 0);
         assert_memory_equal(&r, &found, sizeof r);
     }
@@ -255,7 +255,7 @@ static bool begin(struct pair *p, unsigned writes, bool reset)
     }
     if (writes == 0) { /* it never came to that */
         assert_true(there);
-        assert_int_equal(record_write(p->path, &before), 0);
+        assert_int_equal(record_write(-1, p->path, &before), 0);
         return true;
     }
     if (writes > 1) {
@@ -322,7 +322,7 @@ TEST_WITH(an_older_directory, set_up, tear_down)
     assert_int_equal(record_read(p->path, &w), 0);
     w.starts.term = 3;
     w.starts.index = 30;
-    assert_int_equal(record_write(p->path, &w), 0);
+    assert_int_equal(record_write(-1, p->path, &w), 0);
     p->term = 3;
     p->last_index = 29;
     assert_false(begin(p, 3, false));
@@ -342,7 +342,7 @@ TEST_WITH(an_older_witness, set_up, tear_down)
     assert_int_equal(record_read(p->path, &old), 0);
     assert_true(begin(p, 3, false));
     assert_true(begin(p, 3, false));
-    assert_int_equal(record_write(p->path, &old), 0);
+    assert_int_equal(record_write(-1, p->path, &old), 0);
     assert_false(begin(p, 3, false));
     assert_non_null(strstr(p->errmsg, "--witness-reset"));
     assert_true(begin(p, 3, true));
