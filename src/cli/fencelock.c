@@ -136,8 +136,7 @@ static int take_url(struct cli_args *a, enum cli_option o, const char *name, con
         return 0;
     }
     if (fli_url_parse(text, u, errmsg, sizeof errmsg) != 0) {
-        cli_complain("%s: %s", name, errmsg);
-        return CLI_EXIT_USAGE;
+        return cli_complain("%s: %s", name, errmsg);
     }
     bool names_user = u->user[0] != '\0';
     if (!u->tls && cli_has(a, CLI_OPT_TLS)) {
@@ -201,8 +200,7 @@ int main(int argc, char **argv)
     int rc = cli_parse(commands, argc, (const char *const *)argv, environment, &args, errmsg,
                        sizeof errmsg);
     if (rc != 0) {
-        cli_complain("%s", errmsg);
-        return CLI_EXIT_USAGE;
+        return cli_complain("%s", errmsg);
     }
     rc = take_url(&args, CLI_OPT_NODES, "--nodes", "FENCELOCK_NODES");
     rc = rc != 0 ? rc : take_url(&args, CLI_OPT_STORE, "--store", "FENCELOCK_STORE");

@@ -229,15 +229,15 @@ static void list_commands(struct cli_out *o, const struct check *k)
         cli_list_row(&l);
         cli_list_text(&l, "command", "COMMAND", CLI_PLAIN, one->verdict.what);
         cli_list_u64(&l, "times", "TIMES", CLI_PLAIN, one->times);
-        cli_list_bool(&l, "served", served);
-        cli_list_text(&l, NULL, "SERVED", served ? CLI_GREEN : CLI_RED, served ? "yes" : "no");
         bool holds = one->trial.holds;
-        cli_list_bool(&l, "holds", holds);
-        cli_list_text(&l, NULL, "HOLDS", holds ? CLI_GREEN : CLI_RED,
+        struct fl_bytes key = {one->key, one->key_len};
+        cli_list_bool(&l, "served", "SERVED", served ? CLI_GREEN : CLI_RED, served,
+                      served ? "yes" : "no");
+        cli_list_bool(&l, "holds", "HOLDS", holds ? CLI_GREEN : CLI_RED, holds,
                       !served ? ""
                       : holds ? "yes"
                               : "no");
-        cli_list_bytes(&l, "key", "A KEY", CLI_DIM, (struct fl_bytes){one->key, one->key_len});
+        cli_list_bytes(&l, "key", "A KEY", CLI_DIM, key);
         cli_list_text(&l, "why", "WHY NOT", CLI_PLAIN, one->verdict.why);
         cli_list_text(&l, "saw", "TRIED WITH", CLI_DIM, one->trial.saw);
     }
@@ -322,8 +322,7 @@ int cli_run_frontdoor_check(const struct cli_args *a)
     }
     const char *text = a->text[CLI_OPT_REDIS];
     if (fli_node_parse(text, strlen(text), &at, errmsg, sizeof errmsg) != 0) {
-        cli_complain("--redis: %s (one server is watched at a time)", errmsg);
-        return CLI_EXIT_USAGE;
+        return cli_complain("--redis: %s (one server is watched at a time)", errmsg);
     }
     struct check *k = fli_xcalloc(1, sizeof *k);
     k->a = a;

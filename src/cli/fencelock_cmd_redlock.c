@@ -115,10 +115,10 @@ int cli_run_redlock_by_owner(const struct cli_args *a, fl_client *r)
         return CLI_EXIT_USAGE;
     }
     if (strlen(owner) != FL_REDLOCK_VALUE_LEN) {
-        cli_complain("'%.64s' is not an owner: it is the first word that redlock acquire printed, "
-                     "of %u characters",
-                     owner, FL_REDLOCK_VALUE_LEN);
-        return CLI_EXIT_USAGE;
+        return cli_complain(
+            "'%.64s' is not an owner: it is the first word that redlock acquire printed, "
+            "of %u characters",
+            owner, FL_REDLOCK_VALUE_LEN);
     }
     struct cli_held lock = {.owner = fl_str(owner),
                             .ttl_ms = options.ttl_ms,
@@ -158,8 +158,7 @@ static void list_findings(struct cli_out *o, const fl_client *r,
         cli_list_text(&l, "address", NULL, CLI_PLAIN, address);
         l.none = false;
         cli_list_text(&l, NULL, "SERVER", CLI_PLAIN, address);
-        cli_list_bool(&l, "refuses", f->refuses);
-        cli_list_text(&l, NULL, "LEVEL", f->refuses ? CLI_RED : CLI_YELLOW,
+        cli_list_bool(&l, "refuses", "LEVEL", f->refuses ? CLI_RED : CLI_YELLOW, f->refuses,
                       f->refuses ? "refused" : "warning");
         cli_list_text(&l, "kind", "FOUND", CLI_BOLD, kinds[f->kind]);
         cli_list_text(&l, "text", "WHAT IT MEANS", CLI_PLAIN, f->text);

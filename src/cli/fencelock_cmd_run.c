@@ -20,8 +20,7 @@
 #include "client/caller.h"
 #include "redlock/progress.h"
 
-#define SHOW_EVERY_MS UINT64_C(1000) /* a line about the place in the queue */
-#define SILENT_ASKS 2u               /* then a person is told */
+#define SILENT_ASKS 2u /* then a person is told */
 #define NOTE_SIZE 384u
 #define CHECK_AFTER_MS UINT64_C(2000) /* without a Redlock */
 #define CHECK_EVERY_MS UINT64_C(100)
@@ -38,8 +37,7 @@ struct runner {
     /* waiting */
     fl_call acquiring; /* 0: none */
     struct queue_watch queue;
-    uint64_t shown_ms; /* when a place was printed, and which */
-    uint64_t place, waiters;
+    char shown[96];      /* what was printed of the place */
     unsigned unanswered; /* questions who is in the queue, in a row */
     bool is_redlock;     /* there is no queue */
     uint64_t check_ms;   /* when to find out why it takes so long */
@@ -56,28 +54,18 @@ static void warn(struct runner *r, const char *text)
 
 /* ---- the place in the queue ------------------------------------------------------------------ */
 
-static bool is_place_new(struct runner *r, uint64_t *ret_place, uint64_t *ret_waiters)
-{
-    return r->acquiring != 0 && queue_watch_place(&r->queue, ret_place, ret_waiters) &&
-           (*ret_place != r->place || *ret_waiters != r->waiters);
-}
-
 static void show_place(struct runner *r)
 {
     struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
+    char text[96];
     uint64_t place;
     uint64_t waiters;
-    if (!is_place_new(r, &place, &waiters) || fl_now_ms() < r->shown_ms + SHOW_EVERY_MS) {
-        return;
-    }
-    r->shown_ms = fl_now_ms();
-    if (poll(&p, 1, 0) != 1) {
-        return;
-    }
-    r->place = place;
-    r->waiters = waiters;
-    char text[96];
+    bool known = queue_watch_place(&r->queue, &place, &waiters);
     snprintf(text, sizeof text, "waiting, place %" PRIu64 " of %" PRIu64, place, waiters);
+    if (!known || strcmp(text, r->shown) == 0 || poll(&p, 1, 0) != 1) {
+        return;
+    }
+    memcpy(r->shown, text, sizeof text);
     if (isatty(STDERR_FILENO) != 1) {
         warn(r, text);
         return;
@@ -105,12 +93,15 @@ static void warn_with_remedy(struct runner *r, int status, const char *before, c
     warn(r, text);
 }
 
-/* Printed once each time: a wrong address must not look like a long queue. */
-static void on_silence(void *ctx, int status, const char *error)
+/* That nobody answers is printed once each time: a wrong address must not look like a long
+ * queue. */
+static void on_queue(void *ctx, int status, const char *error)
 {
     struct runner *r = ctx;
-    r->unanswered = error == NULL ? 0 : r->unanswered + 1;
-    if (r->acquiring != 0 && r->unanswered == SILENT_ASKS) {
+    r->unanswered = status == 0 ? 0 : r->unanswered + 1;
+    if (r->acquiring != 0 && status == 0) {
+        show_place(r);
+    } else if (r->acquiring != 0 && r->unanswered == SILENT_ASKS) {
         warn_with_remedy(r, status, "waiting, but the nodes do not say for what: ", error);
     }
 }
@@ -218,22 +209,14 @@ static void on_released(void *arg, const struct fl_result *result)
 /* One turn: waits until something happens, and reacts to it. */
 static void turn(struct runner *r)
 {
-    uint64_t place;
-    uint64_t waiters;
     uint64_t next_ms = queue_watch_next_ms(&r->queue);
-    if (r->acquiring != 0 && r->check_ms < next_ms) {
-        next_ms = r->check_ms;
-    }
-    if (is_place_new(r, &place, &waiters) && r->shown_ms + SHOW_EVERY_MS < next_ms) {
-        next_ms = r->shown_ms + SHOW_EVERY_MS;
-    }
-    cli_child_turn(&r->child, r->client, next_ms);
+    bool checks = r->acquiring != 0 && r->check_ms < next_ms;
+    cli_child_turn(&r->child, r->client, checks ? r->check_ms : next_ms);
     if (r->acquiring != 0 && fl_now_ms() >= r->check_ms) {
         check_servers(r);
     }
     if (r->acquiring != 0) {
         queue_watch_process(&r->queue);
-        show_place(r);
     }
 }
 
@@ -306,7 +289,7 @@ static void watch_queue(struct runner *r)
     r->queue = (struct queue_watch){.lock = fl_str(r->args->arg[0]),
                                     .owner = owner_of(r),
                                     .client = r->client,
-                                    .on_silence = on_silence,
+                                    .on_news = on_queue,
                                     .ctx = r};
     queue_watch_begin(&r->queue);
 }

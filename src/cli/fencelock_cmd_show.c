@@ -29,19 +29,17 @@ static void put_holder(struct cli_list *f, const struct fl_holder *h)
 {
     char room[CLI_WHO_SIZE];
     struct fl_bytes who = cli_who(h->owner, room);
-    bool none = f->none;
     cli_list_u64(f, "token", "token", CLI_PLAIN, h->token);
     cli_list_bytes(f, NULL, "holder", CLI_PLAIN, who.data == room ? who : fl_str(""));
     cli_list_bytes(f, "owner", h->session ? "session" : "owner", CLI_PLAIN, h->owner);
-    cli_list_bool(f, "session", h->session);
+    cli_list_bool(f, "session", NULL, CLI_PLAIN, h->session, "");
     cli_list_bytes(f, "label", "label", CLI_PLAIN, h->label);
     cli_list_bytes(f, "value", "value", CLI_PLAIN, h->value);
     cli_list_bytes(f, "user", "user", CLI_PLAIN, h->user);
-    f->none = none || h->address.len == 0;
-    cli_list_bytes(f, "address", "address", CLI_PLAIN, h->address);
-    f->none = none;
     cli_list_count(f, "age_ms", h->age_ms);
     cli_list_count(f, "renewals", h->renewals);
+    f->none = f->none || h->address.len == 0;
+    cli_list_bytes(f, "address", "address", CLI_PLAIN, h->address);
 }
 
 /* How long ago it was granted, and when that was by this machine's clock. */
@@ -49,14 +47,11 @@ static void put_since(struct cli_list *f, const struct fl_lock_info *l)
 {
     char age[CLI_DURATION_SIZE];
     char when[FLI_UTC_SIZE];
-    char text[FLI_UTC_SIZE + CLI_DURATION_SIZE + 8];
     uint64_t now_ms = fli_clock_wall_ms();
     fli_utc(when, now_ms > l->age_ms ? now_ms - l->age_ms : 0);
     cli_format_duration(age, l->age_ms);
-    (void)snprintf(text, sizeof text, "%s, %s ago", when, age);
-    cli_list_text(f, NULL, "since", CLI_PLAIN, text);
-    (void)snprintf(text, sizeof text, "%" PRIu64 " time%s", l->renewals, fli_s(l->renewals));
-    cli_list_text(f, NULL, "renewed", CLI_PLAIN, text);
+    cli_list_say(f, "since", "%s, %s ago", when, age);
+    cli_list_say(f, "renewed", "%" PRIu64 " time%s", l->renewals, fli_s(l->renewals));
 }
 
 /* What a lock with a holder has, without one is null. */
@@ -75,8 +70,9 @@ static void put_lock(struct cli_list *f, const struct fl_lock_info *l)
     cli_list_bytes(f, "name", "lock", CLI_PLAIN, l->name);
     cli_list_text(f, "state", "state", state_colour(l->state), state_words[l->state]);
     f->none = l->state != FL_LOCK_HELD;
-    put_holder(f, &holder);
     cli_list_text(f, "mode", NULL, CLI_PLAIN, mode_words[l->mode]);
+    put_holder(f, &holder);
+    f->none = l->state != FL_LOCK_HELD;
     put_since(f, l);
     f->none = false;
     cli_list_ms(f, "ttl_left_ms", left, CLI_PLAIN, l->ttl_left_ms);
@@ -91,16 +87,16 @@ static void put_holders(struct cli_out *o, struct cli_list *f, const struct fl_l
 {
     bool several = l->state == FL_LOCK_HELD && l->mode != FL_MODE_EXCLUSIVE;
     if (several && l->mode == FL_MODE_SHARED) {
-        cli_text(o, "mode      shared by %" PRIu64 "\n", l->holders);
+        cli_list_say(f, "mode", "shared by %" PRIu64, l->holders);
     } else if (several) {
-        cli_text(o, "mode      %" PRIu64 " of %" PRIu64 " permits\n", l->holders, l->permits);
+        cli_list_say(f, "mode", "%" PRIu64 " of %" PRIu64 " permits", l->holders, l->permits);
     }
     fli_json_array(&o->j, "held_by");
     for (size_t i = 0; i < l->held_by_len; i++) {
         const struct fl_holder *h = l->held_by[i];
         char left[CLI_DURATION_SIZE];
         fli_json_object(&o->j, NULL);
-        fli_json_u64(&o->j, "ttl_left_ms", h->ttl_left_ms);
+        cli_list_count(f, "ttl_left_ms", h->ttl_left_ms);
         if (o->json) {
             put_holder(f, h);
         } else if (several && i > 0) {
@@ -151,7 +147,7 @@ static int show_lock(const struct cli_args *a, const struct fl_lock_info *l)
         put_lock(&f, l);
         put_holders(&o, &f, l);
         if (l->state == FL_LOCK_HELD && l->together > 1) {
-            cli_text(&o, "together  with %" PRIu64 " more, under one token\n", l->together - 1);
+            cli_list_say(&f, "together", "with %" PRIu64 " more, under one token", l->together - 1);
         }
         cli_list_u64(&f, NULL, "waiters", CLI_PLAIN, l->waiters);
         put_queue(&o, l);
@@ -181,9 +177,8 @@ static int show_queue(const struct cli_args *a, const struct fl_lock_info *lock)
         char who[CLI_WHO_SIZE];
         cli_list_row(&t);
         cli_list_u64(&t, "place", "PLACE", CLI_BOLD, i + 1);
-        cli_list_bytes(&t, "owner", NULL, CLI_PLAIN, s->owner);
-        cli_list_bytes(&t, NULL, "OWNER", CLI_PLAIN, cli_who(s->owner, who));
-        cli_list_bool(&t, "session", s->session);
+        cli_list_shown(&t, "owner", "OWNER", CLI_PLAIN, s->owner, cli_who(s->owner, who));
+        cli_list_bool(&t, "session", NULL, CLI_PLAIN, s->session, "");
         cli_list_bytes(&t, "label", "LABEL", CLI_DIM, s->label);
     }
     cli_list_end(&t);

@@ -240,12 +240,12 @@ static void show_health(const struct cli_args *a, const struct seen_nodes *seen,
         bool live = node->error == 0;
         cli_list_row(&l);
         cli_list_text(&l, "address", "", CLI_PLAIN, node->address);
-        cli_list_bool(&l, "live", live);
-        cli_list_bool(&l, "serves", node->serves);
-        cli_list_text(&l, NULL, "",
+        cli_list_bool(&l, "live", NULL, CLI_PLAIN, live, "");
+        cli_list_bool(&l, "serves", "",
                       node->serves ? CLI_GREEN
                       : live       ? CLI_YELLOW
                                    : CLI_RED,
+                      node->serves,
                       node->serves ? "healthy"
                       : live       ? "not serving"
                                    : "unreachable");

@@ -50,8 +50,7 @@ int cli_run_locks_by(const struct cli_args *a, fl_client *c)
 {
     uint64_t limit = 0;
     if (cli_has(a, CLI_OPT_MATCH)) {
-        cli_complain("--match: the busiest are of all locks; leave it out with --by");
-        return CLI_EXIT_USAGE;
+        return cli_complain("--match: the busiest are of all locks; leave it out with --by");
     }
     if (!limit_of(a, &limit)) {
         return CLI_EXIT_USAGE;

@@ -14,8 +14,7 @@
 
 static int no_password(const char *why)
 {
-    cli_complain("the password of the new user: %s", why);
-    return CLI_EXIT_USAGE;
+    return cli_complain("the password of the new user: %s", why);
 }
 
 /* Reads a line from stdin, into which the password goes behind its `>`. */

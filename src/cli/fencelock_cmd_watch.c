@@ -104,8 +104,8 @@ static int begin(struct watcher *w, fl_client *c)
     for (unsigned i = 0; i < a->n_args; i++) {
         struct fl_bytes word = fl_str(a->arg[i]);
         if (word.len < 1 || word.len > FL_NAME_MAX) {
-            cli_complain("a name or pattern has 1 to %u bytes, not %zu", FL_NAME_MAX, word.len);
-            return CLI_EXIT_USAGE;
+            return cli_complain("a name or pattern has 1 to %u bytes, not %zu", FL_NAME_MAX,
+                                word.len);
         }
         if (strpbrk(a->arg[i], "*?[") != NULL) {
             patterns[o.patterns_len++] = word;

@@ -42,7 +42,7 @@ const char *cli_nodes_of(const struct cli_args *a)
     return cli_has(a, CLI_OPT_NODES) ? a->text[CLI_OPT_NODES] : "127.0.0.1:7401";
 }
 
-void cli_complain(const char *fmt, ...)
+int cli_complain(const char *fmt, ...)
 {
     char line[2048];
     va_list args;
@@ -52,6 +52,7 @@ void cli_complain(const char *fmt, ...)
     fputs("fencelock: ", stderr);
     cli_print_safe(stderr, fl_str(line));
     fputc('\n', stderr);
+    return CLI_EXIT_USAGE;
 }
 
 /* The first that fits says what a person can do; has: in the message. */
@@ -151,21 +152,15 @@ struct cli_out cli_failure(const struct cli_args *a, int code, const char *messa
 /* Each of these returns 0, or an exit code after a sentence. redis: at Redis servers. */
 static int read_tls(const struct cli_args *a, bool redis, struct cli_access *ret)
 {
-    static const struct {
-        enum cli_option option;
-        const char *name;
-    } files[] = {{CLI_OPT_CACERT, "--cacert"},
-                 {CLI_OPT_CERT, "--cert"},
-                 {CLI_OPT_KEY, "--key"},
-                 {CLI_OPT_SNI, "--sni"}};
+    static const enum cli_option files[] = {CLI_OPT_CACERT, CLI_OPT_CERT, CLI_OPT_KEY, CLI_OPT_SNI};
+    static const char *const names[] = {"cacert", "cert", "key", "sni"};
     char errmsg[320];
     bool any = cli_has(a, CLI_OPT_TLS) || cli_has(a, CLI_OPT_REDIS_TLS);
     for (size_t i = 0; !any && i < sizeof files / sizeof files[0]; i++) {
-        if (cli_has(a, files[i].option)) {
+        if (cli_has(a, files[i])) {
             /* Going on without encryption is not what the user meant. */
-            cli_complain("%s is given without --tls%s: add it, or leave %s out", files[i].name,
-                         cli_is_of_redis(a) ? " or --redis-tls" : "", files[i].name);
-            return CLI_EXIT_USAGE;
+            return cli_complain("--%s is given without --tls%s: add it, or leave --%s out",
+                                names[i], cli_is_of_redis(a) ? " or --redis-tls" : "", names[i]);
         }
     }
     ret->files = (struct fl_tls_options){.ca_file = a->text[CLI_OPT_CACERT],
@@ -180,20 +175,19 @@ static int read_tls(const struct cli_args *a, bool redis, struct cli_access *ret
 /* The password is the first line of a file, or in a URL, or in the environment. */
 static int read_password(const struct cli_args *a, bool redis, struct cli_access *ret)
 {
-    enum cli_option file = redis ? CLI_OPT_REDIS_PASSWORD_FILE : CLI_OPT_PASSWORD_FILE;
+    const char *file = a->text[redis ? CLI_OPT_REDIS_PASSWORD_FILE : CLI_OPT_PASSWORD_FILE];
     const char *variable = redis ? "FENCELOCK_REDIS_PASSWORD" : "FENCELOCK_PASSWORD";
     const char *given = !redis && a->password != NULL ? a->password : getenv(variable);
     char why[512];
-    if (cli_has(a, file)) {
-        if (fli_line_first(a->text[file], ret->room, sizeof ret->room, why, sizeof why) != 0) {
-            cli_complain("--%spassword-file: %s", redis ? "redis-" : "", why);
-            return CLI_EXIT_USAGE;
-        }
-    } else if (given == NULL || (redis && given[0] == '\0')) {
+    if (file != NULL && fli_line_first(file, ret->room, sizeof ret->room, why, sizeof why) != 0) {
+        return cli_complain("--%spassword-file: %s", redis ? "redis-" : "", why);
+    }
+    if (file == NULL && (given == NULL || (redis && given[0] == '\0'))) {
         return 0;
-    } else if (snprintf(ret->room, sizeof ret->room, "%s", given) >= (int)sizeof ret->room) {
-        cli_complain("%s has more than %zu bytes", variable, sizeof ret->room - 1);
-        return CLI_EXIT_USAGE;
+    }
+    if (file == NULL &&
+        snprintf(ret->room, sizeof ret->room, "%s", given) >= (int)sizeof ret->room) {
+        return cli_complain("%s has more than %zu bytes", variable, sizeof ret->room - 1);
     }
     ret->password = ret->room;
     return 0;
@@ -202,28 +196,24 @@ static int read_password(const struct cli_args *a, bool redis, struct cli_access
 /* Redis servers may have a password for all, without a user. */
 static int read_login(const struct cli_args *a, bool redis, struct cli_access *ret)
 {
-    enum cli_option user = redis ? CLI_OPT_REDIS_USER : CLI_OPT_USER;
     const char *word = redis ? "redis-" : "";
-    ret->user = cli_has(a, user) ? a->text[user] : NULL;
-    size_t len = ret->user != NULL ? strlen(ret->user) : 1;
+    ret->user = a->text[redis ? CLI_OPT_REDIS_USER : CLI_OPT_USER];
     if (ret->user == NULL && !redis) {
-        if (cli_has(a, CLI_OPT_PASSWORD_FILE)) {
-            cli_complain("--password-file is given without --user: add it");
-            return CLI_EXIT_USAGE;
-        }
-        return 0;
+        return !cli_has(a, CLI_OPT_PASSWORD_FILE)
+                   ? 0
+                   : cli_complain("--password-file is given without --user: add it");
     }
     int code = read_password(a, redis, ret);
-    if (code == 0 && ret->user != NULL && ret->password == NULL) {
-        cli_complain("--%suser needs a password: --%spassword-file FILE, or FENCELOCK_%sPASSWORD "
-                     "in the environment",
-                     word, word, redis ? "REDIS_" : "");
-        code = CLI_EXIT_USAGE;
-    } else if (code == 0 && (len < 1 || len > FL_USER_MAX) && !redis) {
-        cli_complain("--user has 1 to %u bytes", FL_USER_MAX);
-        code = CLI_EXIT_USAGE;
+    if (code != 0 || ret->user == NULL) {
+        return code;
     }
-    return code;
+    if (ret->password == NULL) {
+        return cli_complain("--%suser needs a password: --%spassword-file FILE, or "
+                            "FENCELOCK_%sPASSWORD in the environment",
+                            word, word, redis ? "REDIS_" : "");
+    }
+    bool fits = redis || (ret->user[0] != '\0' && strlen(ret->user) <= FL_USER_MAX);
+    return fits ? 0 : cli_complain("--user has 1 to %u bytes", FL_USER_MAX);
 }
 
 static int read_access(const struct cli_args *a, bool redis, struct cli_access *ret)
@@ -236,9 +226,8 @@ static int read_access(const struct cli_args *a, bool redis, struct cli_access *
 int cli_redis_access(const struct cli_args *a, struct cli_access *ret)
 {
     if (!cli_has(a, CLI_OPT_REDIS)) {
-        cli_complain("which Redis servers? Name them with --redis HOST:PORT,HOST:PORT,... or "
-                     "FENCELOCK_REDIS");
-        return CLI_EXIT_USAGE;
+        return cli_complain("which Redis servers? Name them with --redis HOST:PORT,HOST:PORT,... "
+                            "or FENCELOCK_REDIS");
     }
     return read_access(a, true, ret);
 }

@@ -35,7 +35,6 @@ struct cli_access {
 /* Reads --redis-tls, --redis-user, and what goes with them. 0, or an exit code after a sentence,
  * also when no server is named. */
 int cli_redis_access(const struct cli_args *a, struct cli_access *ret);
-struct redisReply;
 
 /* Whether its lock is one on Redis servers. */
 static inline bool cli_is_of_redis(const struct cli_args *a)
@@ -107,8 +106,9 @@ int cli_fail_with(const struct cli_args *a, int code, const char *message, const
 struct cli_out cli_failure(const struct cli_args *a, int code, const char *message,
                            const char *hint);
 
-/* Prints "fencelock: " and a sentence on stderr, with unprintable bytes replaced. */
-void cli_complain(const char *fmt, ...) FLI_PRINTF(1, 2);
+/* Prints "fencelock: " and a sentence on stderr, with unprintable bytes replaced. Returns the exit
+ * code of wrong usage, for who ends with that. */
+int cli_complain(const char *fmt, ...) FLI_PRINTF(1, 2);
 
 /* --discover: names the members that the nodes know in place of --nodes. 0, or the exit code after
  * a sentence. */

@@ -11,22 +11,23 @@
 
 #define SENTENCE_MAX 1024u
 
-/* Prints for how many tokens a second the step is enough: a busier cluster needs a larger step. */
-static void print_rate(const struct cli_out *o, const struct config *c,
-                       const struct beginning_result *r)
+/* Says for how many tokens a second the step is enough: a busier cluster needs a larger step. */
+static void say_rate(struct cli_list *f, const struct config *c, uint64_t made_ms)
 {
     uint64_t now_ms = fli_clock_wall_ms();
-    uint64_t age_s = r->made_ms < now_ms ? (now_ms - r->made_ms) / 1000 : 0;
+    uint64_t age_s = made_ms < now_ms ? (now_ms - made_ms) / 1000 : 0;
     char age[CLI_DURATION_SIZE];
     uint64_t rate = c->step / (age_s == 0 ? 1 : age_s);
     cli_format_duration(age, age_s * 1000);
-    cli_text(o, "age         %s: the step covers %" PRIu64 " token%s a second since then\n", age,
-             rate, fli_s(rate));
+    cli_list_say(f, "age", "%s: the step covers %" PRIu64 " token%s a second since then", age, rate,
+                 fli_s(rate));
 }
 
 static void report(const struct config *c, const struct beginning_result *r)
 {
+    struct cli_list f;
     struct cli_out o = cli_out_begin(stdout, c->json, false);
+    cli_list_one(&f, &o, 12);
     fli_json_bool(&o.j, "ok", true);
     fli_json_bytes(&o.j, "data", fl_str(c->data));
     fli_json_u64(&o.j, "node", c->id);
@@ -38,32 +39,25 @@ static void report(const struct config *c, const struct beginning_result *r)
     fli_json_u64(&o.j, "ended_holds", r->ended_holds);
     fli_json_u64(&o.j, "ended_waits", r->ended_waits);
     fli_json_bool(&o.j, "users_reset", c->reset_users);
-    cli_text(&o, "data        ");
-    cli_text_safe(&o, fl_str(c->data));
-    cli_text(&o,
-             ", node %" PRIu64 " of %u\nfrom        cluster %016" PRIx64 ", up to entry %" PRIu64
-             ", token %" PRIu64 "\n",
-             c->id, c->members.n, r->old_cluster_id, r->index, r->old_token);
+    cli_list_say(&f, "data", "%s, node %" PRIu64 " of %u", c->data, c->id, c->members.n);
+    cli_list_say(&f, "from", "cluster %016" PRIx64 ", up to entry %" PRIu64 ", token %" PRIu64,
+                 r->old_cluster_id, r->index, r->old_token);
     if (r->made_ms != 0) {
-        print_rate(&o, c, r);
+        say_rate(&f, c, r->made_ms);
     }
-    cli_text(&o,
-             "tokens      begin with %" PRIu64 "\nended       %" PRIu64 " hold%s, %" PRIu64
-             " wait%s\n",
-             r->new_token + 1, r->ended_holds, fli_s(r->ended_holds), r->ended_waits,
-             fli_s(r->ended_waits));
-    if (r->lost_after != 0) {
-        cli_text(&o,
-                 "lost        whatever the cluster did after entry %" PRIu64
+    cli_list_say(&f, "tokens", "begin with %" PRIu64, r->new_token + 1);
+    cli_list_say(&f, "ended", "%" PRIu64 " hold%s, %" PRIu64 " wait%s", r->ended_holds,
+                 fli_s(r->ended_holds), r->ended_waits, fli_s(r->ended_waits));
+    cli_list_say(&f, r->lost_after != 0 ? "lost" : NULL,
+                 "whatever the cluster did after entry %" PRIu64
                  " of this node's log: grants, releases, users, limits. Tokens that it issued "
-                 "then must be below %" PRIu64 "\n",
+                 "then must be below %" PRIu64,
                  r->lost_after, r->new_token + 1);
-    }
-    cli_text(&o,
-             "next        make the directory of every other member from the same %s with the "
-             "same numbers, then start them all. Nodes of the old cluster, and its "
-             "directories, must not be started again: clients could reach both.\n",
-             r->lost_after != 0 ? "directory (copy it)" : "file");
+    cli_list_say(&f, "next",
+                 "make the directory of every other member from the same %s with the "
+                 "same numbers, then start them all. Nodes of the old cluster, and its "
+                 "directories, must not be started again: clients could reach both.",
+                 r->lost_after != 0 ? "directory (copy it)" : "file");
     cli_out_end(&o);
 }
 

@@ -16,21 +16,17 @@ static void on_value(void *ctx, const char *name, const char *value, const char 
     bool given = strcmp(where, "default") != 0;
     cli_list_row(l);
     cli_list_text(l, "option", "OPTION", CLI_PLAIN, name);
-    cli_list_text(l, "value", NULL, CLI_PLAIN, value);
-    cli_list_text(l, NULL, "VALUE", given ? CLI_BOLD : CLI_PLAIN,
-                  value[0] == '\0' ? "none" : value);
+    cli_list_shown(l, "value", "VALUE", given ? CLI_BOLD : CLI_PLAIN, fl_str(value),
+                   fl_str(value[0] == '\0' ? "none" : value));
     cli_list_text(l, "from", "FROM", given ? CLI_PLAIN : CLI_DIM, where);
 }
 
 static const char *state_of(const struct directory_summary *summary)
 {
-    if (summary->is_used) {
-        return "used";
-    }
-    if (summary->has_identity) {
-        return summary->identity.cluster_id != 0 ? "member" : "begun";
-    }
-    return summary->is_empty ? "new" : "foreign";
+    return summary->is_used                    ? "used"
+           : !summary->has_identity            ? (summary->is_empty ? "new" : "foreign")
+           : summary->identity.cluster_id != 0 ? "member"
+                                               : "begun";
 }
 
 static void text_of_directory(const struct cli_out *o, const struct config *c,

@@ -49,8 +49,7 @@ static void add_log(struct cli_list *l, const struct seen_node *node, bool work)
     cli_list_number(l, "log_bytes", work ? "LOG" : NULL, CLI_PLAIN, s->log_bytes, size);
     cli_list_number(l, "log_write_avg_us", work ? "SYNC" : NULL, CLI_PLAIN, s->log_write_avg_us,
                     sync);
-    cli_list_bool(l, "log_waits", waits);
-    cli_list_text(l, NULL, work ? "DISK" : NULL, waits ? CLI_RED : CLI_PLAIN,
+    cli_list_bool(l, "log_waits", work ? "DISK" : NULL, waits ? CLI_RED : CLI_PLAIN, waits,
                   waits ? "full or slow" : "ok");
 }
 
@@ -61,7 +60,7 @@ static void add_node(struct cli_list *l, const struct seen_nodes *seen,
     uint64_t lag = seen_lag(seen, node);
     cli_list_row(l);
     cli_list_text(l, "address", "NODE", CLI_PLAIN, node->address);
-    cli_list_bool(l, "reachable", node->error == 0);
+    cli_list_bool(l, "reachable", NULL, CLI_PLAIN, node->error == 0, "");
     if (node->error != 0 && l->out->json) {
         cli_list_text(l, "error", NULL, CLI_PLAIN, fl_err_name(node->error));
         cli_list_text(l, "message", NULL, CLI_PLAIN, node->message);

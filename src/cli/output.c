@@ -132,16 +132,6 @@ static const char *paint(const struct cli_out *o, enum cli_colour colour, bool b
     return !o->colours || colour == CLI_PLAIN ? "" : begins ? colour_codes[colour] : "\033[0m";
 }
 
-void cli_text(const struct cli_out *o, const char *fmt, ...)
-{
-    va_list args;
-    va_start(args, fmt);
-    if (!o->json) {
-        vfprintf(o->f, fmt, args);
-    }
-    va_end(args);
-}
-
 void cli_paint(const struct cli_out *o, enum cli_colour colour, const char *fmt, ...)
 {
     va_list args;
@@ -152,11 +142,6 @@ void cli_paint(const struct cli_out *o, enum cli_colour colour, const char *fmt,
         fputs(paint(o, colour, false), o->f);
     }
     va_end(args);
-}
-
-void cli_text_safe(const struct cli_out *o, struct fl_bytes b)
-{
-    cli_paint_safe(o, CLI_PLAIN, b);
 }
 
 void cli_paint_safe(const struct cli_out *o, enum cli_colour colour, struct fl_bytes b)
@@ -172,7 +157,8 @@ void cli_paint_safe(const struct cli_out *o, enum cli_colour colour, struct fl_b
 
 void cli_list_begin(struct cli_list *l, struct cli_out *out, const char *key)
 {
-    *l = (struct cli_list){.out = out, .cells = {.max = SIZE_MAX / 2}};
+    *l = (struct cli_list){
+        .out = out, .cells = {.max = SIZE_MAX / 2}, .texts = {.max = SIZE_MAX / 2}};
     fli_json_array(&out->j, key);
 }
 
@@ -188,6 +174,7 @@ void cli_list_row(struct cli_list *l)
     }
     fli_json_object(&l->out->j, NULL);
     l->none = false;
+    l->at = 0;
 }
 
 static void append(struct fli_buf *b, const void *data, size_t len)
@@ -197,61 +184,81 @@ static void append(struct fli_buf *b, const void *data, size_t len)
     }
 }
 
+/* The text of the next cell of this column. */
+static struct cli_cell new_cell(struct cli_list *l, size_t column, enum cli_colour colour,
+                                struct fl_bytes text)
+{
+    size_t at = l->texts.len;
+    cli_put_safe(&l->texts, text);
+    size_t width = cli_width(l->texts.data + at, l->texts.len - at);
+    width = width < CLI_CELL_WIDTH_MAX ? width : CLI_CELL_WIDTH_MAX;
+    append(&l->texts, "", 1);
+    if (width > l->columns[column].width) {
+        l->columns[column].width = width;
+    }
+    return (struct cli_cell){.at = at, .colour = colour};
+}
+
 static void add_cell(struct cli_list *l, const char *title, bool right, enum cli_colour colour,
                      struct fl_bytes v)
 {
     if (l->out->json || title == NULL) {
         return;
     }
-    if (l->titles > 0 && v.len > 0 && !l->none) {
-        cli_text(l->out, "%-*s", l->titles, title);
-        cli_paint_safe(l->out, colour, v);
-        cli_text(l->out, "\n");
-    }
     if (l->titles > 0) {
+        if (v.len > 0 && !l->none) {
+            cli_text(l->out, "%-*s", l->titles, title);
+            cli_paint_safe(l->out, colour, v);
+            cli_text(l->out, "\n");
+        }
         return;
     }
-    FLI_ASSERT(l->rows > 0);
+    FLI_ASSERT(l->rows > 0 && l->at < (l->rows == 1 ? CLI_COLUMNS_MAX : l->n_columns));
     if (l->rows == 1) {
-        FLI_ASSERT(l->n_columns < CLI_COLUMNS_MAX);
-        l->columns[l->n_columns].title = title;
-        l->columns[l->n_columns++].right = right;
+        l->columns[l->at].title = new_cell(l, l->at, CLI_BOLD, fl_str(title));
+        l->columns[l->at].right = right;
+        l->n_columns++;
     }
-    struct fli_buf text;
-    fli_buf_init(&text, SIZE_MAX / 2);
-    cli_put_safe(&text, l->none ? fl_str("-") : v);
-    append(&text, "", 1);
-    const struct cli_cell cell = {.text = (char *)text.data, .colour = l->none ? CLI_DIM : colour};
+    const struct cli_cell cell =
+        new_cell(l, l->at, l->none ? CLI_DIM : colour, l->none ? fl_str("-") : v);
     append(&l->cells, &cell, sizeof cell);
-    l->n_cells++;
+    l->at++;
 }
 
-void cli_list_bytes(struct cli_list *l, const char *key, const char *title, enum cli_colour colour,
-                    struct fl_bytes v)
+/* Whether a value goes into JSON. */
+static bool has_value(struct cli_list *l, const char *key)
 {
     if (key != NULL && l->none) {
         fli_json_null(&l->out->j, key);
-    } else if (key != NULL) {
-        fli_json_bytes(&l->out->j, key, v);
     }
-    add_cell(l, title, false, colour, v);
+    return key != NULL && !l->none;
 }
 
-void cli_list_text(struct cli_list *l, const char *key, const char *title, enum cli_colour colour,
-                   const char *v)
+void cli_list_shown(struct cli_list *l, const char *key, const char *title, enum cli_colour colour,
+                    struct fl_bytes v, struct fl_bytes text)
 {
-    cli_list_bytes(l, key, title, colour, fl_str(v));
+    if (has_value(l, key)) {
+        fli_json_bytes(&l->out->j, key, v);
+    }
+    add_cell(l, title, false, colour, text);
 }
 
 void cli_list_number(struct cli_list *l, const char *key, const char *title, enum cli_colour colour,
                      uint64_t v, const char *text)
 {
-    if (key != NULL && l->none) {
-        fli_json_null(&l->out->j, key);
-    } else if (key != NULL) {
+    if (has_value(l, key)) {
         fli_json_u64(&l->out->j, key, v);
     }
     add_cell(l, title, true, colour, fl_str(text));
+}
+
+void cli_list_bool(struct cli_list *l, const char *key, const char *title, enum cli_colour colour,
+                   bool v, const char *text)
+{
+    if (has_value(l, key)) {
+        fli_json_bool(&l->out->j, key, v);
+    }
+    add_cell(l, title, false, colour, fl_str(text));
 }
 
 void cli_list_u64(struct cli_list *l, const char *key, const char *title, enum cli_colour colour,
@@ -270,65 +277,53 @@ void cli_list_ms(struct cli_list *l, const char *key, const char *title, enum cl
     cli_list_number(l, key, title, colour, ms, text);
 }
 
-void cli_list_count(struct cli_list *l, const char *key, uint64_t v)
+void cli_list_say(struct cli_list *l, const char *title, const char *fmt, ...)
 {
-    cli_list_number(l, key, NULL, CLI_PLAIN, v, "");
+    char text[5000];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    add_cell(l, title, false, CLI_PLAIN, fl_str(text));
 }
 
-void cli_list_bool(struct cli_list *l, const char *key, bool v)
+static void print_cell(const struct cli_list *l, size_t column, const struct cli_cell *cell,
+                       bool last)
 {
-    if (l->none) {
-        fli_json_null(&l->out->j, key);
-    } else {
-        fli_json_bool(&l->out->j, key, v);
-    }
+    const char *text = (const char *)l->texts.data + cell->at;
+    size_t wide = cli_width(text, strlen(text));
+    int pad = wide < l->columns[column].width ? (int)(l->columns[column].width - wide) : 0;
+    bool right = l->columns[column].right;
+    cli_text(l->out, "%*s", right ? pad : 0, "");
+    cli_paint(l->out, cell->colour, "%s", text);
+    cli_text(l->out, "%*s", last ? 0 : (right ? 0 : pad) + 2, "");
 }
 
-static const struct cli_cell *cells_of(const struct cli_list *l)
+/* Without the empty cells at the end, so that no line ends in blanks. */
+static void print_row(const struct cli_list *l, const struct cli_cell *row)
 {
-    return (const void *)l->cells.data; /* memory of malloc() */
-}
-
-static void print_row(const struct cli_list *l, const struct cli_cell *row, const size_t *widths)
-{
-    size_t n = l->n_columns; /* without empty ones at the end, so that no line ends in blanks */
-    while (n > 0 && row[n - 1].text[0] == '\0') {
+    size_t n = l->n_columns;
+    while (n > 0 && l->texts.data[row[n - 1].at] == '\0') {
         n--;
     }
     for (size_t i = 0; i < n; i++) {
-        size_t width = cli_width(row[i].text, strlen(row[i].text));
-        int pad = width < widths[i] ? (int)(widths[i] - width) : 0;
-        bool right = l->columns[i].right;
-        cli_text(l->out, "%*s", right ? pad : 0, "");
-        cli_paint(l->out, row[i].colour, "%s", row[i].text);
-        if (i + 1 < n) {
-            cli_text(l->out, "%*s", (right ? 0 : pad) + 2, "");
-        }
+        print_cell(l, i, &row[i], i + 1 == n);
     }
     cli_text(l->out, "\n");
 }
 
 static void print_table(const struct cli_list *l)
 {
-    const struct cli_cell *cells = cells_of(l);
-    size_t widths[CLI_COLUMNS_MAX];
-    struct cli_cell titles[CLI_COLUMNS_MAX];
-    FLI_ASSERT(l->n_cells == l->rows * l->n_columns);
-    for (size_t c = 0; c < l->n_columns; c++) {
-        /* nobody writes to it here */
-        titles[c] = (struct cli_cell){(char *)(uintptr_t)l->columns[c].title, CLI_BOLD};
-        widths[c] = strlen(titles[c].text);
+    const struct cli_cell *cells = (const void *)l->cells.data; /* memory of malloc() */
+    if (l->texts.data[l->columns[0].title.at] != '\0') {
+        for (size_t i = 0; i < l->n_columns; i++) {
+            print_cell(l, i, &l->columns[i].title, i + 1 == l->n_columns);
+        }
+        cli_text(l->out, "\n");
     }
-    for (size_t i = 0; i < l->n_cells; i++) {
-        size_t w = cli_width(cells[i].text, strlen(cells[i].text));
-        w = w < CLI_CELL_WIDTH_MAX ? w : CLI_CELL_WIDTH_MAX;
-        widths[i % l->n_columns] = w > widths[i % l->n_columns] ? w : widths[i % l->n_columns];
-    }
-    if (titles[0].text[0] != '\0') {
-        print_row(l, titles, widths);
-    }
-    for (size_t i = 0; i < l->n_cells; i += l->n_columns) {
-        print_row(l, cells + i, widths);
+    FLI_ASSERT(l->cells.len == l->rows * l->n_columns * sizeof *cells);
+    for (size_t i = 0; i < l->rows; i++) {
+        print_row(l, cells + i * l->n_columns);
     }
 }
 
@@ -338,7 +333,7 @@ void cli_list_end(struct cli_list *l)
         fli_json_end_object(&l->out->j);
     }
     fli_json_end_array(&l->out->j);
-    if (l->n_cells > 0) {
+    if (l->cells.len > 0) {
         print_table(l);
     }
     cli_list_free(l);
@@ -346,10 +341,6 @@ void cli_list_end(struct cli_list *l)
 
 void cli_list_free(struct cli_list *l)
 {
-    const struct cli_cell *cells = cells_of(l);
-    for (size_t i = 0; i < l->n_cells; i++) {
-        free(cells[i].text);
-    }
+    fli_buf_fini(&l->texts);
     fli_buf_fini(&l->cells);
-    l->n_cells = 0;
 }

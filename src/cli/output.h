@@ -52,11 +52,11 @@ void cli_out_end(struct cli_out *o);
 /* A member of the object, unless there is no token. */
 void cli_json_token(struct cli_out *o, const char *key, fl_token token);
 
-void cli_text(const struct cli_out *o, const char *fmt, ...) FLI_PRINTF(2, 3);
 void cli_paint(const struct cli_out *o, enum cli_colour colour, const char *fmt, ...)
     FLI_PRINTF(3, 4);
-void cli_text_safe(const struct cli_out *o, struct fl_bytes b);
 void cli_paint_safe(const struct cli_out *o, enum cli_colour colour, struct fl_bytes b);
+#define cli_text(o, ...) cli_paint(o, CLI_PLAIN, __VA_ARGS__)
+#define cli_text_safe(o, b) cli_paint_safe(o, CLI_PLAIN, b)
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
@@ -64,7 +64,7 @@ void cli_paint_safe(const struct cli_out *o, enum cli_colour colour, struct fl_b
 #define CLI_CELL_WIDTH_MAX 40u /* what is wider moves the rest of its own row only */
 
 struct cli_cell {
-    char *text;
+    size_t at; /* of its text, in `texts` */
     enum cli_colour colour;
 };
 
@@ -80,12 +80,14 @@ struct cli_list {
     size_t rows;
     bool none; /* the values that follow in this row are null, and dashes: there are none */
     struct {
-        const char *title;
+        struct cli_cell title;
         bool right; /* aligned to the right: numbers */
+        size_t width;
     } columns[CLI_COLUMNS_MAX];
     size_t n_columns;
+    size_t at;            /* the column of the next cell */
     struct fli_buf cells; /* of struct cli_cell, row by row, from left to right */
-    size_t n_cells;
+    struct fli_buf texts; /* of all cells, each with a zero byte behind it */
 };
 
 void cli_list_one(struct cli_list *l, struct cli_out *out, int titles); /* no end is needed */
@@ -94,22 +96,24 @@ void cli_list_one(struct cli_list *l, struct cli_out *out, int titles); /* no en
 void cli_list_begin(struct cli_list *l, struct cli_out *out, const char *key);
 void cli_list_row(struct cli_list *l); /* begins the next one */
 
-/* key: in JSON; NULL: not there. title: of the column; NULL: it is not in the table. */
-void cli_list_bytes(struct cli_list *l, const char *key, const char *title, enum cli_colour colour,
-                    struct fl_bytes v);
-void cli_list_text(struct cli_list *l, const char *key, const char *title, enum cli_colour colour,
-                   const char *v);
-void cli_list_u64(struct cli_list *l, const char *key, const char *title, enum cli_colour colour,
-                  uint64_t v);
-/* A number that the table writes in this way. */
+/* key: in JSON; NULL: not there. title: of the column; NULL: it is not in the table. text: what
+ * the table says in place of the value. */
+void cli_list_shown(struct cli_list *l, const char *key, const char *title, enum cli_colour colour,
+                    struct fl_bytes v, struct fl_bytes text);
 void cli_list_number(struct cli_list *l, const char *key, const char *title, enum cli_colour colour,
                      uint64_t v, const char *text);
+void cli_list_bool(struct cli_list *l, const char *key, const char *title, enum cli_colour colour,
+                   bool v, const char *text);
+void cli_list_u64(struct cli_list *l, const char *key, const char *title, enum cli_colour colour,
+                  uint64_t v);
 /* "9.9 s" in the table, milliseconds in JSON. */
 void cli_list_ms(struct cli_list *l, const char *key, const char *title, enum cli_colour colour,
                  uint64_t ms);
-/* This and the next in JSON alone. */
-void cli_list_count(struct cli_list *l, const char *key, uint64_t v);
-void cli_list_bool(struct cli_list *l, const char *key, bool v);
+/* In the table alone. */
+void cli_list_say(struct cli_list *l, const char *title, const char *fmt, ...) FLI_PRINTF(3, 4);
+#define cli_list_bytes(l, key, title, colour, v) cli_list_shown(l, key, title, colour, v, v)
+#define cli_list_text(l, key, title, colour, v) cli_list_bytes(l, key, title, colour, fl_str(v))
+#define cli_list_count(l, key, v) cli_list_number(l, key, NULL, CLI_PLAIN, v, "") /* JSON alone */
 
 /* Ends the array; or prints the table, unless it has no rows. Frees the list. */
 void cli_list_end(struct cli_list *l);

@@ -6,6 +6,7 @@
 #include "base/bytes.h"
 
 #define FIRST_MS UINT64_C(300) /* a lock that is free sooner is worth no question */
+#define EVERY_MS UINT64_C(1000)
 #define PAUSE_MIN_MS UINT64_C(500)
 #define PAUSE_MAX_MS UINT64_C(60000)
 #define QUIET_MS UINT64_C(20000)
@@ -58,7 +59,7 @@ static void drop(struct queue_watch *w, struct fl_bytes owner)
 
 bool queue_watch_place(const struct queue_watch *w, uint64_t *ret_place, uint64_t *ret_waiters)
 {
-    size_t i = w->known ? find(w, w->owner) : count(w);
+    size_t i = find(w, w->owner);
     *ret_place = i + 1;
     *ret_waiters = count(w) + w->beyond;
     return i < count(w);
@@ -68,6 +69,7 @@ bool queue_watch_place(const struct queue_watch *w, uint64_t *ret_place, uint64_
 
 static void again_later(struct queue_watch *w)
 {
+    w->asks = true;
     w->next_ms = fl_now_ms() + w->pause_ms;
     w->pause_ms = w->pause_ms * 2 < PAUSE_MAX_MS ? w->pause_ms * 2 : PAUSE_MAX_MS;
 }
@@ -75,106 +77,80 @@ static void again_later(struct queue_watch *w)
 static void on_shown(void *arg, const struct fl_result *r)
 {
     struct queue_watch *w = arg;
-    bool answered = r->status == 0 || r->status == FL_ENOTFOUND;
     w->showing = 0;
-    w->on_silence(w->ctx, r->status, answered ? NULL : r->error);
-    if (!answered) {
+    fli_buf_clear(&w->list);
+    w->beyond = 0;
+    if (r->status != 0 && r->status != FL_ENOTFOUND) {
         again_later(w);
+        w->on_news(w->ctx, r->status, r->error);
         return;
     }
     const struct fl_lock_info *l = r->status == 0 ? r->locks->locks[0] : NULL;
-    w->known = w->listens;
-    fli_buf_clear(&w->list);
-    w->beyond = 0;
     for (size_t i = 0; l != NULL && i < l->queue_len; i++) {
         append(w, l->queue[i]->owner);
     }
     w->beyond = l != NULL && l->waiters > count(w) ? l->waiters - count(w) : 0;
+    w->next_ms = fl_now_ms() + EVERY_MS;
+    w->on_news(w->ctx, 0, "");
 }
 
-/* Until it is answered no event is fetched: the answer may be older than what comes now. Without
- * memory for it, the place is not known. */
-static void ask_who_waits(struct queue_watch *w)
+/* ---- the events ------------------------------------------------------------------------------ */
+
+static void take(struct queue_watch *w, const struct fl_event *e)
 {
+    if (e->kind == FL_EVENT_QUEUED || e->wait != 0) { /* or it is granted, or has left */
+        drop(w, e->owner);
+    }
+    if (e->kind == FL_EVENT_QUEUED) {
+        append(w, e->owner);
+    }
+    /* Whoever cannot listen asks all the same: a wrong address must not look like a long queue. And
+     * when all that were listed are gone, the names of those behind them were never said. */
+    w->asks = w->asks || e->kind == FL_EVENT_LISTENS || e->kind == FL_EVENT_MISSED ||
+              e->kind == FL_EVENT_INTERRUPTED || (w->list.len == 0 && w->beyond > 0);
+}
+
+static bool hear(struct queue_watch *w)
+{
+    bool heard = false;
+    const struct fl_event *e;
+    while ((e = fl_watch_poll(w->events)) != NULL) {
+        take(w, e);
+        heard = true;
+    }
+    return heard;
+}
+
+/* Until a question is answered no event is fetched: the answer may be older than what comes now. */
+void queue_watch_process(struct queue_watch *w)
+{
+    const struct fl_watch_options o = {.names = &w->lock, .names_len = 1, .quiet_ms = QUIET_MS};
     const struct fl_ask show = {
         .what = FL_ASK_SHOW, .name = w->lock, .timeout_ms = SHOW_TIMEOUT_MS};
-    w->known = false;
+    int rc = 0;
+    if (w->client == NULL || w->showing != 0 || fl_now_ms() < w->next_ms) {
+        return;
+    }
     w->next_ms = 0;
-    if (w->showing == 0 && fl_ask_start(w->client, &show, on_shown, w, &w->showing) != 0) {
+    if (w->events == NULL) {
+        rc = fl_watch_open(w->client, NULL, &o, &w->events);
+    } else if (hear(w) && !w->asks) {
+        w->next_ms = fl_now_ms() + EVERY_MS;
+        w->on_news(w->ctx, 0, "");
+    }
+    if (w->asks) {
+        w->asks = false;
+        rc = fl_ask_start(w->client, &show, on_shown, w, &w->showing);
+    }
+    if (rc != 0) {
         w->showing = 0;
         again_later(w);
     }
 }
 
-/* ---- the events ------------------------------------------------------------------------------ */
-
-/* Whoever cannot listen asks all the same: a wrong address must not look like a long queue. */
-static void interrupted(struct queue_watch *w)
-{
-    bool listened = w->listens;
-    w->listens = false;
-    w->known = false;
-    if (!listened && w->next_ms == 0) {
-        ask_who_waits(w);
-    }
-}
-
-static void take(struct queue_watch *w, const struct fl_event *e)
-{
-    switch (e->kind) {
-    case FL_EVENT_INTERRUPTED:
-        interrupted(w);
-        return;
-    case FL_EVENT_LISTENS:
-        w->listens = true;
-        ask_who_waits(w);
-        return;
-    case FL_EVENT_MISSED:
-        ask_who_waits(w);
-        return;
-    case FL_EVENT_QUEUED:
-        drop(w, e->owner);
-        append(w, e->owner);
-        break;
-    default: /* it is granted, or has left */
-        if (e->wait != 0) {
-            drop(w, e->owner);
-        }
-        break;
-    }
-    /* All that were listed are gone, and who is behind them was never said. */
-    if (w->list.len == 0 && w->beyond > 0) {
-        ask_who_waits(w);
-    }
-}
-
-static void open_watch(struct queue_watch *w)
-{
-    const struct fl_watch_options o = {.names = &w->lock, .names_len = 1, .quiet_ms = QUIET_MS};
-    w->next_ms = 0;
-    if (fl_watch_open(w->client, NULL, &o, &w->events) != 0) {
-        again_later(w);
-    }
-}
-
-void queue_watch_process(struct queue_watch *w)
-{
-    const struct fl_event *e;
-    if (w->next_ms != 0 && fl_now_ms() >= w->next_ms) {
-        if (w->events == NULL) {
-            open_watch(w);
-        } else {
-            ask_who_waits(w);
-        }
-    }
-    while (w->events != NULL && w->showing == 0 && (e = fl_watch_poll(w->events)) != NULL) {
-        take(w, e);
-    }
-}
-
 uint64_t queue_watch_next_ms(const struct queue_watch *w)
 {
-    return w->next_ms != 0 ? w->next_ms : UINT64_MAX;
+    return w->next_ms != 0 && w->showing == 0 ? w->next_ms : UINT64_MAX;
 }
 
 void queue_watch_begin(struct queue_watch *w)
@@ -191,5 +167,5 @@ void queue_watch_end(struct queue_watch *w)
     }
     fl_watch_close(w->events);
     fli_buf_fini(&w->list);
-    *w = (struct queue_watch){.known = false};
+    *w = (struct queue_watch){.client = NULL};
 }

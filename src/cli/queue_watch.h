@@ -3,7 +3,8 @@
  * It listens to the events of the lock, asks once who is in the queue (SHOW), and then keeps that
  * list by the events: a thousand waiters ask a thousand times, and not a thousand times a second.
  * Of an owner the last event decides, so those that the answer had counted already do no harm. When
- * events may have been missed it begins anew, each time after a longer pause.
+ * events may have been missed it asks again. It looks at events once a second at most: until then
+ * they wait at the node.
  *
  * Nothing here waits. One thread. */
 #ifndef CLI_QUEUE_WATCH_H
@@ -14,23 +15,21 @@
 
 struct queue_watch {
     struct fl_bytes lock, owner; /* that of the waiter */
-    fl_client *client;           /* with a loop of its own */
-    /* That request had no answer; NULL error: it has one again. */
-    void (*on_silence)(void *ctx, int status, const char *error);
+    fl_client *client;           /* with a loop of its own; NULL: a watch that does nothing */
+    /* 0: the place may be another one. Or the question had no answer, and why. */
+    void (*on_news)(void *ctx, int status, const char *error);
     void *ctx;
     /* private */
-    uint64_t next_ms; /* when to begin to listen, or to ask again; 0: not at all */
-    uint64_t pause_ms;
+    uint64_t next_ms;  /* nothing is looked at before; 0: it has passed */
+    uint64_t pause_ms; /* after a question without an answer */
     fl_watch *events;
-    bool listens;
-    fl_call showing;     /* who is in the queue */
-    bool known;          /* that was answered, and nothing was missed since */
+    bool asks;           /* who is in the queue, next time */
+    fl_call showing;     /* that question */
     struct fli_buf list; /* of numbers of owners, from the first on */
     uint64_t beyond;     /* waiters behind those of the list */
 };
 
-/* Asks nobody yet. The caller has set the members above, and the others to zero, which is a watch
- * that does nothing. */
+/* Asks nobody yet. The caller has set the members above, and the others to zero. */
 void queue_watch_begin(struct queue_watch *w);
 void queue_watch_end(struct queue_watch *w); /* ending twice is fine */
 

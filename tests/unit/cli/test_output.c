@@ -74,8 +74,7 @@ static void add(struct cli_list *l, enum cli_colour colour, const char *name, ui
     cli_list_row(l);
     cli_list_text(l, "name", "NAME", colour, name);
     cli_list_u64(l, "n", "N", CLI_PLAIN, n);
-    cli_list_bool(l, "is_x", x[0] != '\0');
-    cli_list_text(l, NULL, "X", CLI_PLAIN, x);
+    cli_list_bool(l, "is_x", "X", CLI_PLAIN, x[0] != '\0', x);
 }
 
 TEST(test_table)
