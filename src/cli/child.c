@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -49,10 +50,16 @@ bool cli_child_take_over_signals(struct cli_child *c)
     return taken && c->timer_fd >= 0;
 }
 
-void cli_child_warn(struct cli_child *c, const char *text)
+void cli_child_say(struct cli_child *c, bool quietly, const char *fmt, ...)
 {
     struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
-    if (poll(&p, 1, 0) != 1 || (p.revents & POLLOUT) == 0) {
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    if ((quietly && cli_has(c->args, CLI_OPT_QUIET)) || poll(&p, 1, 0) != 1 ||
+        (p.revents & POLLOUT) == 0) {
         return;
     }
     if (c->place_line) {
@@ -60,13 +67,6 @@ void cli_child_warn(struct cli_child *c, const char *text)
         c->place_line = false;
     }
     cli_complain("%.64s: %.400s", c->args->arg[0], text);
-}
-
-void cli_child_inform(struct cli_child *c, const char *text)
-{
-    if (!cli_has(c->args, CLI_OPT_QUIET)) {
-        cli_child_warn(c, text);
-    }
 }
 
 /* ---- starting and stopping ------------------------------------------------------------------- */
@@ -124,7 +124,7 @@ void cli_child_start(struct cli_child *c, fl_token token, uint64_t deadline_ms)
         become_command(c, parent);
     }
     if (child < 0) {
-        cli_child_warn(c, "the command cannot be started: no process to be had");
+        cli_child_say(c, false, "the command cannot be started: no process to be had");
         c->exit_code = CLI_EXIT_RUN_CANNOT;
         return;
     }
@@ -137,14 +137,11 @@ void cli_child_start(struct cli_child *c, fl_token token, uint64_t deadline_ms)
 /* Somebody has to know that a command goes on which this process is not allowed to stop. */
 static void warn_of_command(struct cli_child *c, const char *why)
 {
-    char text[256];
-    if (c->not_stopped) {
-        return;
+    if (!c->not_stopped) {
+        cli_child_say(c, false, "the command cannot be stopped: %s%s", why,
+                      c->lost ? "; it still runs, and another owner may hold the lock" : "");
     }
     c->not_stopped = true;
-    snprintf(text, sizeof text, "the command cannot be stopped: %s%s", why,
-             c->lost ? "; it still runs, and another owner may hold the lock" : "");
-    cli_child_warn(c, text);
 }
 
 static void signal_command(struct cli_child *c, int signal)
@@ -323,13 +320,7 @@ void cli_child_turn(struct cli_child *c, fl_client *client, uint64_t next_ms)
     reap_command(c, client);
 }
 
-int cli_child_fini(struct cli_child *c)
+int cli_child_result(const struct cli_child *c)
 {
-    if (c->signals.fd > 0) {
-        close(c->signals.fd);
-    }
-    if (c->timer_fd > 0) {
-        close(c->timer_fd);
-    }
     return c->died_of != 0 ? CLI_EXIT_SIGNAL + c->died_of : c->exit_code;
 }

@@ -14,7 +14,7 @@
 #include <signal.h>
 #include <sys/types.h>
 
-#include "cli/interrupted.h"
+#include "cli/fencelock_common.h"
 
 #define CLI_NEVER_MS UINT64_MAX
 
@@ -46,10 +46,9 @@ void cli_child_init(struct cli_child *c, const struct cli_args *a, uint64_t ttl_
 /* From now on signals arrive at signals.fd. False: that or timer_fd could not be made. */
 bool cli_child_take_over_signals(struct cli_child *c);
 
-/* Writes a message to stderr, or drops it when a full pipe would block. With --quiet only
- * cli_child_warn() writes. */
-void cli_child_warn(struct cli_child *c, const char *text);
-void cli_child_inform(struct cli_child *c, const char *text);
+/* Writes a message to stderr, or drops it when a full pipe would block. quietly: not with
+ * --quiet. */
+void cli_child_say(struct cli_child *c, bool quietly, const char *fmt, ...) FLI_PRINTF(3, 4);
 
 /* Starts the command with the lock's data in its environment. token: FL_TOKEN_NONE for none. */
 void cli_child_start(struct cli_child *c, fl_token token, uint64_t deadline_ms);
@@ -61,8 +60,8 @@ void cli_child_stop(struct cli_child *c, uint64_t deadline_ms, bool taken);
  * and reacts to it. */
 void cli_child_turn(struct cli_child *c, fl_client *client, uint64_t next_ms);
 
-/* Closes both descriptors. Returns the exit code: CLI_EXIT_SIGNAL and more, if a signal came before
- * the command began. */
-int cli_child_fini(struct cli_child *c);
+/* The exit code of this process: CLI_EXIT_SIGNAL and more, if a signal came before the command
+ * began. */
+int cli_child_result(const struct cli_child *c);
 
 #endif

@@ -1,17 +1,36 @@
 /* daemon.h: what fencelockd and fencelock-store have in common: how they begin, print and end.
  *
- * stderr gets one line per event (daemon_log.h), and a service manager the daemon's state
- * (daemon_notify.h). SIGUSR1 sets the log's level to debug, and back. SIGHUP reads files again.
- * SIGTERM and SIGINT end the daemon in order, exit 0; a second one ends it at once, exit 130. */
+ * stderr gets one line per event (daemon_log.h). SIGUSR1 sets the log's level to debug, and back.
+ * SIGHUP reads files again. SIGTERM and SIGINT end the daemon in order, exit 0; a second one ends
+ * it at once, exit 130.
+ *
+ * A service manager that started the daemon hears its state in the protocol of sd_notify(3):
+ * datagrams to the socket in NOTIFY_SOCKET. Without that variable nothing happens. With
+ * WATCHDOG_USEC (WatchdogSec= of the unit) a timer of the loop sends WATCHDOG=1 twice as often as
+ * asked for. When the loop hangs, the manager notices and restarts the process. */
 #ifndef CLI_DAEMON_H
 #define CLI_DAEMON_H
 
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <uv.h>
 
 #include "cli/daemon_log.h"
-#include "cli/daemon_notify.h"
 
 enum { DAEMON_DONE, DAEMON_FAILED, DAEMON_USAGE }; /* exit codes */
+
+#define NOTIFY_STATUS_MAX 256u
+
+/* Whom to tell what this process is doing. */
+struct daemon_notify {
+    int fd; /* -1: no service manager listens */
+    struct sockaddr_un to;
+    socklen_t to_len;
+    uint64_t watchdog_ms; /* 0: none */
+    uv_timer_t timer;
+    uint64_t status_at_ms;
+    char status[NOTIFY_STATUS_MAX]; /* the last one that was sent */
+};
 
 /* All zero but for the members of the first paragraph. */
 struct daemon {
@@ -30,16 +49,17 @@ struct daemon {
 /* The first thing in main(). program: what its sentences begin with. False: it cannot run. */
 bool daemon_begin(const char *program) FLI_MUST_USE;
 
-/* Prints a sentence on stderr. */
+/* Prints a sentence on stderr; and ends the process with that exit code. */
 void daemon_complain(const char *fmt, ...) FLI_PRINTF(1, 2);
+_Noreturn void daemon_die(int code, const char *fmt, ...) FLI_PRINTF(2, 3);
 
-/* Prints this, and writes out all that was printed: a result that was not written must not look
- * like success. Returns the exit code; `code` when all was written. */
-int daemon_print(const char *text);
-int daemon_printed(int code);
+/* Ends the process when all that was printed is written: a result that was not written must not
+ * look like success. The other one prints this before. */
+_Noreturn void daemon_end(int code);
+_Noreturn void daemon_print(const char *text);
 
-/* Makes the log and the loop, and raises the limit of open files. An exit code. */
-int daemon_open(struct daemon *d, enum log_style style, enum log_severity level);
+/* Makes the log and the loop, and raises the limit of open files; or ends the process. */
+void daemon_open(struct daemon *d, enum log_style style, enum log_severity level);
 
 /* Says that it is ready, and serves until it is stopped. who: "", or what it is called; plain, tls:
  * the addresses of clients, "" for none. */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/standard.h"
-#include "cli/interrupted.h"
+#include "cli/fencelock_common.h"
 #include "client/url.h"
 #include "tls/tls.h"
 
@@ -126,35 +126,34 @@ static const char *environment(const char *name)
 }
 
 /* A URL as an address sets the user and TLS, as options do. */
-static int take_url(struct cli_args *a, enum cli_option o, const char *name, const char *variable)
+static void take_url(struct cli_args *a, enum cli_option o, const char *name, const char *variable)
 {
     static struct fli_url room[2]; /* options keep pointers into it */
     struct fli_url *u = &room[o == CLI_OPT_STORE];
     char errmsg[ERROR_SIZE];
     const char *text = a->text[o];
     if (!cli_has(a, o) || !fli_url_is(text)) {
-        return 0;
+        return;
     }
     if (fli_url_parse(text, u, errmsg, sizeof errmsg) != 0) {
-        return cli_complain("%s: %s", name, errmsg);
+        cli_usage("%s: %s", name, errmsg);
     }
     bool names_user = u->user[0] != '\0';
     if (!u->tls && cli_has(a, CLI_OPT_TLS)) {
-        cli_complain("%s is a URL without TLS: write fencelocks://, or leave --tls out", name);
-    } else if (names_user && text != getenv(variable)) {
-        cli_complain("%s has a password, which everybody on this machine could read: put the URL "
-                     "into %s in the environment",
-                     name, variable);
-    } else if (names_user && cli_has(a, CLI_OPT_USER)) {
-        cli_complain("%s names a user, and so does --user (FENCELOCK_USER): leave one out", name);
-    } else {
-        a->text[o] = u->nodes;
-        a->given |= (u->tls ? B(TLS) : 0) | (names_user ? B(USER) : 0);
-        a->text[CLI_OPT_USER] = names_user ? u->user : a->text[CLI_OPT_USER];
-        a->password = names_user ? u->password : a->password;
-        return 0;
+        cli_usage("%s is a URL without TLS: write fencelocks://, or leave --tls out", name);
     }
-    return CLI_EXIT_USAGE;
+    if (names_user && text != getenv(variable)) {
+        cli_usage("%s has a password, which everybody on this machine could read: put the URL into "
+                  "%s in the environment",
+                  name, variable);
+    }
+    if (names_user && cli_has(a, CLI_OPT_USER)) {
+        cli_usage("%s names a user, and so does --user (FENCELOCK_USER): leave one out", name);
+    }
+    a->text[o] = u->nodes;
+    a->given |= (u->tls ? B(TLS) : 0) | (names_user ? B(USER) : 0);
+    a->text[CLI_OPT_USER] = names_user ? u->user : a->text[CLI_OPT_USER];
+    a->password = names_user ? u->password : a->password;
 }
 
 /* Redlocks have no default of nodes, which could be asked for the others. */
@@ -167,18 +166,13 @@ static bool discovers(const struct cli_args *a)
 static int run(const struct cli_args *a)
 {
     const struct cli_command *k = a->command;
-    int code = CLI_EXIT_DONE;
+    bool changes = strchr(k->name, ' ') != NULL;
     fl_client *tokens = NULL;
-    fl_client *c =
-        k->ask == NULL ? NULL
-        : cli_is_of_redis(a)
-            ? cli_redlock_open(a, false, &tokens, &code)
-            : cli_client_create_for(a, cli_nodes_of(a),
-                                    strchr(k->name, ' ') != NULL ? &cli_for_changes : NULL, &code);
-    fl_store *s = k->ask_store != NULL ? cli_store_create(a, CLI_OPT_STORE, &code) : NULL;
-    if (code == CLI_EXIT_DONE) {
-        code = k->run != NULL ? k->run(a) : k->ask != NULL ? k->ask(a, c) : k->ask_store(a, s);
-    }
+    fl_client *c = k->ask == NULL       ? NULL
+                   : cli_is_of_redis(a) ? cli_redlock_open(a, false, &tokens)
+                                        : cli_client_create(a, changes ? &cli_for_changes : NULL);
+    fl_store *s = k->ask_store != NULL ? cli_store_create(a, CLI_OPT_STORE) : NULL;
+    int code = k->run != NULL ? k->run(a) : k->ask != NULL ? k->ask(a, c) : k->ask_store(a, s);
     fl_close(c);
     fl_close(tokens);
     fl_store_destroy(s);
@@ -196,33 +190,27 @@ int main(int argc, char **argv)
         argv[1] = help; /* as git and others have it: help COMMAND */
     }
     char errmsg[ERROR_SIZE];
-    struct cli_args args;
+    static struct cli_args args;
     int rc = cli_parse(commands, argc, (const char *const *)argv, environment, &args, errmsg,
                        sizeof errmsg);
     if (rc != 0) {
-        return cli_complain("%s", errmsg);
+        cli_usage("%s", errmsg);
     }
-    rc = take_url(&args, CLI_OPT_NODES, "--nodes", "FENCELOCK_NODES");
-    rc = rc != 0 ? rc : take_url(&args, CLI_OPT_STORE, "--store", "FENCELOCK_STORE");
-    if (rc != 0) {
-        return rc;
-    }
+    take_url(&args, CLI_OPT_NODES, "--nodes", "FENCELOCK_NODES");
+    take_url(&args, CLI_OPT_STORE, "--store", "FENCELOCK_STORE");
     if (args.warning[0] != '\0') {
         cli_complain("%s", args.warning);
     }
-    int code = CLI_EXIT_DONE;
     if (cli_has(&args, CLI_OPT_HELP)) {
         cli_print_help(commands, args.command, stdout);
-    } else if (cli_has(&args, CLI_OPT_VERSION)) {
+        cli_end(CLI_EXIT_DONE);
+    }
+    if (cli_has(&args, CLI_OPT_VERSION)) {
         puts("fencelock " FENCELOCK_VERSION);
-    } else {
-        code = discovers(&args) ? cli_discover(&args) : CLI_EXIT_DONE;
-        code = code != CLI_EXIT_DONE ? code : run(&args);
+        cli_end(CLI_EXIT_DONE);
     }
-    /* a result that was not written must not look like success */
-    if (!fli_standard_flush()) {
-        cli_complain("cannot write the result");
-        return CLI_EXIT_UNKNOWN;
+    if (discovers(&args)) {
+        cli_discover(&args);
     }
-    return code < CLI_EXIT_SIGNAL ? code : cli_signals_die(code - CLI_EXIT_SIGNAL);
+    cli_end(run(&args));
 }

@@ -311,26 +311,25 @@ static void report(const struct backup *b, const char *path, uint64_t removed)
     struct cli_out o = cli_result(b->args);
     struct cli_list f;
     char when[FLI_UTC_SIZE];
-    char text[FLI_UTC_SIZE + 64];
     cli_list_one(&f, &o, 12);
     format_time(h->made_ms, false, when);
     cli_list_text(&f, "file", "file", CLI_BOLD, path);
-    (void)snprintf(text, sizeof text, "%016" PRIx64, b->cluster_id);
-    cli_list_number(&f, "cluster_id", "cluster", CLI_PLAIN, b->cluster_id, text);
-    (void)snprintf(text, sizeof text, "%s by node %" PRIu64, when, h->node_id);
+    cli_list_say(&f, "cluster", "%016" PRIx64, b->cluster_id);
+    cli_list_count(&f, "cluster_id", b->cluster_id);
+    cli_list_say(&f, "made", "%s by node %" PRIu64, when, h->node_id);
     cli_list_text(&f, "made", NULL, CLI_PLAIN, when);
-    cli_list_number(&f, "made_ms", "made", CLI_PLAIN, h->made_ms, text);
+    cli_list_count(&f, "made_ms", h->made_ms);
     cli_list_count(&f, "node", h->node_id);
-    (void)snprintf(text, sizeof text, "%" PRIu64 ", term %" PRIu64, h->index, h->term);
-    cli_list_number(&f, "index", "index", CLI_PLAIN, h->index, text);
+    cli_list_say(&f, "index", "%" PRIu64 ", term %" PRIu64, h->index, h->term);
+    cli_list_count(&f, "index", h->index);
     cli_list_count(&f, "term", h->term);
     cli_list_u64(&f, "last_token", "last token", CLI_PLAIN, b->last_token);
     cli_list_u64(&f, "locks_held", "holds", CLI_PLAIN, b->counts.locks_held);
     cli_list_count(&f, "sessions", b->counts.sessions_explicit);
     cli_list_u64(&f, "waits", "waits", CLI_PLAIN, b->counts.waits);
     cli_list_u64(&f, "bytes", "bytes", CLI_PLAIN, h->file_size);
-    (void)snprintf(text, sizeof text, "%" PRIu64 " older", removed);
-    cli_list_number(&f, "removed", removed > 0 ? "removed" : NULL, CLI_PLAIN, removed, text);
+    cli_list_count(&f, "removed", removed);
+    cli_list_say(&f, removed > 0 ? "removed" : NULL, "%" PRIu64 " older", removed);
     cli_out_end(&o);
 }
 
@@ -355,8 +354,8 @@ static int verify(struct backup *b)
     return CLI_EXIT_DONE;
 }
 
-/* Whether the file can be made, before any node is asked. 0, or the exit code after a sentence. */
-static int check(struct backup *b)
+/* Whether the file can be made, before any node is asked. */
+static void check(struct backup *b)
 {
     const char *argument = b->args->arg[0];
     int rc = 0;
@@ -372,7 +371,9 @@ static int check(struct backup *b)
         (void)snprintf(b->path, sizeof b->path, "%s", argument);
         rc = check_path(b);
     }
-    return rc == 0 ? 0 : cli_fail(b->args, rc, b->error);
+    if (rc != 0) {
+        cli_die(b->args, rc, b->error);
+    }
 }
 
 /* Takes no time from a node on the same machine; beyond the limit on file sizes, a write fails and
@@ -413,11 +414,9 @@ int cli_run_backup(const struct cli_args *a)
     if (cli_has(a, CLI_OPT_VERIFY)) {
         return verify(&b);
     }
-    int code = check(&b);
-    fl_client *c = code == 0 ? cli_client_create(a, &code) : NULL;
-    if (c != NULL) {
-        code = make(&b, c);
-    }
+    check(&b);
+    fl_client *c = cli_client_create(a, NULL);
+    int code = make(&b, c);
     fl_close(c);
     return code;
 }

@@ -149,10 +149,7 @@ static uint64_t ask_version(struct cluster *k)
 static int show_status(struct cluster *k)
 {
     struct fl_member_list *members = NULL;
-    int rc = fl_members(k->client, left_ms(k->until_ms), &members);
-    if (rc != 0) {
-        return cli_fail(k->args, rc, fl_client_error(k->client));
-    }
+    cli_need(k->args, k->client, fl_members(k->client, left_ms(k->until_ms), &members));
     uint64_t version = ask_version(k);
     bool well = true;
     for (size_t i = 0; i < members->len; i++) {
@@ -205,12 +202,10 @@ static size_t list_nodes_of(const struct cli_args *a, const struct fl_member_lis
 static void learn_members(struct cluster *k, const struct fl_member_list *members)
 {
     char list[2 * FL_NODES_MAX * (FL_ADDRESS_MAX + 2)];
-    int code;
-    if (k->wider != NULL || list_nodes_of(k->args, members, true, list, sizeof list) == 0) {
-        return;
+    if (k->wider == NULL && list_nodes_of(k->args, members, true, list, sizeof list) > 0 &&
+        cli_client_try(k->args, list, &cli_for_changes, &k->wider) == 0) {
+        k->client = k->wider;
     }
-    k->wider = cli_client_create_for(k->args, list, &cli_for_changes, &code);
-    k->client = k->wider != NULL ? k->wider : k->client;
 }
 
 /* Waits until the change is done. False: it is not, when the time is over. */
@@ -405,8 +400,7 @@ static int show_config(const struct cli_args *a, const redisReply *map)
         }
     }
     if (!found) {
-        return cli_fail(a, FL_EINVAL,
-                        "there is no such name; fencelock cluster config get lists them");
+        cli_die(a, FL_EINVAL, "there is no such name; fencelock cluster config get lists them");
     }
     if (lists) {
         cli_list_end(&l);
@@ -423,7 +417,7 @@ static int run_config(struct cluster *k)
     const char *const words[] = {"CLUSTER", "CONFIG", get ? "GET" : "SET", a->arg[1], a->arg[2]};
     redisReply *r = NULL;
     if (!get && (strcmp(a->arg[0], "set") != 0 || a->n_args != 3)) {
-        return cli_complain("write cluster config get [NAME], or cluster config set NAME VALUE");
+        cli_usage("write cluster config get [NAME], or cluster config set NAME VALUE");
     }
     /* a question goes to the leader: a follower may not have a value yet that was just set */
     int rc = ask(k, words, get ? 3 : 5, !get, &r);
@@ -434,34 +428,34 @@ static int run_config(struct cluster *k)
 
 /* ---- for the others -------------------------------------------------------------------------- */
 
-int cli_discover(struct cli_args *a)
+void cli_discover(struct cli_args *a)
 {
     static char list[FL_NODES_MAX * (FL_ADDRESS_MAX + 2)];
     struct fl_member_list *members = NULL;
-    int code;
-    fl_client *c = cli_client_create_for(a, cli_nodes_of(a), &cli_for_changes, &code);
+    fl_client *c = cli_client_create(a, &cli_for_changes);
     struct cluster k = begin(a, c);
-    int rc = code == 0 ? fl_members(c, left_ms(k.until_ms), &members) : 0;
-    if (rc != 0) {
-        code = cli_fail(a, rc, fl_client_error(c));
-    } else if (code == 0 && list_nodes_of(a, members, false, list, sizeof list) > 0) {
+    cli_need(a, c, fl_members(c, left_ms(k.until_ms), &members));
+    if (list_nodes_of(a, members, false, list, sizeof list) > 0) {
         a->text[CLI_OPT_NODES] = list;
         a->given |= CLI_BIT(CLI_OPT_NODES);
     }
     fl_member_list_free(members);
     fl_close(c);
-    return code;
 }
 
-int cli_ask_cluster(const struct cli_args *a, fl_client *c, const char *const *words, unsigned n,
-                    bool changes, redisReply **ret, bool *ret_uncertain)
+redisReply *cli_ask_cluster(const struct cli_args *a, fl_client *c, const char *const *words,
+                            unsigned n, bool changes, bool *ret_uncertain)
 {
     struct cluster k = begin(a, c);
-    int rc = ask(&k, words, n, changes, ret);
+    redisReply *r = NULL;
+    int rc = ask(&k, words, n, changes, &r);
+    if (rc != 0) {
+        cli_end(report_failure(&k, rc));
+    }
     if (ret_uncertain != NULL) {
         *ret_uncertain = k.uncertain;
     }
-    return rc != 0 ? report_failure(&k, rc) : 0;
+    return r;
 }
 
 int cli_run_cluster(const struct cli_args *a, fl_client *c)
@@ -470,7 +464,7 @@ int cli_run_cluster(const struct cli_args *a, fl_client *c)
     bool config = is_subcommand(&k, "config");
     if (!config && a->n_args > 0 &&
         !fli_parse_u64(a->arg[0], strlen(a->arg[0]), INT64_MAX, &k.id)) {
-        return cli_complain("'%.64s' is no node's id: write a number", a->arg[0]);
+        cli_usage("'%.64s' is no node's id: write a number", a->arg[0]);
     }
     int code = is_subcommand(&k, "status") ? show_status(&k) : config ? run_config(&k) : change(&k);
     fl_close(k.wider);

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/lines.h"
 #include "frontdoor/trial.h"
-#include "cli/interrupted.h"
+#include "cli/fencelock_common.h"
 #include "client/place.h"
 #include "machine/glob.h"
 
@@ -271,71 +271,59 @@ static int report(struct check *k)
     return k->seen > 0 && k->served == k->seen && k->broken == 0 ? CLI_EXIT_DONE : CLI_EXIT_NO;
 }
 
-static int run(struct check *k, const struct fli_node *at, const struct cli_access *with,
-               uint64_t duration_ms)
+static void run(struct check *k, const struct fli_node *at, const struct cli_access *with)
 {
     struct watched w = {.errmsg = ""};
     uint64_t timeout_ms = cli_timeout_ms(k->a);
     if (!cli_signals_take(&w.signals)) {
-        return cli_fail(k->a, FL_ESYSTEM, "signals cannot be received");
+        cli_die(k->a, FL_ESYSTEM, "signals cannot be received");
     }
     fli_link_init(&w.link);
     w.link.line_max = w.link.bytes_max; /* a line of MONITOR has all arguments of a command */
-    bool ok =
-        connect_to(&w, at, timeout_ms) && start(&w, with, timeout_ms) && watch(k, &w, duration_ms);
+    if (!connect_to(&w, at, timeout_ms) || !start(&w, with, timeout_ms) ||
+        !watch(k, &w, cli_number(k->a, CLI_OPT_DURATION, DURATION_DEFAULT_MS))) {
+        cli_die(k->a, FL_ENOCONN, w.errmsg);
+    }
     fli_link_close(&w.link);
     cli_signals_give_back(&w.signals);
-    return ok ? report(k) : cli_fail(k->a, FL_ENOCONN, w.errmsg);
 }
 
-/* Reads the file of aliases, if there is one. An exit code. */
-static int read_aliases(struct check *k)
+/* Reads the file of aliases. */
+static void read_aliases(struct check *k, const char *path)
 {
     char why[FRONTDOOR_ERRMSG_SIZE + 64];
-    const char *path = k->a->text[CLI_OPT_ALIASES];
     size_t len = 0;
-    if (!cli_has(k->a, CLI_OPT_ALIASES)) {
-        return 0;
-    }
     uint8_t *text = fli_xmalloc(FRONTDOOR_ALIASES_SIZE_MAX);
-    int rc = fli_file_read(path, text, FRONTDOOR_ALIASES_SIZE_MAX, &len, why, sizeof why);
-    if (rc == 0) {
-        rc = frontdoor_scripts_alias(k->context.scripts, (struct fli_slice){text, len}, why,
-                                     sizeof why);
+    if (fli_file_read(path, text, FRONTDOOR_ALIASES_SIZE_MAX, &len, why, sizeof why) != 0 ||
+        frontdoor_scripts_alias(k->context.scripts, (struct fli_slice){text, len}, why,
+                                sizeof why) != 0) {
+        cli_usage("--front-door-aliases: %s", why);
     }
     free(text);
-    if (rc != 0) {
-        cli_complain("--front-door-aliases: %s", why);
-    }
-    return rc != 0 ? CLI_EXIT_USAGE : 0;
 }
 
 int cli_run_frontdoor_check(const struct cli_args *a)
 {
+    static struct check k;
     struct cli_access with;
     struct fli_node at;
     char errmsg[256];
-    uint64_t duration_ms = cli_number(a, CLI_OPT_DURATION, DURATION_DEFAULT_MS);
-    int code = cli_redis_access(a, &with);
-    if (code != 0) {
-        return code;
-    }
+    const char *match = a->text[CLI_OPT_MATCH];
+    cli_redis_access(a, &with);
     const char *text = a->text[CLI_OPT_REDIS];
     if (fli_node_parse(text, strlen(text), &at, errmsg, sizeof errmsg) != 0) {
-        return cli_complain("--redis: %s (one server is watched at a time)", errmsg);
+        cli_usage("--redis: %s (one server is watched at a time)", errmsg);
     }
-    struct check *k = fli_xcalloc(1, sizeof *k);
-    k->a = a;
-    if (cli_has(a, CLI_OPT_MATCH)) {
-        const char *match = a->text[CLI_OPT_MATCH];
-        k->match = (struct fli_slice){(const uint8_t *)match, strlen(match)};
+    k.a = a;
+    k.match = (struct fli_slice){(const uint8_t *)match, match != NULL ? strlen(match) : 0};
+    if (frontdoor_scripts_create(&k.context.scripts) != 0) {
+        cli_end(CLI_EXIT_UNKNOWN);
     }
-    code = CLI_EXIT_UNKNOWN;
-    if (frontdoor_scripts_create(&k->context.scripts) == 0) {
-        code = read_aliases(k);
-        code = code != 0 ? code : run(k, &at, &with, duration_ms);
+    if (cli_has(a, CLI_OPT_ALIASES)) {
+        read_aliases(&k, a->text[CLI_OPT_ALIASES]);
     }
-    frontdoor_scripts_destroy(k->context.scripts);
-    free(k);
+    run(&k, &at, &with);
+    int code = report(&k);
+    frontdoor_scripts_destroy(k.context.scripts);
     return code;
 }

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/interrupted.h"
+#include "cli/fencelock_common.h"
 #include "client/caller.h"
 
 #define TROUBLE_FIRST_MS UINT64_C(2000)
@@ -137,7 +137,7 @@ static int acquire(const struct cli_args *a, fl_client *c, const struct fl_take 
     struct cli_signals signals;
     fl_lock *lock = NULL;
     if (!cli_signals_take(&signals)) {
-        return cli_fail(a, FL_ESYSTEM, "signals cannot be received");
+        cli_die(a, FL_ESYSTEM, "signals cannot be received");
     }
     fli_client_stop_at(c, signals.fd);
     int rc = fl_lock_take(c, a->arg[0], options, &lock);
@@ -165,11 +165,8 @@ static int acquire(const struct cli_args *a, fl_client *c, const struct fl_take 
 /* `acquire`, and that of `redlock`. */
 int cli_run_acquire(const struct cli_args *a, fl_client *c)
 {
-    struct fl_take options;
+    struct fl_take options = cli_take_of(a);
     struct trouble trouble = {.name = a->arg[0]};
-    if (!cli_take_of(a, &options)) {
-        return CLI_EXIT_USAGE;
-    }
     if (!cli_is_of_redis(a)) {
         options.owner = options.owner.len > 0 ? options.owner : fl_client_owner(c);
         fli_client_on_trouble(c, on_trouble, &trouble);
@@ -186,20 +183,17 @@ int cli_run_acquire(const struct cli_args *a, fl_client *c)
 int cli_run_by_token(const struct cli_args *a, fl_client *c)
 {
     struct fl_result r;
-    struct fl_ask ask = {.name = cli_name_of(a), .ttl_ms = a->number[CLI_OPT_TTL]};
-    int code = cli_token_of(a, a->arg[1], &ask.token);
-    if (code != 0) {
-        return code;
-    }
     bool renews = strcmp(cli_verb(a), "renew") == 0;
     bool releases = strcmp(cli_verb(a), "release") == 0;
     const char *word = renews ? "renewed" : releases ? "released" : "held";
-    ask.what = renews ? FL_ASK_RENEW : releases ? FL_ASK_RELEASE : FL_ASK_CHECK;
-    int rc = fl_ask(c, &ask, &r);
-    if (rc == 0 || rc == FL_ENOTHELD) {
-        return print_yes_or_no(a, word, rc == 0, fl_client_error(c), ask.token);
-    }
-    return cli_fail(a, rc, fl_client_error(c));
+    const struct fl_ask ask = {.what = renews     ? FL_ASK_RENEW
+                                       : releases ? FL_ASK_RELEASE
+                                                  : FL_ASK_CHECK,
+                               .name = cli_name_of(a),
+                               .token = cli_token_of(a, a->arg[1]),
+                               .ttl_ms = a->number[CLI_OPT_TTL]};
+    bool yes = cli_call(a, c, &ask, &r) == 0;
+    return print_yes_or_no(a, word, yes, fl_client_error(c), ask.token);
 }
 
 /* Claims at the storage with the burnt token. If the mark is newer, the broken holders are fenced
@@ -251,22 +245,13 @@ static int claim_and_show(const struct cli_args *a, fl_store *s, fl_token burnt)
 
 int cli_run_break(const struct cli_args *a, fl_client *c)
 {
-    int code = CLI_EXIT_DONE;
-    fl_store *s = NULL;
     struct fl_result r;
     const struct fl_ask ask = {.what = FL_ASK_BREAK, .name = cli_name_of(a)};
     /* a bad address is an error before anything is broken */
-    if (cli_has(a, CLI_OPT_CLAIM) && (s = cli_store_create(a, CLI_OPT_CLAIM, &code)) == NULL) {
-        return code;
-    }
-    int rc = fl_ask(c, &ask, &r);
-    if (rc == 0) {
-        code = claim_and_show(a, s, r.token);
-    } else if (rc == FL_ENOTHELD) {
-        code = print_yes_or_no(a, "broken", false, fl_client_error(c), FL_TOKEN_NONE);
-    } else {
-        code = cli_fail(a, rc, fl_client_error(c));
-    }
+    fl_store *s = cli_has(a, CLI_OPT_CLAIM) ? cli_store_create(a, CLI_OPT_CLAIM) : NULL;
+    int code = cli_call(a, c, &ask, &r) == 0
+                   ? claim_and_show(a, s, r.token)
+                   : print_yes_or_no(a, "broken", false, fl_client_error(c), FL_TOKEN_NONE);
     fl_store_destroy(s);
     return code;
 }
@@ -275,10 +260,7 @@ int cli_run_token(const struct cli_args *a, fl_client *c)
 {
     struct fl_result r;
     const struct fl_ask ask = {.what = FL_ASK_TOKEN, .name = cli_name_of(a)};
-    int rc = fl_ask(c, &ask, &r);
-    if (rc != 0) {
-        return cli_fail(a, rc, fl_client_error(c));
-    }
+    (void)cli_call(a, c, &ask, &r);
     struct cli_out o = cli_result(a);
     fli_json_bytes(&o.j, "name", cli_name_of(a));
     fli_json_u64(&o.j, "token", r.token);

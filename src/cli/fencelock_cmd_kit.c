@@ -61,10 +61,9 @@ static bool find_program(const struct kit *kit, char path[PATH_SIZE])
     return false;
 }
 
-/* Becomes the program, with these options of ours and these words. Returns only when that fails,
- * with the exit code. */
-static int exec_program(const struct cli_args *a, const struct kit *kit, const char *const *words,
-                        size_t n_words)
+/* Becomes the program, with these options of ours and these words. */
+_Noreturn static void exec_program(const struct cli_args *a, const struct kit *kit,
+                                   const char *const *words, size_t n_words)
 {
     static const struct {
         enum cli_option option;
@@ -86,7 +85,7 @@ static int exec_program(const struct cli_args *a, const struct kit *kit, const c
     FLI_ASSERT(n + n_words <= WORDS_MAX);
     memcpy(&argv[n], words, n_words * sizeof words[0]);
     if (!find_program(kit, path)) {
-        return cli_fail(a, FL_EINVAL, kit->missing);
+        cli_die(a, FL_EINVAL, kit->missing);
     }
     union {
         const char *const *words;
@@ -96,11 +95,11 @@ static int exec_program(const struct cli_args *a, const struct kit *kit, const c
     char message[PATH_SIZE + 128];
     snprintf(message, sizeof message, "cannot start %s (it needs python3): %s", path,
              strerror(errno));
-    return cli_fail(a, FL_EINVAL, message);
+    cli_die(a, FL_EINVAL, message);
 }
 
 /* token: FL_TOKEN_NONE for none. */
-static int exec_guard(const struct cli_args *a, fl_token token)
+_Noreturn static void exec_guard(const struct cli_args *a, fl_token token)
 {
     const char *words[CLI_ARGS_MAX + 4] = {NULL};
     char number[24];
@@ -113,12 +112,12 @@ static int exec_guard(const struct cli_args *a, fl_token token)
     words[n++] = "--";
     words[n++] = cli_verb(a);
     memcpy(&words[n], a->arg, a->n_args * sizeof a->arg[0]);
-    return exec_program(a, &guard, words, n + a->n_args);
+    exec_program(a, &guard, words, n + a->n_args);
 }
 
 int cli_run_guard(const struct cli_args *a)
 {
-    return exec_guard(a, FL_TOKEN_NONE);
+    exec_guard(a, FL_TOKEN_NONE);
 }
 
 /* `guard adopt` needs a token above all that may have been lost. */
@@ -126,8 +125,8 @@ int cli_run_guard_adopt(const struct cli_args *a, fl_client *c)
 {
     struct fl_result r;
     const struct fl_ask ask = {.what = FL_ASK_TOKEN, .name = fl_str("fencelock guard adopt")};
-    int rc = fl_ask(c, &ask, &r);
-    return rc == 0 ? exec_guard(a, r.token) : cli_fail(a, rc, fl_client_error(c));
+    (void)cli_call(a, c, &ask, &r);
+    exec_guard(a, r.token);
 }
 
 int cli_run_demo_redlock(const struct cli_args *a)
@@ -135,5 +134,5 @@ int cli_run_demo_redlock(const struct cli_args *a)
     char folder[PATH_SIZE / 2];
     const char *const words[] = {"--programs", folder};
     find_folder(folder);
-    return exec_program(a, &demo, words, 2);
+    exec_program(a, &demo, words, 2);
 }

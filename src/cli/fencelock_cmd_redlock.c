@@ -110,22 +110,16 @@ int cli_run_redlock_by_owner(const struct cli_args *a, fl_client *r)
     bool extends = strcmp(cli_verb(a), "extend") == 0;
     const char *word = extends ? "extended" : "released";
     const char *owner = a->arg[1];
-    struct fl_take options = {.ttl_ms = 0};
-    if (extends && !cli_take_of(a, &options)) {
-        return CLI_EXIT_USAGE;
-    }
+    uint64_t ttl_ms = extends ? cli_take_of(a).ttl_ms : 0;
     if (strlen(owner) != FL_REDLOCK_VALUE_LEN) {
-        return cli_complain(
-            "'%.64s' is not an owner: it is the first word that redlock acquire printed, "
-            "of %u characters",
-            owner, FL_REDLOCK_VALUE_LEN);
+        cli_usage("'%.64s' is not an owner: it is the first word that redlock acquire printed, "
+                  "of %u characters",
+                  owner, FL_REDLOCK_VALUE_LEN);
     }
-    struct cli_held lock = {.owner = fl_str(owner),
-                            .ttl_ms = options.ttl_ms,
-                            .deadline_ms = fl_now_ms() + options.ttl_ms};
-    int rc = extends
-                 ? fl_redlock_extend(r, cli_name_of(a), owner, options.ttl_ms, &lock.deadline_ms)
-                 : fl_redlock_release(r, cli_name_of(a), owner);
+    struct cli_held lock = {
+        .owner = fl_str(owner), .ttl_ms = ttl_ms, .deadline_ms = fl_now_ms() + ttl_ms};
+    int rc = extends ? fl_redlock_extend(r, cli_name_of(a), owner, ttl_ms, &lock.deadline_ms)
+                     : fl_redlock_release(r, cli_name_of(a), owner);
     if (rc != 0) {
         return cli_redlock_failed(a, r, fl_redlock_last(r), word, rc);
     }

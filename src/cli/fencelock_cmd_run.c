@@ -47,11 +47,6 @@ struct runner {
     bool releasing;
 };
 
-static void warn(struct runner *r, const char *text)
-{
-    cli_child_warn(&r->child, text);
-}
-
 /* ---- the place in the queue ------------------------------------------------------------------ */
 
 static void show_place(struct runner *r)
@@ -67,7 +62,7 @@ static void show_place(struct runner *r)
     }
     memcpy(r->shown, text, sizeof text);
     if (isatty(STDERR_FILENO) != 1) {
-        warn(r, text);
+        cli_child_say(&r->child, true, "%s", text);
         return;
     }
     fputs("\r\033[Kfencelock: ", stderr);
@@ -84,13 +79,11 @@ static struct fl_bytes owner_of(const struct runner *r)
 
 static void warn_with_remedy(struct runner *r, int status, const char *before, const char *error)
 {
-    char text[512];
     /* "give it longer with --timeout" is no remedy for a wait that goes on */
     const char *what =
         before[0] != '\0' && status != FL_ENOCONN ? NULL : cli_remedy(r->args, status, error);
-    snprintf(text, sizeof text, "%s%.250s%s%s", before, error, what == NULL ? "" : ". ",
-             what == NULL ? "" : what);
-    warn(r, text);
+    cli_child_say(&r->child, false, "%s%.250s%s%s", before, error, what == NULL ? "" : ". ",
+                  what == NULL ? "" : what);
 }
 
 /* That nobody answers is printed once each time: a wrong address must not look like a long
@@ -110,13 +103,11 @@ static void on_queue(void *ctx, int status, const char *error)
 static void check_servers(struct runner *r)
 {
     char found[FL_REDLOCK_TEXT_MAX];
-    char text[400];
     bool ended = fli_redlock_progress(r->client, r->acquiring, found);
     bool says = found[0] != '\0';
     r->check_ms = ended || says ? CLI_NEVER_MS : fl_now_ms() + CHECK_EVERY_MS;
     if (says) {
-        snprintf(text, sizeof text, "waiting, but %.380s", found);
-        cli_child_inform(&r->child, text);
+        cli_child_say(&r->child, true, "waiting, but %.380s", found);
     }
 }
 
@@ -126,7 +117,7 @@ static void start_command(struct runner *r)
 {
     fl_token token;
     if (fl_lock_token(r->lock, &token) != 0) {
-        warn(r, "lost before the command could be started");
+        cli_child_say(&r->child, false, "lost before the command could be started");
         r->child.exit_code = CLI_EXIT_RUN_LOST;
         return;
     }
@@ -135,26 +126,18 @@ static void start_command(struct runner *r)
 
 static void on_change(void *arg, fl_lock *lock, enum fl_hold_state state)
 {
-    struct runner *r = arg;
-    char text[256];
-    if (state == FL_HOLD_LOST) {
-        enum fl_lost_reason reason = fl_lock_reason(lock);
+    struct cli_child *c = &((struct runner *)arg)->child;
+    enum fl_lost_reason reason = fl_lock_reason(lock);
+    if (state == FL_HOLD_SAFE) {
+        cli_child_say(c, true, "renewed again");
+    } else if (state == FL_HOLD_JEOPARDY) {
+        cli_child_say(c, true, "in jeopardy: the lease cannot be renewed, but has not run out yet");
+    } else {
         /* The library calls the lock lost reserve_ms before the end of its lease, which is the
          * deadline. */
-        cli_child_stop(&r->child, fl_lock_deadline_ms(lock) + r->child.reserve_ms,
-                       reason == FL_LOST_TAKEN);
-        snprintf(text, sizeof text, "the lock is lost: %s%s", fl_lost_reason_text(reason),
-                 r->child.lost ? "; stopping the command" : "");
-    } else {
-        snprintf(text, sizeof text, "%s",
-                 state == FL_HOLD_SAFE
-                     ? "renewed again"
-                     : "in jeopardy: the lease cannot be renewed, but has not run out yet");
-    }
-    if (state == FL_HOLD_LOST) {
-        warn(r, text);
-    } else {
-        cli_child_inform(&r->child, text);
+        cli_child_stop(c, fl_lock_deadline_ms(lock) + c->reserve_ms, reason == FL_LOST_TAKEN);
+        cli_child_say(c, false, "the lock is lost: %s%s", fl_lost_reason_text(reason),
+                      c->lost ? "; stopping the command" : "");
     }
 }
 
@@ -163,9 +146,9 @@ static void on_change(void *arg, fl_lock *lock, enum fl_hold_state state)
 static int not_acquired(struct runner *r, int status, const char *error)
 {
     if (status == FL_ENOTHELD) {
-        warn(r, r->options.wait_ms == 0
-                    ? "not acquired: another owner holds the lock"
-                    : "not acquired: another owner kept the lock as long as we waited");
+        cli_child_say(&r->child, false, "not acquired: another owner %s",
+                      r->options.wait_ms == 0 ? "holds the lock"
+                                              : "kept the lock as long as we waited");
     } else {
         warn_with_remedy(r, status, "", error);
     }
@@ -188,7 +171,7 @@ static void on_acquired(void *arg, const struct fl_result *result)
         return;
     }
     if (r->child.place_line) {
-        warn(r, "acquired");
+        cli_child_say(&r->child, false, "acquired");
     }
     if (r->child.died_of == 0) {
         start_command(r);
@@ -200,9 +183,8 @@ static void on_released(void *arg, const struct fl_result *result)
     struct runner *r = arg;
     r->releasing = false;
     if (result->status != 0 && result->status != FL_ENOTHELD) {
-        char text[400];
-        snprintf(text, sizeof text, "not given back, it ends with its lease: %s", result->error);
-        warn(r, text);
+        cli_child_say(&r->child, false, "not given back, it ends with its lease: %s",
+                      result->error);
     }
 }
 
@@ -310,44 +292,37 @@ static int hold(struct runner *r)
         r->child.exit_code = not_acquired(r, rc, fl_strerror(rc));
     }
     queue_watch_end(&r->queue);
-    return cli_child_fini(&r->child);
+    return cli_child_result(&r->child);
 }
 
-/* At the nodes. 0, or the exit code after a sentence. */
-static int open_client(struct runner *r)
+/* At the nodes. */
+static void open_client(struct runner *r)
 {
     const struct cli_args *a = r->args;
     char owner[FL_OWNER_MAX + 1];
-    int code;
     describe_holder(a, r->note, owner);
     const struct fl_client_options options = {.owner = fl_str(owner), .own_loop = true};
-    r->client = cli_client_create_for(a, cli_nodes_of(a), &options, &code);
-    if (r->client != NULL) {
-        r->options.owner = owner_of(r);
-        r->options.value = cli_has(a, CLI_OPT_VALUE) ? r->options.value : fl_str(r->note);
-        watch_queue(r);
-    }
-    return code;
+    r->client = cli_client_create(a, &options);
+    r->options.owner = owner_of(r);
+    r->options.value = cli_has(a, CLI_OPT_VALUE) ? r->options.value : fl_str(r->note);
+    watch_queue(r);
 }
 
 /* `run`, and that of `redlock`. */
 int cli_run_run(const struct cli_args *a)
 {
-    struct runner r = {.args = a, .is_redlock = cli_is_of_redis(a), .check_ms = CLI_NEVER_MS};
-    int code = CLI_EXIT_USAGE;
-    if (!cli_take_of(a, &r.options)) {
-        return code;
-    }
+    struct runner r = {.args = a,
+                       .options = cli_take_of(a),
+                       .is_redlock = cli_is_of_redis(a),
+                       .check_ms = CLI_NEVER_MS};
     cli_child_init(&r.child, a, r.options.ttl_ms);
     if (r.is_redlock) {
         r.check_ms = fl_now_ms() + CHECK_AFTER_MS;
-        r.client = cli_redlock_open(a, true, &r.tokens, &code);
+        r.client = cli_redlock_open(a, true, &r.tokens);
     } else {
-        code = open_client(&r);
+        open_client(&r);
     }
-    if (r.client != NULL) {
-        code = hold(&r);
-    }
+    int code = hold(&r);
     fl_close(r.client);
     fl_close(r.tokens);
     return code;

@@ -97,6 +97,7 @@ static void put_holders(struct cli_out *o, struct cli_list *f, const struct fl_l
         char left[CLI_DURATION_SIZE];
         fli_json_object(&o->j, NULL);
         cli_list_count(f, "ttl_left_ms", h->ttl_left_ms);
+        f->none = false;
         if (o->json) {
             put_holder(f, h);
         } else if (several && i > 0) {
@@ -233,10 +234,7 @@ static int pages_run(const struct cli_args *a, fl_client *c, const char *thing,
         p.count = p.left == 0 ? 1 : p.left < PAGE_MAX ? p.left : PAGE_MAX;
         rc = add(&p, c);
     } while (rc == 0 && p.cursor.len > 0 && p.left > 0);
-    if (rc != 0) {
-        cli_list_free(&p.list);
-        return cli_fail(a, rc, fl_client_error(c));
-    }
+    cli_need(a, c, rc);
     uint64_t shown = p.list.rows;
     cli_list_end(&p.list);
     fli_json_bool(&o.j, "more", p.more);

@@ -163,9 +163,8 @@ int cli_run_status(const struct cli_args *a, fl_client *c)
 /* Finds out whether the cluster serves by sending this node a request that goes through the log. */
 static bool probe(const struct cli_args *a, struct seen_node *node)
 {
-    int code;
-    fl_client *c = cli_client_create_for(a, node->address, NULL, &code);
-    if (c == NULL) {
+    fl_client *c = NULL;
+    if (cli_client_try(a, node->address, NULL, &c) != 0) {
         snprintf(node->message, sizeof node->message, "no memory to ask it");
         return false;
     }

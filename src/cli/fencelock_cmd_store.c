@@ -6,16 +6,14 @@
 #include "cli/fencelock_common.h"
 
 /* The lock and token of --lock and --token. They are given together, or neither is. */
-static int fencing_of(const struct cli_args *a, struct fl_fencing *ret)
+static struct fl_fencing fencing_of(const struct cli_args *a)
 {
-    *ret = (struct fl_fencing){.lock = fl_str(a->text[CLI_OPT_LOCK]),
-                               .token = a->number[CLI_OPT_TOKEN]};
-    if (cli_has(a, CLI_OPT_LOCK) != cli_has(a, CLI_OPT_TOKEN)) {
-        return cli_fail(a, FL_EINVAL,
-                        cli_has(a, CLI_OPT_LOCK) ? "--lock needs --token too"
-                                                 : "--token needs --lock too");
+    bool lock = cli_has(a, CLI_OPT_LOCK);
+    if (lock != cli_has(a, CLI_OPT_TOKEN)) {
+        cli_die(a, FL_EINVAL, lock ? "--lock needs --token too" : "--token needs --lock too");
     }
-    return 0;
+    return (struct fl_fencing){.lock = fl_str(a->text[CLI_OPT_LOCK]),
+                               .token = a->number[CLI_OPT_TOKEN]};
 }
 
 static int fail(const struct cli_args *a, int code, const fl_store *s, fl_token token,
@@ -90,21 +88,16 @@ static bool is_foreign(fl_store *s, int *rc)
 
 int cli_run_store_get(const struct cli_args *a, fl_store *s)
 {
-    struct fl_fencing fencing;
+    struct fl_fencing fencing = fencing_of(a);
     struct fl_bytes value;
     char *text = NULL;
     fl_token mark = FL_TOKEN_NONE;
-    int code = fencing_of(a, &fencing);
-    if (code != 0) {
-        return code;
-    }
+    int code = CLI_EXIT_DONE;
     int rc = fl_store_get(s, fl_str(a->arg[0]), fencing, 0, &mark, &text, &value.len);
     if (rc == 0) {
         value.data = text;
         print_value(a, true, &value);
-    } else if (rc == FL_ENOTFOUND && is_foreign(s, &rc)) {
-        code = fail(a, rc, s, FL_TOKEN_NONE, FL_TOKEN_NONE);
-    } else if (rc == FL_ENOTFOUND) {
+    } else if (rc == FL_ENOTFOUND && !is_foreign(s, &rc)) {
         code = missing(a);
     } else {
         code = fail(a, rc, s, fencing.token, mark);
@@ -116,16 +109,12 @@ int cli_run_store_get(const struct cli_args *a, fl_store *s)
 /* `set`, `del` and `claim`. */
 int cli_run_store_write(const struct cli_args *a, fl_store *s)
 {
-    struct fl_fencing fencing;
+    struct fl_fencing fencing = fencing_of(a);
     fl_token mark = FL_TOKEN_NONE;
     bool sets = a->n_args == 2;
     bool claims = a->n_args == 0;
-    int code = fencing_of(a, &fencing);
-    if (code == 0 && claims && fencing.token == FL_TOKEN_NONE) {
-        code = cli_fail(a, FL_EINVAL, "a claim needs --lock NAME and --token N");
-    }
-    if (code != 0) {
-        return code;
+    if (claims && fencing.token == FL_TOKEN_NONE) {
+        cli_die(a, FL_EINVAL, "a claim needs --lock NAME and --token N");
     }
     const char *what = claims ? a->text[CLI_OPT_LOCK] : a->arg[0];
     int rc = claims ? fl_store_claim(s, fencing.lock, fencing.token, 0, &mark)
@@ -141,7 +130,7 @@ int cli_run_store_mark(const struct cli_args *a, fl_store *s)
     struct fl_bytes lock = fl_str(a->text[CLI_OPT_LOCK]);
     fl_token mark = FL_TOKEN_NONE;
     if (!cli_has(a, CLI_OPT_LOCK)) {
-        return cli_fail(a, FL_EINVAL, "which lock? Write --lock NAME");
+        cli_die(a, FL_EINVAL, "which lock? Write --lock NAME");
     }
     int rc = fl_store_mark(s, lock, 0, &mark);
     if (rc != 0) {

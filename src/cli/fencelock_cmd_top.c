@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "cli/interrupted.h"
+#include "cli/fencelock_common.h"
 #include "cli/node_list.h"
 
 #define SECOND_MS 1000u
@@ -35,32 +35,24 @@ static void list_busy(struct cli_out *o, const struct fl_lock_list *list)
     cli_list_end(&l);
 }
 
-static bool limit_of(const struct cli_args *a, uint64_t *ret)
+static uint64_t limit_of(const struct cli_args *a)
 {
-    *ret = cli_number(a, CLI_OPT_LIMIT, LOCKS_DEFAULT);
-    if (*ret >= 1 && *ret <= LOCKS_MAX) {
-        return true;
+    uint64_t limit = cli_number(a, CLI_OPT_LIMIT, LOCKS_DEFAULT);
+    if (limit < 1 || limit > LOCKS_MAX) {
+        cli_usage("--limit: %" PRIu64 " is not from 1 to %u: so many locks are counted", limit,
+                  LOCKS_MAX);
     }
-    cli_complain("--limit: %" PRIu64 " is not from 1 to %u: so many locks are counted", *ret,
-                 LOCKS_MAX);
-    return false;
+    return limit;
 }
 
 int cli_run_locks_by(const struct cli_args *a, fl_client *c)
 {
-    uint64_t limit = 0;
-    if (cli_has(a, CLI_OPT_MATCH)) {
-        return cli_complain("--match: the busiest are of all locks; leave it out with --by");
-    }
-    if (!limit_of(a, &limit)) {
-        return CLI_EXIT_USAGE;
-    }
     struct fl_result r;
-    const struct fl_ask ask = {.what = FL_ASK_BUSIEST, .count = limit};
-    int rc = fl_ask(c, &ask, &r);
-    if (rc != 0) {
-        return cli_fail(a, rc, fl_client_error(c));
+    const struct fl_ask ask = {.what = FL_ASK_BUSIEST, .count = limit_of(a)};
+    if (cli_has(a, CLI_OPT_MATCH)) {
+        cli_usage("--match: the busiest are of all locks; leave it out with --by");
     }
+    (void)cli_call(a, c, &ask, &r);
     struct cli_out o = cli_result(a);
     list_busy(&o, r.locks);
     if (r.locks->len == 0 && o.terminal) {
@@ -188,10 +180,7 @@ int cli_run_top(const struct cli_args *a, fl_client *c)
 {
     static struct sample samples[2];
     struct sample *now = &samples[0];
-    uint64_t limit = 0;
-    if (!limit_of(a, &limit)) {
-        return CLI_EXIT_USAGE;
-    }
+    uint64_t limit = limit_of(a);
     const struct cli_out o = cli_result(a);
     bool once = cli_has(a, CLI_OPT_ONCE);
     bool redraw = o.terminal && !once && !o.json;

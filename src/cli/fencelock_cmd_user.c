@@ -6,55 +6,57 @@
 #include <unistd.h>
 
 #include "base/lines.h"
-#include "cli/interrupted.h"
+#include "cli/fencelock_common.h"
 #include "link/link.h"
 
 /* What `ACL SETUSER` begins a password with; then the password. */
 #define WORD_SIZE (FL_PASSWORD_MAX + 2u)
 
-static int no_password(const char *why)
+static void check_password(const char *why)
 {
-    return cli_complain("the password of the new user: %s", why);
+    if (why != NULL) {
+        cli_usage("the password of the new user: %s", why);
+    }
 }
 
-/* Reads a line from stdin, into which the password goes behind its `>`. */
-static int read_line(char word[WORD_SIZE])
+/* Reads a line from stdin, into which the password goes behind its `>`. NULL, or why not. */
+static const char *read_line(char word[WORD_SIZE])
 {
     const char *why = NULL;
     size_t len = 0;
     word[0] = '>';
     int rc = fli_line_read(stdin, word + 1, WORD_SIZE - 1, &len, &why);
-    return rc == 1 && len > 0 ? 0 : no_password(why != NULL ? why : "it is empty");
+    return rc == 1 && len > 0 ? NULL : why != NULL ? why : "it is empty";
 }
 
 /* On a terminal it is asked for twice, and not shown. */
-static int ask_quietly(const char *prompt, char word[WORD_SIZE])
+static void ask_quietly(const char *prompt, char word[WORD_SIZE])
 {
     struct cli_keyboard k;
     if (!cli_keyboard_open(&k, ECHO, TCSAFLUSH)) {
-        return no_password("the terminal cannot be told not to show it");
+        check_password("the terminal cannot be told not to show it");
     }
     cli_signals_add(&k.signals, SIGTSTP);
     fputs(prompt, stderr); /* not before: what is typed at once would be shown, or lost */
-    int code = cli_keyboard_wait(&k, UINT64_MAX) >= 0 ? read_line(word) : CLI_EXIT_USAGE;
+    const char *why = cli_keyboard_wait(&k, UINT64_MAX) >= 0 ? read_line(word) : "interrupted";
     int signal = cli_keyboard_close(&k);
     fputc('\n', stderr);
-    return signal == 0 ? code : CLI_EXIT_SIGNAL + signal;
+    if (signal != 0) {
+        cli_end(CLI_EXIT_SIGNAL + signal);
+    }
+    check_password(why);
 }
 
-static int read_password(char word[WORD_SIZE])
+static void read_password(char word[WORD_SIZE])
 {
     char again[WORD_SIZE];
     if (isatty(STDIN_FILENO) != 1) {
-        return read_line(word);
+        check_password(read_line(word));
+        return;
     }
-    int code = ask_quietly("password of the new user: ", word);
-    code = code != 0 ? code : ask_quietly("the same again: ", again);
-    if (code == 0 && strcmp(word, again) != 0) {
-        code = no_password("the two differ");
-    }
-    explicit_bzero(again, sizeof again);
-    return code;
+    ask_quietly("password of the new user: ", word);
+    ask_quietly("the same again: ", again);
+    check_password(strcmp(word, again) == 0 ? NULL : "the two differ");
 }
 
 static int report(const struct cli_args *a, const char *change)
@@ -67,21 +69,17 @@ static int report(const struct cli_args *a, const char *change)
     return CLI_EXIT_DONE;
 }
 
-/* Whether there is such a user already: one that is changed by mistake would have two passwords. */
-static int refuse_known(const struct cli_args *a, fl_client *c)
+/* There must be no such user: one that is changed by mistake would have two passwords. */
+static void refuse_known(const struct cli_args *a, fl_client *c)
 {
     const char *const words[] = {"ACL", "GETUSER", a->arg[0]};
-    redisReply *r = NULL;
-    int code = cli_ask_cluster(a, c, words, 3, false, &r, NULL);
-    if (code == 0 && r->type != REDIS_REPLY_NIL) {
-        code = cli_fail(a, FL_EEXISTS,
-                        "there is a user of that name; fencelock user remove deletes it, and ACL "
-                        "SETUSER changes it");
+    redisReply *r = cli_ask_cluster(a, c, words, 3, false, NULL);
+    if (r->type != REDIS_REPLY_NIL) {
+        cli_die(a, FL_EEXISTS,
+                "there is a user of that name; fencelock user remove deletes it, and ACL SETUSER "
+                "changes it");
     }
-    if (r != NULL) {
-        freeReplyObject(r);
-    }
-    return code;
+    freeReplyObject(r);
 }
 
 int cli_run_user_add(const struct cli_args *a, fl_client *c)
@@ -89,37 +87,27 @@ int cli_run_user_add(const struct cli_args *a, fl_client *c)
     char password[WORD_SIZE];
     /* "reset": the request may be sent again, and gives one password all the same */
     const char *words[6 + CLI_ARGS_MAX] = {"ACL", "SETUSER", a->arg[0], "reset", "on", password};
-    redisReply *r = NULL;
-    int code = refuse_known(a, c);
-    code = code != 0 ? code : read_password(password);
     for (unsigned i = 1; i < a->n_args; i++) {
         words[5 + i] = a->arg[i];
-        if (code == 0 && (a->arg[i][0] == '>' || a->arg[i][0] == '#')) {
-            code = no_password("it is asked for, and not an argument, which everybody on this "
-                               "machine could read");
-        }
+        check_password(strchr(">#", a->arg[i][0]) == NULL || a->arg[i][0] == '\0'
+                           ? NULL
+                           : "it is asked for, and not an argument, which everybody on this "
+                             "machine could read");
     }
-    code = code != 0 ? code : cli_ask_cluster(a, c, words, 5 + a->n_args, true, &r, NULL);
-    explicit_bzero(password, sizeof password);
-    if (code == 0) {
-        freeReplyObject(r);
-        code = report(a, "add");
-    }
-    return code;
+    refuse_known(a, c);
+    read_password(password);
+    freeReplyObject(cli_ask_cluster(a, c, words, 5 + a->n_args, true, NULL));
+    return report(a, "add");
 }
 
 int cli_run_user_remove(const struct cli_args *a, fl_client *c)
 {
     const char *const words[] = {"ACL", "DELUSER", a->arg[0]};
-    redisReply *r = NULL;
     bool uncertain; /* an earlier attempt may have removed the user */
-    int code = cli_ask_cluster(a, c, words, 3, true, &r, &uncertain);
-    if (code == 0) {
-        bool removed = uncertain || (r->type == REDIS_REPLY_INTEGER && r->integer == 1);
-        freeReplyObject(r);
-        code = removed ? report(a, "remove") : cli_fail(a, FL_ENOTFOUND, "there is no such user");
-    }
-    return code;
+    redisReply *r = cli_ask_cluster(a, c, words, 3, true, &uncertain);
+    bool removed = uncertain || (r->type == REDIS_REPLY_INTEGER && r->integer == 1);
+    freeReplyObject(r);
+    return removed ? report(a, "remove") : cli_fail(a, FL_ENOTFOUND, "there is no such user");
 }
 
 /* ---- list ------------------------------------------------------------------------------------ */
@@ -152,11 +140,7 @@ int cli_run_user_list(const struct cli_args *a, fl_client *c)
 {
     static const char *const words[] = {"ACL", "LIST"};
     struct cli_list l;
-    redisReply *r = NULL;
-    int code = cli_ask_cluster(a, c, words, 2, false, &r, NULL);
-    if (code != 0) {
-        return code;
-    }
+    redisReply *r = cli_ask_cluster(a, c, words, 2, false, NULL);
     struct cli_out o = cli_result(a);
     cli_list_begin(&l, &o, "users");
     for (size_t i = 0; i < r->elements; i++) {

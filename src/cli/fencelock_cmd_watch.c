@@ -48,54 +48,35 @@ static void show_gap(const struct watcher *w, const char *node)
 
 /* ---- listening ------------------------------------------------------------------------------- */
 
-/* 0, or the exit code: FL_EDENIED before anything was heard is this user's password or rights, and
- * FL_EPROTO an address that is not of a node. */
-static int interrupted(struct watcher *w, const struct fl_event *e)
+/* FL_EDENIED before anything was heard is this user's password or rights, and FL_EPROTO an address
+ * that is not of a node. */
+static void interrupted(struct watcher *w, const struct fl_event *e)
 {
     bool is_wrong = e->status == FL_EDENIED ? !w->listens : e->status == FL_EPROTO && !w->listened;
     if (is_wrong || (!w->listened && fl_now_ms() >= w->give_up_ms)) {
-        return cli_fail(w->args, e->status, e->text);
+        cli_die(w->args, e->status, e->text);
     }
     if (w->listens) {
         cli_complain("%s; looking for another node", e->text);
     }
     w->listens = false;
-    return 0;
 }
 
-static int take(struct watcher *w, const struct fl_event *e)
+static void take(struct watcher *w, const struct fl_event *e)
 {
-    switch (e->kind) {
-    case FL_EVENT_INTERRUPTED:
-        return interrupted(w, e);
-    case FL_EVENT_LISTENS:
+    if (e->kind == FL_EVENT_INTERRUPTED) {
+        interrupted(w, e);
+    } else if (e->kind != FL_EVENT_LISTENS) {
+        show(w, e);
+    } else {
         if (w->listened) {
             show_gap(w, e->node);
         }
         w->listened = w->listens = true;
-        return 0;
-    default:
-        show(w, e);
-        return 0;
     }
 }
 
-static int watch(struct watcher *w)
-{
-    int code = 0;
-    while (code == 0 && w->left > 0 && ferror(stdout) == 0) {
-        const struct fl_event *e;
-        int rc = fl_watch_next(w->events, CHECK_MS, &e);
-        if (rc == 0) {
-            code = take(w, e);
-        } else if (rc != FL_ETIMEOUT) {
-            code = cli_fail(w->args, rc, fl_strerror(rc));
-        }
-    }
-    return code;
-}
-
-static int begin(struct watcher *w, fl_client *c)
+static void begin(struct watcher *w, fl_client *c)
 {
     const struct cli_args *a = w->args;
     struct fl_bytes patterns[CLI_ARGS_MAX];
@@ -104,8 +85,7 @@ static int begin(struct watcher *w, fl_client *c)
     for (unsigned i = 0; i < a->n_args; i++) {
         struct fl_bytes word = fl_str(a->arg[i]);
         if (word.len < 1 || word.len > FL_NAME_MAX) {
-            return cli_complain("a name or pattern has 1 to %u bytes, not %zu", FL_NAME_MAX,
-                                word.len);
+            cli_usage("a name or pattern has 1 to %u bytes, not %zu", FL_NAME_MAX, word.len);
         }
         if (strpbrk(a->arg[i], "*?[") != NULL) {
             patterns[o.patterns_len++] = word;
@@ -113,8 +93,7 @@ static int begin(struct watcher *w, fl_client *c)
             names[o.names_len++] = word;
         }
     }
-    int rc = fl_watch_open(c, a->n_args > 0 ? NULL : "*", &o, &w->events);
-    return rc == 0 ? 0 : cli_fail(a, rc, fl_client_error(c));
+    cli_need(a, c, fl_watch_open(c, a->n_args > 0 ? NULL : "*", &o, &w->events));
 }
 
 int cli_run_watch(const struct cli_args *a, fl_client *c)
@@ -122,8 +101,16 @@ int cli_run_watch(const struct cli_args *a, fl_client *c)
     struct watcher w = {.args = a,
                         .give_up_ms = fl_now_ms() + cli_timeout_ms(a),
                         .left = cli_number(a, CLI_OPT_LIMIT, UINT64_MAX)};
-    int code = begin(&w, c);
-    code = code == 0 ? watch(&w) : code;
+    begin(&w, c);
+    while (w.left > 0 && ferror(stdout) == 0) {
+        const struct fl_event *e;
+        int rc = fl_watch_next(w.events, CHECK_MS, &e);
+        if (rc == 0) {
+            take(&w, e);
+        } else if (rc != FL_ETIMEOUT) {
+            cli_die(a, rc, fl_strerror(rc));
+        }
+    }
     fl_watch_close(w.events);
-    return code;
+    return CLI_EXIT_DONE;
 }

@@ -1,7 +1,7 @@
 /* fencelock_common.c: see fencelock_common.h. */
 #include "cli/fencelock_common.h"
 
-#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -10,8 +10,11 @@
 
 #include "base/bytes.h"
 #include "base/lines.h"
+#include "base/standard.h"
 #include "client/caller.h"
-#include "client/nodes.h"
+
+#define SETTLE_MS UINT64_C(2000)
+#define BEHIND_MAX_MS UINT64_C(600000)
 
 struct cli_out cli_result(const struct cli_args *a)
 {
@@ -42,18 +45,65 @@ const char *cli_nodes_of(const struct cli_args *a)
     return cli_has(a, CLI_OPT_NODES) ? a->text[CLI_OPT_NODES] : "127.0.0.1:7401";
 }
 
-int cli_complain(const char *fmt, ...)
+static void complain(const char *fmt, va_list args)
 {
     char line[2048];
-    va_list args;
-    va_start(args, fmt);
     vsnprintf(line, sizeof line, fmt, args);
-    va_end(args);
     fputs("fencelock: ", stderr);
     cli_print_safe(stderr, fl_str(line));
     fputc('\n', stderr);
-    return CLI_EXIT_USAGE;
 }
+
+void cli_complain(const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    complain(fmt, args);
+    va_end(args);
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+void cli_end(int code)
+{
+    /* a result that was not written must not look like success */
+    if (!fli_standard_flush()) {
+        cli_complain("cannot write the result");
+        code = CLI_EXIT_UNKNOWN;
+    }
+    exit(code < CLI_EXIT_SIGNAL ? code : cli_signals_die(code - CLI_EXIT_SIGNAL));
+}
+
+void cli_usage(const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    complain(fmt, args);
+    va_end(args);
+    cli_end(CLI_EXIT_USAGE);
+}
+
+void cli_die(const struct cli_args *a, int code, const char *message)
+{
+    cli_end(cli_fail(a, code, message));
+}
+
+void cli_need(const struct cli_args *a, const fl_client *c, int rc)
+{
+    if (rc != 0) {
+        cli_die(a, rc, fl_client_error(c));
+    }
+}
+
+int cli_call(const struct cli_args *a, fl_client *c, const struct fl_ask *ask,
+             struct fl_result *ret)
+{
+    int rc = fl_ask(c, ask, ret);
+    cli_need(a, c, rc == FL_ENOTHELD || rc == FL_ENOTFOUND ? 0 : rc);
+    return rc;
+}
+
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 /* The first that fits says what a person can do; has: in the message. */
 struct remedy {
@@ -149,8 +199,8 @@ struct cli_out cli_failure(const struct cli_args *a, int code, const char *messa
 
 /* ---- how to get in --------------------------------------------------------------------------- */
 
-/* Each of these returns 0, or an exit code after a sentence. redis: at Redis servers. */
-static int read_tls(const struct cli_args *a, bool redis, struct cli_access *ret)
+/* redis: at Redis servers. */
+static void read_tls(const struct cli_args *a, bool redis, struct cli_access *ret)
 {
     static const enum cli_option files[] = {CLI_OPT_CACERT, CLI_OPT_CERT, CLI_OPT_KEY, CLI_OPT_SNI};
     static const char *const names[] = {"cacert", "cert", "key", "sni"};
@@ -159,8 +209,8 @@ static int read_tls(const struct cli_args *a, bool redis, struct cli_access *ret
     for (size_t i = 0; !any && i < sizeof files / sizeof files[0]; i++) {
         if (cli_has(a, files[i])) {
             /* Going on without encryption is not what the user meant. */
-            return cli_complain("--%s is given without --tls%s: add it, or leave --%s out",
-                                names[i], cli_is_of_redis(a) ? " or --redis-tls" : "", names[i]);
+            cli_usage("--%s is given without --tls%s: add it, or leave --%s out", names[i],
+                      cli_is_of_redis(a) ? " or --redis-tls" : "", names[i]);
         }
     }
     ret->files = (struct fl_tls_options){.ca_file = a->text[CLI_OPT_CACERT],
@@ -169,70 +219,71 @@ static int read_tls(const struct cli_args *a, bool redis, struct cli_access *ret
                                          .server_name = a->text[CLI_OPT_SNI]};
     ret->tls = cli_has(a, redis ? CLI_OPT_REDIS_TLS : CLI_OPT_TLS) ? &ret->files : NULL;
     int rc = ret->tls != NULL ? fl_tls_check(ret->tls, errmsg, sizeof errmsg) : 0;
-    return rc != 0 ? cli_fail(a, rc, errmsg) : 0;
+    if (rc != 0) {
+        cli_die(a, rc, errmsg);
+    }
 }
 
-/* The password is the first line of a file, or in a URL, or in the environment. */
-static int read_password(const struct cli_args *a, bool redis, struct cli_access *ret)
+/* The password is the first line of a file, or in a URL, or in the environment. NULL: there is
+ * none. */
+static const char *read_password(const struct cli_args *a, bool redis,
+                                 char room[FL_PASSWORD_MAX + 1])
 {
     const char *file = a->text[redis ? CLI_OPT_REDIS_PASSWORD_FILE : CLI_OPT_PASSWORD_FILE];
     const char *variable = redis ? "FENCELOCK_REDIS_PASSWORD" : "FENCELOCK_PASSWORD";
     const char *given = !redis && a->password != NULL ? a->password : getenv(variable);
     char why[512];
-    if (file != NULL && fli_line_first(file, ret->room, sizeof ret->room, why, sizeof why) != 0) {
-        return cli_complain("--%spassword-file: %s", redis ? "redis-" : "", why);
+    if (file != NULL && fli_line_first(file, room, FL_PASSWORD_MAX + 1, why, sizeof why) != 0) {
+        cli_usage("--%spassword-file: %s", redis ? "redis-" : "", why);
     }
     if (file == NULL && (given == NULL || (redis && given[0] == '\0'))) {
-        return 0;
+        return NULL;
     }
-    if (file == NULL &&
-        snprintf(ret->room, sizeof ret->room, "%s", given) >= (int)sizeof ret->room) {
-        return cli_complain("%s has more than %zu bytes", variable, sizeof ret->room - 1);
+    if (file == NULL && snprintf(room, FL_PASSWORD_MAX + 1, "%s", given) > (int)FL_PASSWORD_MAX) {
+        cli_usage("%s has more than %u bytes", variable, FL_PASSWORD_MAX);
     }
-    ret->password = ret->room;
-    return 0;
+    return room;
 }
 
 /* Redis servers may have a password for all, without a user. */
-static int read_login(const struct cli_args *a, bool redis, struct cli_access *ret)
+static void read_login(const struct cli_args *a, bool redis, struct cli_access *ret)
 {
     const char *word = redis ? "redis-" : "";
     ret->user = a->text[redis ? CLI_OPT_REDIS_USER : CLI_OPT_USER];
     if (ret->user == NULL && !redis) {
-        return !cli_has(a, CLI_OPT_PASSWORD_FILE)
-                   ? 0
-                   : cli_complain("--password-file is given without --user: add it");
+        if (cli_has(a, CLI_OPT_PASSWORD_FILE)) {
+            cli_usage("--password-file is given without --user: add it");
+        }
+        return;
     }
-    int code = read_password(a, redis, ret);
-    if (code != 0 || ret->user == NULL) {
-        return code;
+    ret->password = read_password(a, redis, ret->room);
+    if (ret->user != NULL && ret->password == NULL) {
+        cli_usage("--%suser needs a password: --%spassword-file FILE, or FENCELOCK_%sPASSWORD in "
+                  "the environment",
+                  word, word, redis ? "REDIS_" : "");
     }
-    if (ret->password == NULL) {
-        return cli_complain("--%suser needs a password: --%spassword-file FILE, or "
-                            "FENCELOCK_%sPASSWORD in the environment",
-                            word, word, redis ? "REDIS_" : "");
+    if (!redis && (ret->user[0] == '\0' || strlen(ret->user) > FL_USER_MAX)) {
+        cli_usage("--user has 1 to %u bytes", FL_USER_MAX);
     }
-    bool fits = redis || (ret->user[0] != '\0' && strlen(ret->user) <= FL_USER_MAX);
-    return fits ? 0 : cli_complain("--user has 1 to %u bytes", FL_USER_MAX);
 }
 
-static int read_access(const struct cli_args *a, bool redis, struct cli_access *ret)
+static void read_access(const struct cli_args *a, bool redis, struct cli_access *ret)
 {
     *ret = (struct cli_access){.tls = NULL};
-    int code = read_tls(a, redis, ret);
-    return code != 0 ? code : read_login(a, redis, ret);
+    read_tls(a, redis, ret);
+    read_login(a, redis, ret);
 }
 
-int cli_redis_access(const struct cli_args *a, struct cli_access *ret)
+void cli_redis_access(const struct cli_args *a, struct cli_access *ret)
 {
     if (!cli_has(a, CLI_OPT_REDIS)) {
-        return cli_complain("which Redis servers? Name them with --redis HOST:PORT,HOST:PORT,... "
-                            "or FENCELOCK_REDIS");
+        cli_usage("which Redis servers? Name them with --redis HOST:PORT,HOST:PORT,... or "
+                  "FENCELOCK_REDIS");
     }
-    return read_access(a, true, ret);
+    read_access(a, true, ret);
 }
 
-static int check_addresses(const struct cli_args *a, const char *addresses, bool is_store)
+static void check_addresses(const struct cli_args *a, const char *addresses, bool is_store)
 {
     struct fli_node nodes[FL_NODES_MAX];
     uint32_t unused;
@@ -240,23 +291,18 @@ static int check_addresses(const struct cli_args *a, const char *addresses, bool
     char message[320];
     int rc = is_store ? fli_node_parse(addresses, strlen(addresses), nodes, errmsg, sizeof errmsg)
                       : fli_nodes_parse(addresses, nodes, &unused, errmsg, sizeof errmsg);
-    if (rc == 0) {
-        return 0;
+    if (rc != 0) {
+        snprintf(message, sizeof message, "%s is wrong: %s",
+                 is_store ? "the storage's address"
+                          : "the list of nodes (--nodes or FENCELOCK_NODES)",
+                 errmsg);
+        cli_die(a, rc, message);
     }
-    snprintf(message, sizeof message, "%s is wrong: %s",
-             is_store ? "the storage's address" : "the list of nodes (--nodes or FENCELOCK_NODES)",
-             errmsg);
-    return cli_fail(a, rc, message);
 }
 
 /* ---- clients --------------------------------------------------------------------------------- */
 
 const struct fl_client_options cli_for_changes = {.attempt_ms = 3000};
-
-fl_client *cli_client_create(const struct cli_args *a, int *ret_exit)
-{
-    return cli_client_create_for(a, cli_nodes_of(a), NULL, ret_exit);
-}
 
 static bool trouble_said;
 
@@ -270,57 +316,52 @@ static void on_trouble(void *arg, uint64_t without_ms, const char *text)
     }
 }
 
-fl_client *cli_client_create_for(const struct cli_args *a, const char *addresses,
-                                 const struct fl_client_options *more, int *ret_exit)
+int cli_client_try(const struct cli_args *a, const char *addresses,
+                   const struct fl_client_options *more, fl_client **ret)
 {
     struct cli_access with;
-    *ret_exit = check_addresses(a, addresses, false);
-    *ret_exit = *ret_exit != 0 ? *ret_exit : read_access(a, false, &with);
-    if (*ret_exit != 0) {
-        return NULL;
-    }
     struct fl_client_options options =
         more != NULL ? *more : (struct fl_client_options){.user = NULL};
+    read_access(a, false, &with);
     options.timeout_ms = a->number[CLI_OPT_TIMEOUT];
     options.tls = with.tls;
     options.user = with.user;
     options.password = with.password;
-    fl_client *c = NULL;
-    int rc = fl_open(addresses, &options, &c);
-    if (rc != 0) {
-        *ret_exit = cli_fail(
-            a, rc, rc == FL_ENOCONN ? "none of the nodes' hosts can be found" : fl_strerror(rc));
-        return NULL;
+    int rc = fl_open(addresses, &options, ret);
+    if (rc == 0 && isatty(STDERR_FILENO) == 1) {
+        fli_client_on_trouble(*ret, on_trouble, &trouble_said);
     }
-    if (isatty(STDERR_FILENO) == 1) {
-        fli_client_on_trouble(c, on_trouble, &trouble_said);
+    return rc;
+}
+
+fl_client *cli_client_create(const struct cli_args *a, const struct fl_client_options *more)
+{
+    fl_client *c = NULL;
+    check_addresses(a, cli_nodes_of(a), false);
+    int rc = cli_client_try(a, cli_nodes_of(a), more, &c);
+    if (rc != 0) {
+        cli_die(a, rc,
+                rc == FL_ENOCONN ? "none of the nodes' hosts can be found" : fl_strerror(rc));
     }
     return c;
 }
 
-static bool is_name(const char *name)
+static void check_name(const char *name)
 {
     size_t len = strlen(name);
     if (len < 1 || len > FL_NAME_MAX) {
-        cli_complain("a lock's name has 1 to %u bytes, not %zu", FL_NAME_MAX, len);
-        return false;
+        cli_usage("a lock's name has 1 to %u bytes, not %zu", FL_NAME_MAX, len);
     }
-    return true;
 }
 
-fl_client *cli_redlock_open(const struct cli_args *a, bool own_loop, fl_client **ret_tokens,
-                            int *ret_exit)
+fl_client *cli_redlock_open(const struct cli_args *a, bool own_loop, fl_client **ret_tokens)
 {
     struct cli_access with;
-    *ret_tokens = NULL;
-    bool named = a->n_args == 0 || is_name(a->arg[0]); /* wrong usage, wherever the servers are */
-    *ret_exit = named ? cli_redis_access(a, &with) : CLI_EXIT_USAGE;
-    if (*ret_exit == 0 && cli_has(a, CLI_OPT_NODES)) {
-        *ret_tokens = cli_client_create(a, ret_exit);
+    if (a->n_args > 0) {
+        check_name(a->arg[0]); /* wrong usage, wherever the servers are */
     }
-    if (*ret_exit != 0) {
-        return NULL;
-    }
+    cli_redis_access(a, &with);
+    *ret_tokens = cli_has(a, CLI_OPT_NODES) ? cli_client_create(a, NULL) : NULL;
     const struct fl_redlock_options options = {
         .servers = a->text[CLI_OPT_REDIS],
         .user = with.user,
@@ -341,31 +382,30 @@ fl_client *cli_redlock_open(const struct cli_args *a, bool own_loop, fl_client *
     if (rc != 0) {
         snprintf(message, sizeof message, "--redis or FENCELOCK_REDIS cannot be used as given: %s",
                  rc == FL_EINVAL || rc == FL_ENOCONN ? errmsg : fl_strerror(rc));
-        *ret_exit = cli_fail(a, rc, message);
+        cli_die(a, rc, message);
     }
     return r;
 }
 
-fl_store *cli_store_create(const struct cli_args *a, enum cli_option option, int *ret_exit)
+fl_store *cli_store_create(const struct cli_args *a, enum cli_option option)
 {
     const char *address = cli_has(a, option) ? a->text[option] : "127.0.0.1:7411";
     struct cli_access with;
-    *ret_exit = check_addresses(a, address, true);
-    *ret_exit = *ret_exit != 0 ? *ret_exit : read_access(a, false, &with);
-    if (*ret_exit != 0) {
-        return NULL;
-    }
+    check_addresses(a, address, true);
+    read_access(a, false, &with);
     const struct fl_store_options options = {.timeout_ms = a->number[CLI_OPT_TIMEOUT],
                                              .tls = with.tls,
                                              .user = with.user,
                                              .password = with.password};
     fl_store *s = NULL;
     int rc = fl_store_create_with(address, &options, &s);
-    *ret_exit = rc == 0 ? 0 : cli_fail(a, rc, fl_strerror(rc));
-    if (rc == 0 && isatty(STDERR_FILENO) == 1) {
+    if (rc != 0) {
+        cli_die(a, rc, fl_strerror(rc));
+    }
+    if (isatty(STDERR_FILENO) == 1) {
         fli_store_on_trouble(s, on_trouble, &trouble_said);
     }
-    return rc == 0 ? s : NULL;
+    return s;
 }
 
 int cli_with_lock(const struct cli_args *a, fl_client *c,
@@ -373,9 +413,8 @@ int cli_with_lock(const struct cli_args *a, fl_client *c,
 {
     struct fl_result r;
     const struct fl_ask ask = {.what = FL_ASK_SHOW, .name = cli_name_of(a)};
-    int rc = fl_ask(c, &ask, &r);
-    int code = rc != 0 && rc != FL_ENOTFOUND ? cli_fail(a, rc, fl_client_error(c))
-                                             : show(a, rc == 0 ? r.locks->locks[0] : NULL);
+    bool found = cli_call(a, c, &ask, &r) == 0;
+    int code = show(a, found ? r.locks->locks[0] : NULL);
     fl_lock_list_free(r.locks);
     return code;
 }
@@ -383,7 +422,7 @@ int cli_with_lock(const struct cli_args *a, fl_client *c,
 /* ---- a lock that is to be taken -------------------------------------------------------------- */
 
 /* A command that is run has to be stopped in time. */
-static bool check_times(const struct cli_args *a, const struct fl_take *o)
+static void check_times(const struct cli_args *a, const struct fl_take *o)
 {
     bool redis = cli_is_of_redis(a);
     bool runs = a->command->args_max == CLI_ARGS_REST;
@@ -393,45 +432,44 @@ static bool check_times(const struct cli_args *a, const struct fl_take *o)
     char most[CLI_DURATION_SIZE];
     cli_format_duration(most, most_ms);
     if (o->ttl_ms < least_ms || o->ttl_ms > most_ms) {
-        cli_complain("--ttl is %" PRIu64 " ms to %s%s%s", least_ms,
-                     most_ms == FL_TTL_MAX_MS ? "24 h" : most,
-                     runs ? ": a command cannot be stopped faster" : "",
-                     redis ? "; longer ones need --max-ttl, the same at all clients" : "");
-    } else if (o->min_validity_ms >= o->ttl_ms) {
-        cli_complain("--min-validity must be shorter than --ttl");
-    } else if (redis && o->max_hold_ms > FL_REDLOCK_TIME_MAX_MS) {
-        cli_complain("--max-hold of redlock is at most 24h");
-    } else {
-        return true;
+        cli_usage("--ttl is %" PRIu64 " ms to %s%s%s", least_ms,
+                  most_ms == FL_TTL_MAX_MS ? "24 h" : most,
+                  runs ? ": a command cannot be stopped faster" : "",
+                  redis ? "; longer ones need --max-ttl, the same at all clients" : "");
     }
-    return false;
+    if (o->min_validity_ms >= o->ttl_ms) {
+        cli_usage("--min-validity must be shorter than --ttl");
+    }
+    if (redis && o->max_hold_ms > FL_REDLOCK_TIME_MAX_MS) {
+        cli_usage("--max-hold of redlock is at most 24h");
+    }
 }
 
-static bool check_texts(const struct cli_args *a, const struct fl_take *o)
+static void check_texts(const struct cli_args *a, const struct fl_take *o)
 {
-    bool owns = cli_has(a, CLI_OPT_OWNER);
+    bool shared = cli_has(a, CLI_OPT_SHARED);
     bool semaphore = cli_has(a, CLI_OPT_PERMITS);
-    if (owns && (o->owner.len < FL_OWNER_MIN || o->owner.len > FL_OWNER_MAX)) {
-        cli_complain("--owner has %u to %u bytes, not %zu: choose one that nobody else uses",
-                     FL_OWNER_MIN, FL_OWNER_MAX, o->owner.len);
-    } else if (o->value.len > FL_VALUE_MAX) {
-        cli_complain("--value has at most %u bytes, not %zu", FL_VALUE_MAX, o->value.len);
-    } else if (cli_has(a, CLI_OPT_SHARED) && semaphore) {
-        cli_complain("--shared and --permits exclude each other");
-    } else if (a->n_also > 0 && (cli_has(a, CLI_OPT_SHARED) || semaphore)) {
-        cli_complain("--also excludes --shared and --permits");
-    } else {
-        return true;
+    if (cli_has(a, CLI_OPT_OWNER) && (o->owner.len < FL_OWNER_MIN || o->owner.len > FL_OWNER_MAX)) {
+        cli_usage("--owner has %u to %u bytes, not %zu: choose one that nobody else uses",
+                  FL_OWNER_MIN, FL_OWNER_MAX, o->owner.len);
     }
-    return false;
+    if (o->value.len > FL_VALUE_MAX) {
+        cli_usage("--value has at most %u bytes, not %zu", FL_VALUE_MAX, o->value.len);
+    }
+    if (shared && semaphore) {
+        cli_usage("--shared and --permits exclude each other");
+    }
+    if (a->n_also > 0 && (shared || semaphore)) {
+        cli_usage("--also excludes --shared and --permits");
+    }
 }
 
-bool cli_take_of(const struct cli_args *a, struct fl_take *ret)
+struct fl_take cli_take_of(const struct cli_args *a)
 {
     bool runs = a->command->args_max == CLI_ARGS_REST;
     uint64_t wait_ms = runs ? FL_WAIT_MAX_MS : 0;
     uint64_t hold_ms = runs && cli_is_of_redis(a) ? FL_REDLOCK_TIME_MAX_MS : 0;
-    *ret = (struct fl_take){
+    const struct fl_take take = {
         .ttl_ms = cli_number(a, CLI_OPT_TTL, FL_TTL_DEFAULT_MS),
         .wait_ms = cli_number(a, CLI_OPT_WAIT, wait_ms),
         .max_hold_ms = cli_number(a, CLI_OPT_MAX_HOLD, hold_ms),
@@ -444,22 +482,81 @@ bool cli_take_of(const struct cli_args *a, struct fl_take *ret)
         .permits = a->number[CLI_OPT_PERMITS],
         .unrenewed = !runs,
     };
-    bool well = is_name(a->arg[0]);
-    for (unsigned i = 0; well && i < a->n_also; i++) {
-        well = is_name(a->also[i].data);
+    check_name(a->arg[0]);
+    for (unsigned i = 0; i < a->n_also; i++) {
+        check_name(a->also[i].data);
     }
-    return well && check_times(a, ret) && check_texts(a, ret);
+    check_times(a, &take);
+    check_texts(a, &take);
+    return take;
 }
 
-int cli_token_of(const struct cli_args *a, const char *text, fl_token *ret)
+fl_token cli_token_of(const struct cli_args *a, const char *text)
 {
     uint64_t v;
     if (!fli_parse_u64(text, strlen(text), FL_TOKEN_MAX, &v) || v == 0) {
         char message[256];
         snprintf(message, sizeof message, "'%.64s' is not a token: it is a number from 1 to %llu",
                  text, (unsigned long long)FL_TOKEN_MAX);
-        return cli_fail(a, FL_EINVAL, message);
+        cli_die(a, FL_EINVAL, message);
     }
-    *ret = v;
-    return 0;
+    return v;
+}
+
+/* ---- an acquire without an answer ------------------------------------------------------------ */
+
+/* stop: ends it when that becomes readable; -1. */
+static int settle(const struct cli_args *a, const struct fl_take *options, uint64_t last, int stop,
+                  uint64_t timeout_ms)
+{
+    fl_client *c = NULL;
+    if (cli_client_try(a, cli_nodes_of(a), NULL, &c) != 0) {
+        return FL_EUNCERTAIN;
+    }
+    fli_client_on_trouble(c, NULL, NULL);
+    fli_client_begin_above(c, last);
+    fli_client_stop_at(c, stop);
+    int rc = fl_settle(c, a->arg[0], options, timeout_ms);
+    fl_close(c);
+    return rc;
+}
+
+/* Whoever waits for this process to end, or for the end of what it prints, does not wait for the
+ * rest. */
+static void leave_everybody(const struct cli_signals *s)
+{
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    (void)sigprocmask(SIG_SETMASK, &s->before, NULL); /* whoever wants it to end may end it */
+    (void)setsid();
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO && null >= 0; fd++) {
+        (void)dup2(null, fd);
+    }
+    if (chdir("/") != 0) {
+        return; /* it only keeps a file system busy */
+    }
+}
+
+void cli_settle(const struct cli_args *a, const struct cli_signals *s,
+                const struct fl_take *options, uint64_t last)
+{
+    if (last == 0 || settle(a, options, last, s->fd, SETTLE_MS) == 0) {
+        return;
+    }
+    uint64_t ttl_ms = options->ttl_ms != 0 ? options->ttl_ms : FL_TTL_DEFAULT_MS;
+    uint64_t more_ms = ttl_ms < BEHIND_MAX_MS ? ttl_ms : BEHIND_MAX_MS;
+    char text[CLI_DURATION_SIZE];
+    cli_format_duration(text, ttl_ms);
+    char who_gives_it_back[96] = "See fencelock show";
+    pid_t behind = getpid() == 1 ? -1 : fork(); /* with process 1, all processes end */
+    if (behind == 0) {
+        leave_everybody(s);
+        _exit(settle(a, options, last, -1, more_ms) == 0 ? 0 : 1);
+    }
+    if (behind > 0) {
+        (void)snprintf(who_gives_it_back, sizeof who_gives_it_back,
+                       "Process %d gives it back in the background when one answers", (int)behind);
+    }
+    cli_complain("%.64s: no node has said whether it still takes the lock: it may be held by "
+                 "nobody for %s. %s",
+                 a->arg[0], text, who_gives_it_back);
 }

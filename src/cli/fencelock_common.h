@@ -5,6 +5,7 @@
 
 #include "cli/fencelock_options.h"
 #include "cli/output.h"
+#include "cli/signals.h"
 #include "client/nodes.h"
 #include "fencelock/redlock.h"
 #include "fencelock/store_client.h"
@@ -32,9 +33,9 @@ struct cli_access {
     char room[FL_PASSWORD_MAX + 1];
 };
 
-/* Reads --redis-tls, --redis-user, and what goes with them. 0, or an exit code after a sentence,
- * also when no server is named. */
-int cli_redis_access(const struct cli_args *a, struct cli_access *ret);
+/* Reads --redis-tls, --redis-user, and what goes with them. Ends the process when no server is
+ * named. */
+void cli_redis_access(const struct cli_args *a, struct cli_access *ret);
 
 /* Whether its lock is one on Redis servers. */
 static inline bool cli_is_of_redis(const struct cli_args *a)
@@ -44,22 +45,22 @@ static inline bool cli_is_of_redis(const struct cli_args *a)
 
 struct redisReply;
 
-/* Makes a client, or a store. NULL: a sentence was printed, and *ret_exit is the exit code. */
-fl_client *cli_client_create(const struct cli_args *a, int *ret_exit);
-/* more: options that the command line does not have. */
-fl_client *cli_client_create_for(const struct cli_args *a, const char *addresses,
-                                 const struct fl_client_options *more, int *ret_exit);
+/* Each makes a client, or a store, or ends the process after a sentence. more: options that the
+ * command line does not have; NULL: none. */
+fl_client *cli_client_create(const struct cli_args *a, const struct fl_client_options *more);
 /* A change is answered when the log has it. */
 extern const struct fl_client_options cli_for_changes;
 /* One of Redis servers. *ret_tokens: the client that issues tokens, or NULL; to be closed after the
- * other one, also on failure. */
-fl_client *cli_redlock_open(const struct cli_args *a, bool own_loop, fl_client **ret_tokens,
-                            int *ret_exit);
+ * other one. */
+fl_client *cli_redlock_open(const struct cli_args *a, bool own_loop, fl_client **ret_tokens);
 /* option: CLI_OPT_STORE or another one that names a storage. */
-fl_store *cli_store_create(const struct cli_args *a, enum cli_option option, int *ret_exit);
+fl_store *cli_store_create(const struct cli_args *a, enum cli_option option);
+/* A client of other nodes. The result of fl_open(). */
+int cli_client_try(const struct cli_args *a, const char *addresses,
+                   const struct fl_client_options *more, fl_client **ret);
 
 /* Prints what the node says of the lock in the first argument; NULL: it is free. Returns the exit
- * code of `show`, or that of the error it has printed. */
+ * code of `show`. */
 int cli_with_lock(const struct cli_args *a, fl_client *c,
                   int (*show)(const struct cli_args *a, const struct fl_lock_info *l));
 
@@ -85,12 +86,11 @@ void cli_show_held(const struct cli_args *a, const fl_client *c, const char *wor
 const char *cli_remedy(const struct cli_args *a, int code, const char *message);
 
 /* Reads the name of the lock, and all options that say how to take it. The result points into a.
- * False after a sentence on stderr: the library refuses the same, but could not say which option is
- * wrong. */
-bool cli_take_of(const struct cli_args *a, struct fl_take *ret);
+ * Ends the process when one is wrong: the library refuses the same, but could not say which. */
+struct fl_take cli_take_of(const struct cli_args *a);
 
-/* Reads a token from an argument. 0, or the exit code after a sentence. */
-int cli_token_of(const struct cli_args *a, const char *text, fl_token *ret);
+/* Reads a token from an argument, or ends the process. */
+fl_token cli_token_of(const struct cli_args *a, const char *text);
 
 /* Prints why a call failed: on stderr a sentence with what to do; on stdout JSON, if that was asked
  * for. Returns the exit code. */
@@ -106,19 +106,36 @@ int cli_fail_with(const struct cli_args *a, int code, const char *message, const
 struct cli_out cli_failure(const struct cli_args *a, int code, const char *message,
                            const char *hint);
 
-/* Prints "fencelock: " and a sentence on stderr, with unprintable bytes replaced. Returns the exit
- * code of wrong usage, for who ends with that. */
-int cli_complain(const char *fmt, ...) FLI_PRINTF(1, 2);
+/* Prints "fencelock: " and a sentence on stderr, with unprintable bytes replaced. */
+void cli_complain(const char *fmt, ...) FLI_PRINTF(1, 2);
 
-/* --discover: names the members that the nodes know in place of --nodes. 0, or the exit code after
- * a sentence. */
-int cli_discover(struct cli_args *a);
+/* Ends the process, when all that was printed is written. CLI_EXIT_SIGNAL and above: by that
+ * signal. A command that holds nothing and owes nobody an answer ends so where an error is found:
+ * by wrong usage, after a sentence; or as cli_fail() says, which cli_need() does unless rc is 0. */
+_Noreturn void cli_end(int code);
+_Noreturn void cli_usage(const char *fmt, ...) FLI_PRINTF(1, 2);
+_Noreturn void cli_die(const struct cli_args *a, int code, const char *message);
+void cli_need(const struct cli_args *a, const fl_client *c, int rc);
+/* Asks the nodes. 0, FL_ENOTHELD or FL_ENOTFOUND; any other result ends the process. */
+int cli_call(const struct cli_args *a, fl_client *c, const struct fl_ask *ask,
+             struct fl_result *ret);
 
-/* Sends a change that may be made twice, or a question, to the leader. 0: *ret is the answer, which
- * is no error, for freeReplyObject(); else the exit code after a sentence. *ret_uncertain (may be
- * NULL): whether an earlier attempt, without an answer, may have made the change already. */
-int cli_ask_cluster(const struct cli_args *a, fl_client *c, const char *const *words, unsigned n,
-                    bool changes, struct redisReply **ret, bool *ret_uncertain);
+/* --discover: names the members that the nodes know in place of --nodes. */
+void cli_discover(struct cli_args *a);
+
+/* Sends a change that may be made twice, or a question, to the leader. The answer is no error, for
+ * freeReplyObject(). *ret_uncertain (may be NULL): whether an earlier attempt, without an answer,
+ * may have made the change already. */
+struct redisReply *cli_ask_cluster(const struct cli_args *a, fl_client *c, const char *const *words,
+                                   unsigned n, bool changes, bool *ret_uncertain);
+
+/* An acquire was interrupted on its way, and may be carried out by a node that has not answered:
+ * then nobody would hold the lock until its TTL is over. Sees to it that it is free, for two
+ * seconds or until another signal comes; and then, with a sentence, goes on in the background for
+ * as long as that TTL. last: fli_client_last_attempt() of the handle that has sent it; 0: nothing
+ * was sent, and nothing is done. */
+void cli_settle(const struct cli_args *a, const struct cli_signals *s,
+                const struct fl_take *options, uint64_t last);
 
 /* The functions of the commands (fencelock.c). */
 cli_ask cli_run_acquire, cli_run_by_token, cli_run_token, cli_run_break;

@@ -111,27 +111,19 @@ static struct fli_options reader = {.table = rows,
                                     .errmsg = option_error,
                                     .errmsg_size = sizeof option_error};
 
-static bool is_given(const char *name)
-{
-    return fli_options_given(&reader, name)->text != NULL;
-}
-
-/* -1: go on; otherwise the exit code. */
-static int read_options(int argc, char **argv)
+static void read_options(int argc, char **argv)
 {
     int rc = fli_options_arguments(&reader, argc - 1, (const char *const *)argv + 1);
     rc = rc == 0 ? fli_options_environment(&reader, (const char *const *)environ) : rc;
     rc = rc == 0 ? fli_options_set(&reader) : rc;
-    switch (rc) {
-    case 0:
-        return -1;
-    case FLI_OPTIONS_HELP:
-        return daemon_print(store_help);
-    case FLI_OPTIONS_VERSION:
-        return daemon_print("fencelock-store " FENCELOCK_VERSION "\n");
-    default:
-        daemon_complain("%s", option_error);
-        return DAEMON_USAGE;
+    if (rc == FLI_OPTIONS_HELP) {
+        daemon_print(store_help);
+    }
+    if (rc == FLI_OPTIONS_VERSION) {
+        daemon_print("fencelock-store " FENCELOCK_VERSION "\n");
+    }
+    if (rc != 0) {
+        daemon_die(DAEMON_USAGE, "%s", option_error);
     }
 }
 
@@ -140,99 +132,95 @@ static bool listens_plainly(const struct options *o)
     return strcmp(o->server.listen, "off") != 0;
 }
 
-/* Each of these returns 0, or FL_EINVAL with a sentence in option_error. */
-static int check_reach(const struct options *o, const char *option, const char *address)
+static void check_reach(const struct options *o, const char *option, const char *address)
 {
     char host[NET_HOST_MAX];
     uint16_t port;
     if (net_address_split(address, host, &port) != 0) {
-        return fli_options_wrong(&reader, "--%s: '%s' is not HOST:PORT, such as %s or [::1]:7411",
-                                 option, address, STORE_LISTEN_DEFAULT);
+        daemon_die(DAEMON_USAGE, "--%s: '%s' is not HOST:PORT, such as %s or [::1]:7411", option,
+                   address, STORE_LISTEN_DEFAULT);
     }
-    bool is_safe = !o->protected_mode || o->server.aclfile != NULL || net_host_is_loopback(host);
-    return is_safe ? 0
-                   : fli_options_wrong(
-                         &reader,
-                         "--%s: %s is not (only) this machine, and nothing there proves who a "
-                         "client is: use a loopback address, --tls-port with --tls-auth-clients "
-                         "yes, --aclfile, or --protected-mode no if the network keeps strangers "
-                         "out",
-                         option, host);
+    if (o->protected_mode && o->server.aclfile == NULL && !net_host_is_loopback(host)) {
+        daemon_die(DAEMON_USAGE,
+                   "--%s: %s is not (only) this machine, and nothing there proves who a client "
+                   "is: use a loopback address, --tls-port with --tls-auth-clients yes, --aclfile, "
+                   "or --protected-mode no if the network keeps strangers out",
+                   option, host);
+    }
 }
 
 /* Options of a port that there is not. */
-static int check_no_port(const struct options *o)
+static void check_no_port(const struct options *o)
 {
     static const char *const names[] = {"tls-cert-file", "tls-key-file", "tls-ca-cert-file",
                                         "tls-auth-clients", "tls-protocols"};
     if (!listens_plainly(o)) {
-        return fli_options_wrong(&reader, "--listen off leaves clients no port: add --tls-port");
+        daemon_die(DAEMON_USAGE, "--listen off leaves clients no port: add --tls-port");
     }
     for (size_t i = 0; i < sizeof names / sizeof names[0] && !o->has_strict_tls; i++) {
-        if (is_given(names[i])) {
-            return fli_options_wrong(&reader, "--%s has no effect without --tls-port: add it",
-                                     names[i]);
+        if (fli_options_given(&reader, names[i])->text != NULL) {
+            daemon_die(DAEMON_USAGE, "--%s has no effect without --tls-port: add it", names[i]);
         }
     }
-    return 0;
 }
 
-static int check_tls(struct options *o)
+static void check_tls(struct options *o)
 {
     char host[NET_HOST_MAX];
     uint16_t port;
-    if (o->has_strict_tls && o->server.strict.nodes == NULL) {
-        return fli_options_wrong(&reader,
-                                 "--strict-tls: there is no --strict that it could be about");
-    }
-    if (o->tls_port == NULL) {
-        return check_no_port(o);
-    }
     if (o->tls.cert_file == NULL || o->tls.key_file == NULL) {
-        return fli_options_wrong(&reader, "--tls-port needs --tls-cert-file and --tls-key-file");
+        daemon_die(DAEMON_USAGE, "--tls-port needs --tls-cert-file and --tls-key-file");
     }
     if (o->tls.auth != FLI_TLS_AUTH_NO && o->tls.ca_file == NULL) {
-        return fli_options_wrong(&reader, "--tls-port needs --tls-ca-cert-file, which says whose "
-                                          "clients are let in; or --tls-auth-clients no, which "
-                                          "lets in everybody");
+        daemon_die(DAEMON_USAGE, "--tls-port needs --tls-ca-cert-file, which says whose clients "
+                                 "are let in; or --tls-auth-clients no, which lets in everybody");
     }
     if (!net_address_of_port(o->tls_port, o->server.listen, o->tls_listen, sizeof o->tls_listen) ||
         net_address_split(o->tls_listen, host, &port) != 0) {
-        return fli_options_wrong(&reader, "--tls-port: '%s' is neither PORT nor HOST:PORT",
-                                 o->tls_port);
+        daemon_die(DAEMON_USAGE, "--tls-port: '%s' is neither PORT nor HOST:PORT", o->tls_port);
     }
-    return o->tls.auth == FLI_TLS_AUTH_REQUIRED ? 0 : check_reach(o, "tls-port", o->tls_listen);
+    if (o->tls.auth != FLI_TLS_AUTH_REQUIRED) {
+        check_reach(o, "tls-port", o->tls_listen);
+    }
 }
 
 /* Reads the first line of the file, if a user is named. */
-static int read_strict_password(struct options *o)
+static void read_strict_password(struct options *o)
 {
     char why[256];
-    if ((o->server.strict.user == NULL) != (o->strict_password_file == NULL)) {
-        return fli_options_wrong(&reader, "--strict-user and --strict-password-file go together: "
-                                          "add the other one");
+    const char *user = o->server.strict.user;
+    if ((user == NULL) != (o->strict_password_file == NULL)) {
+        daemon_die(DAEMON_USAGE, "--strict-user and --strict-password-file go together: add the "
+                                 "other one");
     }
-    if (o->server.strict.user != NULL &&
-        fli_line_first(o->strict_password_file, o->strict_password, sizeof o->strict_password, why,
-                       sizeof why) != 0) {
-        return fli_options_wrong(&reader, "--strict-password-file: %s", why);
+    if (user != NULL && fli_line_first(o->strict_password_file, o->strict_password,
+                                       sizeof o->strict_password, why, sizeof why) != 0) {
+        daemon_die(DAEMON_USAGE, "--strict-password-file: %s", why);
     }
-    return o->server.strict.user == NULL || strlen(o->server.strict.user) <= ACL_NAME_MAX
-               ? 0
-               : fli_options_wrong(&reader, "--strict-user has at most %u bytes", ACL_NAME_MAX);
+    if (user != NULL && strlen(user) > ACL_NAME_MAX) {
+        daemon_die(DAEMON_USAGE, "--strict-user has at most %u bytes", ACL_NAME_MAX);
+    }
 }
 
-static int check_options(struct options *o)
+static void check_options(struct options *o)
 {
     if (o->data[0] == '\0') {
-        return fli_options_wrong(&reader,
-                                 "--data: the directory's name is empty; leave the option out for "
-                                 "%s",
-                                 STORE_DATA_DEFAULT);
+        daemon_die(DAEMON_USAGE,
+                   "--data: the directory's name is empty; leave the option out for %s",
+                   STORE_DATA_DEFAULT);
     }
-    int rc = listens_plainly(o) ? check_reach(o, "listen", o->server.listen) : 0;
-    rc = rc != 0 ? rc : check_tls(o);
-    return rc != 0 ? rc : read_strict_password(o);
+    if (listens_plainly(o)) {
+        check_reach(o, "listen", o->server.listen);
+    }
+    if (o->has_strict_tls && o->server.strict.nodes == NULL) {
+        daemon_die(DAEMON_USAGE, "--strict-tls: there is no --strict that it could be about");
+    }
+    if (o->tls_port != NULL) {
+        check_tls(o);
+    } else {
+        check_no_port(o);
+    }
+    read_strict_password(o);
 }
 
 /* ---- running ---- */
@@ -329,23 +317,20 @@ static void complete(struct options *o, struct app *a)
     c->log = log_cb;
 }
 
-static int run(struct options *o, struct app *a)
+static void run(struct options *o, struct app *a)
 {
     char errmsg[ERRMSG_SIZE] = "out of memory";
     if (store_open(o->data, (size_t)o->size_max, FENCING, &a->store, errmsg, sizeof(errmsg)) != 0) {
-        daemon_complain("--data: %s%s", errmsg, fli_files_remedy(errmsg));
-        return DAEMON_FAILED;
+        daemon_die(DAEMON_FAILED, "--data: %s%s", errmsg, fli_files_remedy(errmsg));
     }
     complete(o, a);
     if (store_server_create(&a->daemon.loop, a->store, &o->server, &a->server, errmsg,
                             sizeof(errmsg)) != 0) {
-        daemon_complain("%s%s", errmsg, fli_files_remedy(errmsg));
         store_close(a->store);
-        return DAEMON_FAILED;
+        daemon_die(DAEMON_FAILED, "%s%s", errmsg, fli_files_remedy(errmsg));
     }
     serve_until_stopped(o, a);
     store_close(a->store);
-    return DAEMON_DONE;
 }
 
 static void *grow(void *p, size_t size)
@@ -364,54 +349,27 @@ static void report_lack_of_memory(void)
     FLI_ASSERT(rv == 0);
 }
 
-static int serve(struct options *o)
+static void serve(struct options *o)
 {
     static struct app app = {
         .daemon = {.ctx = &app, .describe = describe_cb, .reload = reload_cb, .stop = stop_cb}};
-    if (check_options(o) != 0) {
-        daemon_complain("%s", option_error);
-        return DAEMON_USAGE;
-    }
+    check_options(o);
     report_lack_of_memory();
-    int code = daemon_open(&app.daemon, o->log_style, o->log_level);
-    if (code != DAEMON_DONE) {
-        return code;
-    }
-    code = run(o, &app);
-    (void)uv_run(&app.daemon.loop, UV_RUN_DEFAULT); /* closes the handles of a failed start */
+    daemon_open(&app.daemon, o->log_style, o->log_level);
+    run(o, &app);
     (void)uv_loop_close(&app.daemon.loop);
-    return code;
 }
 
 /* Options that only serving uses are refused. */
-static bool check_offline(void)
+static void check_offline(void)
 {
-    static const char *const fits[] = {"data", "size-max"};
     for (size_t i = 0; i < reader.n; i++) {
         const char *where = reader.given[i].where;
-        bool ok = rows[i].once || where == NULL || where[0] != '-' ||
-                  strcmp(rows[i].name, fits[0]) == 0 || strcmp(rows[i].name, fits[1]) == 0;
-        if (!ok) {
-            daemon_complain("%s is for serving: leave it out; see --help", where);
-            return false;
+        bool fits = strcmp(rows[i].name, "data") == 0 || strcmp(rows[i].name, "size-max") == 0;
+        if (!fits && !rows[i].once && where != NULL && where[0] == '-') {
+            daemon_die(DAEMON_USAGE, "%s is for serving: leave it out; see --help", where);
         }
     }
-    return true;
-}
-
-static int serve_or_not(struct options *o)
-{
-    struct store_offline *f = &o->offline;
-    if (f->backup == NULL && f->verify == NULL && f->restore == NULL && f->above == 0) {
-        return serve(o);
-    }
-    if (!check_offline()) {
-        return DAEMON_USAGE;
-    }
-    const char *where = fli_options_given(&reader, "data")->where;
-    f->data = where != NULL && where[0] == '-' ? o->data : NULL; /* not of the environment */
-    f->size_max = (size_t)o->size_max;
-    return daemon_printed(store_offline(f));
 }
 
 int main(int argc, char **argv)
@@ -423,8 +381,17 @@ int main(int argc, char **argv)
     /* One thread uses SQLite, and nobody asks how much memory it has. It refuses neither. */
     (void)sqlite3_config(SQLITE_CONFIG_SINGLETHREAD);
     (void)sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
-    int code = read_options(argc, argv);
-    code = code < 0 ? serve_or_not(&options) : code;
+    read_options(argc, argv);
+    struct store_offline *f = &options.offline;
+    if (f->backup != NULL || f->verify != NULL || f->restore != NULL || f->above != 0) {
+        check_offline();
+        const char *where = fli_options_given(&reader, "data")->where;
+        f->data = where != NULL && where[0] == '-' ? options.data : NULL; /* not of environment */
+        f->size_max = (size_t)options.size_max;
+        store_offline(f);
+        daemon_end(DAEMON_DONE);
+    }
+    serve(&options);
     fli_options_fini(&reader);
-    return code;
+    return DAEMON_DONE;
 }

@@ -68,29 +68,23 @@ const char store_help[] =
     "Tokens are compared with the marks kept here. Without --strict nobody asks the lock service,\n"
     "and a token that was never issued is accepted when it is high enough: keep strangers out.\n";
 
-static int usage(const char *what)
+static void check_options(const struct store_offline *o)
 {
-    daemon_complain("%s; see --help", what);
-    return DAEMON_USAGE;
-}
-
-static int check_options(const struct store_offline *o)
-{
-    int asked = (o->backup != NULL) + (o->verify != NULL) + (o->restore != NULL);
-    if (asked != 1) {
-        return usage(
-            "--backup, --verify and --restore exclude each other, and --above is for --restore");
+    bool restores = o->restore != NULL;
+    if ((o->backup != NULL) + (o->verify != NULL) + restores != 1) {
+        daemon_die(DAEMON_USAGE, "--backup, --verify and --restore exclude each other, and --above "
+                                 "is for --restore; see --help");
     }
     if (o->verify == NULL && o->data == NULL) {
-        return usage("--data DIR is missing: it must be named here");
+        daemon_die(DAEMON_USAGE, "--data DIR is missing: it must be named here; see --help");
     }
-    if ((o->restore != NULL) != (o->above != 0)) {
-        return usage(o->restore != NULL
-                         ? "--restore needs --above TOKEN, the last token that was issued: the "
-                           "lock service's INFO tells it (last_token)"
-                         : "--above is for --restore");
+    if (restores && o->above == 0) {
+        daemon_die(DAEMON_USAGE, "--restore needs --above TOKEN, the last token that was issued: "
+                                 "the lock service's INFO tells it (last_token); see --help");
     }
-    return 0;
+    if (!restores && o->above != 0) {
+        daemon_die(DAEMON_USAGE, "--above is for --restore; see --help");
+    }
 }
 
 static void print_facts(const char *path, const struct store_facts *f)
@@ -101,29 +95,20 @@ static void print_facts(const char *path, const struct store_facts *f)
                  path, f->commit, f->keys, f->tombstones, f->marks, f->highest_mark, f->bytes);
 }
 
-int store_offline(const struct store_offline *o)
+void store_offline(const struct store_offline *o)
 {
     struct store_facts facts = {0};
     char errmsg[1024] = "";
-    int rc = check_options(o);
+    check_options(o);
+    int rc = o->backup != NULL   ? store_backup(o->data, o->backup, &facts, errmsg, sizeof errmsg)
+             : o->verify != NULL ? store_verify(o->verify, &facts, errmsg, sizeof errmsg)
+                                 : store_restore(o->restore, o->data, o->size_max, o->above, &facts,
+                                                 errmsg, sizeof errmsg);
     if (rc != 0) {
-        return rc;
-    }
-    if (o->backup != NULL) {
-        rc = store_backup(o->data, o->backup, &facts, errmsg, sizeof errmsg);
-    } else if (o->verify != NULL) {
-        rc = store_verify(o->verify, &facts, errmsg, sizeof errmsg);
-    } else {
-        rc = store_restore(o->restore, o->data, o->size_max, o->above, &facts, errmsg,
-                           sizeof errmsg);
-    }
-    if (rc != 0) {
-        daemon_complain("%s", errmsg);
-        return DAEMON_FAILED;
+        daemon_die(DAEMON_FAILED, "%s", errmsg);
     }
     print_facts(o->backup != NULL ? o->backup : o->verify != NULL ? o->verify : o->restore, &facts);
     if (o->restore != NULL) {
         (void)printf("restored      %s; tokens up to %" PRIu64 " are refused\n", o->data, o->above);
     }
-    return 0;
 }

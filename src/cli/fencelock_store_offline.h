@@ -16,8 +16,8 @@ struct store_offline {
     size_t size_max;
 };
 
-/* The exit code: 0; 1: it could not be done; 2: usage. */
-int store_offline(const struct store_offline *o);
+/* Ends the process when it could not be done. */
+void store_offline(const struct store_offline *o);
 
 extern const char store_help[];
 

@@ -61,16 +61,12 @@ static int run(struct app *a)
     char who[40];
     struct daemon *d = &a->daemon;
     *d = (struct daemon){.ctx = a, .describe = describe_cb, .reload = reload_cb, .stop = stop_cb};
-    int code = daemon_open(d, a->config.log_json ? LOG_JSON : LOG_TEXT,
-                           (enum log_severity)a->config.log_level);
-    if (code != DAEMON_DONE) {
-        return code;
-    }
+    daemon_open(d, a->config.log_json ? LOG_JSON : LOG_TEXT,
+                (enum log_severity)a->config.log_level);
     struct server_callbacks cbs = {
         .ctx = a, .log = log_cb, .fatal = fatal_cb, .log_level = cluster_level_cb};
     if (server_create(&d->loop, &a->config, &cbs, &a->server, errmsg, sizeof errmsg) != 0) {
-        daemon_complain("%s%s", errmsg, fli_files_remedy(errmsg));
-        return DAEMON_FAILED;
+        daemon_die(DAEMON_FAILED, "%s%s", errmsg, fli_files_remedy(errmsg));
     }
     (void)snprintf(who, sizeof who, "node %llu ", (unsigned long long)a->config.id);
     daemon_run(d, who, server_address(a->server), server_tls_address(a->server));
@@ -91,20 +87,20 @@ int main(int argc, char **argv)
     fli_tls_keep_buffers();
     switch (config_read(argc - 1, arguments, env, &a.config, errmsg)) {
     case CONFIG_HELP:
-        return daemon_print(config_help());
+        daemon_print(config_help());
     case CONFIG_VERSION:
-        return daemon_print("fencelockd " FENCELOCK_VERSION "\n");
+        daemon_print("fencelockd " FENCELOCK_VERSION "\n");
     case CONFIG_WRONG:
-        daemon_complain("%s", errmsg);
-        return DAEMON_USAGE;
+        daemon_die(DAEMON_USAGE, "%s", errmsg);
     default:
         break;
     }
     if (a.config.check) {
-        return daemon_printed(fencelockd_check(argc - 1, arguments, env, &a.config));
+        daemon_end(fencelockd_check(argc - 1, arguments, env, &a.config));
     }
     if (a.config.restore[0] != '\0' || a.config.recover_from[0] != '\0') {
-        return daemon_printed(fencelockd_begin(&a.config));
+        fencelockd_begin(&a.config);
+        daemon_end(DAEMON_DONE);
     }
     return run(&a);
 }

@@ -10,7 +10,7 @@ int fencelockd_check(int argc, const char *const *argv, const char *const *env,
                      const struct config *c);
 
 /* --restore and --recover-from: makes the data directory, and prints what it did and what was lost.
- * Returns the exit code: 0; 2: refused; 1: the disk failed. */
-int fencelockd_begin(const struct config *c);
+ * Or ends the process: with 2 when it is refused, with 1 when the disk failed. */
+void fencelockd_begin(const struct config *c);
 
 #endif

@@ -61,7 +61,7 @@ static void report(const struct config *c, const struct beginning_result *r)
     cli_out_end(&o);
 }
 
-int fencelockd_begin(const struct config *c)
+void fencelockd_begin(const struct config *c)
 {
     char errmsg[SENTENCE_MAX] = "";
     struct beginning_result result;
@@ -76,8 +76,9 @@ int fencelockd_begin(const struct config *c)
                                 .reset_users = c->reset_users};
     int rc = beginning_make(&b, &result, errmsg, sizeof errmsg);
     if (rc != 0) {
-        daemon_complain("%s", errmsg);
-        return rc == FL_EIO || rc == FL_ENOMEM || rc == FL_ESYSTEM ? 1 : 2;
+        daemon_die(rc == FL_EIO || rc == FL_ENOMEM || rc == FL_ESYSTEM ? DAEMON_FAILED
+                                                                       : DAEMON_USAGE,
+                   "%s", errmsg);
     }
     if (c->reset_users) {
         daemon_complain("WARNING: the new cluster has NO users of the old one, and all passwords "
@@ -85,5 +86,4 @@ int fencelockd_begin(const struct config *c)
                         "--requirepass; without them every client may do everything");
     }
     report(c, &result);
-    return 0;
 }

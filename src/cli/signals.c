@@ -1,15 +1,11 @@
-/* interrupted.c: see interrupted.h. */
-#include "cli/interrupted.h"
+/* signals.c: see signals.h. */
+#include "cli/signals.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "client/caller.h"
-
-#define SETTLE_MS UINT64_C(2000)
-#define BEHIND_MAX_MS UINT64_C(600000)
+#include "fencelock/client.h"
 
 static const int watched[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
@@ -96,63 +92,4 @@ int cli_keyboard_close(struct cli_keyboard *k)
     }
     k->is_open = false;
     return signal;
-}
-
-/* ---- an acquire without an answer ------------------------------------------------------------ */
-
-/* stop: ends it when that becomes readable; -1. */
-static int settle(const struct cli_args *a, const struct fl_take *options, uint64_t last, int stop,
-                  uint64_t timeout_ms)
-{
-    int unused;
-    fl_client *c = cli_client_create(a, &unused);
-    if (c == NULL) {
-        return FL_EUNCERTAIN;
-    }
-    fli_client_on_trouble(c, NULL, NULL);
-    fli_client_begin_above(c, last);
-    fli_client_stop_at(c, stop);
-    int rc = fl_settle(c, a->arg[0], options, timeout_ms);
-    fl_close(c);
-    return rc;
-}
-
-/* Whoever waits for this process to end, or for the end of what it prints, does not wait for the
- * rest. */
-static void leave_everybody(const struct cli_signals *s)
-{
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    (void)sigprocmask(SIG_SETMASK, &s->before, NULL); /* whoever wants it to end may end it */
-    (void)setsid();
-    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO && null >= 0; fd++) {
-        (void)dup2(null, fd);
-    }
-    if (chdir("/") != 0) {
-        return; /* it only keeps a file system busy */
-    }
-}
-
-void cli_settle(const struct cli_args *a, const struct cli_signals *s,
-                const struct fl_take *options, uint64_t last)
-{
-    if (last == 0 || settle(a, options, last, s->fd, SETTLE_MS) == 0) {
-        return;
-    }
-    uint64_t ttl_ms = options->ttl_ms != 0 ? options->ttl_ms : FL_TTL_DEFAULT_MS;
-    uint64_t more_ms = ttl_ms < BEHIND_MAX_MS ? ttl_ms : BEHIND_MAX_MS;
-    char text[CLI_DURATION_SIZE];
-    cli_format_duration(text, ttl_ms);
-    char who_gives_it_back[96] = "See fencelock show";
-    pid_t behind = getpid() == 1 ? -1 : fork(); /* with process 1, all processes end */
-    if (behind == 0) {
-        leave_everybody(s);
-        _exit(settle(a, options, last, -1, more_ms) == 0 ? 0 : 1);
-    }
-    if (behind > 0) {
-        (void)snprintf(who_gives_it_back, sizeof who_gives_it_back,
-                       "Process %d gives it back in the background when one answers", (int)behind);
-    }
-    cli_complain("%.64s: no node has said whether it still takes the lock: it may be held by "
-                 "nobody for %s. %s",
-                 a->arg[0], text, who_gives_it_back);
 }

@@ -1,14 +1,14 @@
-/* interrupted.h: signals that come while a lock is being taken.
+/* signals.h: signals that come while a lock is being taken, and the keyboard.
  *
  * A signal that this process was started with as ignored stays ignored (nohup, a background job of
  * a shell without job control): it is never seen here. */
-#ifndef CLI_INTERRUPTED_H
-#define CLI_INTERRUPTED_H
+#ifndef CLI_SIGNALS_H
+#define CLI_SIGNALS_H
 
 #include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <termios.h>
-
-#include "cli/fencelock_common.h"
 
 struct cli_signals {
     int fd; /* readable when one has come; -1 */
@@ -45,13 +45,5 @@ bool cli_keyboard_open(struct cli_keyboard *k, tcflag_t off, int when);
 int cli_keyboard_wait(const struct cli_keyboard *k, uint64_t until_ms);
 /* The terminal is as it was. Returns the signal that has come; 0: none. */
 int cli_keyboard_close(struct cli_keyboard *k);
-
-/* An acquire was interrupted on its way, and may be carried out by a node that has not answered:
- * then nobody would hold the lock until its TTL is over. Sees to it that it is free, for two
- * seconds or until another signal comes; and then, with a sentence, goes on in the background for
- * as long as that TTL. last: fli_client_last_attempt() of the handle that has sent it; 0: nothing
- * was sent, and nothing is done. */
-void cli_settle(const struct cli_args *a, const struct cli_signals *s,
-                const struct fl_take *options, uint64_t last);
 
 #endif
