@@ -45,40 +45,50 @@ struct backup {
     uint64_t cluster_id;
     fl_token last_token;
     struct machine_counts counts;
-    bool is_local;    /* the error is of this machine, and of no node */
-    char error[1024]; /* why the last step failed; of nodes, the one that says most */
+    char error[1024]; /* of the node that says most */
 };
 
 /* ---- the temporary file ---------------------------------------------------------------------- */
 
-static int FLI_PRINTF(3, 4) refuse(struct backup *b, int code, const char *fmt, ...)
+static void drop_part(const struct backup *b)
 {
-    va_list args;
-    va_start(args, fmt);
-    (void)vsnprintf(b->error, sizeof b->error, fmt, args);
-    va_end(args);
-    b->is_local = true;
-    return code;
+    if (b->fd >= 0) { /* it has that name still */
+        (void)unlink(b->part);
+        (void)close(b->fd);
+    }
 }
 
-static int disk_error(struct backup *b, const char *what, const char *path)
+/* What is wrong on this machine ends the process. FL_EINVAL: in the words of the command. */
+_Noreturn static void FLI_PRINTF(3, 4)
+    refuse(const struct backup *b, int code, const char *fmt, ...)
 {
-    return refuse(b, FL_EIO, "cannot %s %.900s: %s", what, path, strerror(errno));
+    char text[1024];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    drop_part(b);
+    (void)cli_fail_with(b->args, code, text, NULL);
+    cli_end(code == FL_EINVAL ? CLI_EXIT_USAGE : CLI_EXIT_NO);
+}
+
+_Noreturn static void disk_error(const struct backup *b, const char *what, const char *path)
+{
+    refuse(b, FL_EIO, "cannot %s %.900s: %s", what, path, strerror(errno));
 }
 
 /* One sync of the whole file at the end would hold up the log of a node on the same disk. */
-static int sync_and_pause(struct backup *b)
+static void sync_and_pause(struct backup *b)
 {
     uint64_t start_ns = fli_clock_ns();
     if (fdatasync(b->fd) != 0) {
-        return disk_error(b, "sync", b->part);
+        disk_error(b, "sync", b->part);
     }
     uint64_t pause_ns = fli_clock_ns() - start_ns;
     pause_ns = pause_ns < PAUSE_MAX_NS ? pause_ns : PAUSE_MAX_NS;
     struct timespec pause = {.tv_nsec = (long)pause_ns};
     (void)nanosleep(&pause, NULL);
     b->unsynced = 0;
-    return 0;
 }
 
 /* A sink. */
@@ -86,42 +96,46 @@ static int write_part(void *arg, const void *data, size_t len)
 {
     struct backup *b = arg;
     if (fli_write_all(b->fd, data, len) != 0) {
-        return disk_error(b, "write", b->part);
+        disk_error(b, "write", b->part);
     }
     b->unsynced += len;
-    return b->unsynced < SYNC_BYTES ? 0 : sync_and_pause(b);
+    if (b->unsynced >= SYNC_BYTES) {
+        sync_and_pause(b);
+    }
+    return 0;
 }
 
 /* Whether `path` can be had at all, before anything is fetched. */
-static int check_path(struct backup *b)
+static void check_path(const struct backup *b)
 {
     struct stat st;
     if (lstat(b->path, &st) != 0) {
-        return 0; /* whatever is wrong with the name, making the file says it */
+        return; /* whatever is wrong with the name, making the file says it */
     }
     if (S_ISDIR(st.st_mode)) {
-        return refuse(b, FL_EINVAL, "%.800s is a folder: name a file in it, or add --keep N",
-                      b->path);
+        refuse(b, FL_EINVAL, "%.800s is a folder: name a file in it, or add --keep N", b->path);
     }
     if (!b->replace) {
-        return refuse(b, FL_EEXISTS,
-                      "%.800s exists, and may be the only good backup: choose another name, let "
-                      "--keep N FOLDER choose one, or add --replace",
-                      b->path);
+        refuse(b, FL_EEXISTS,
+               "%.800s exists, and may be the only good backup: choose another name, let "
+               "--keep N FOLDER choose one, or add --replace",
+               b->path);
     }
-    return S_ISREG(st.st_mode)
-               ? 0
-               : refuse(b, FL_EINVAL, "%.800s is no regular file: choose another", b->path);
+    if (!S_ISREG(st.st_mode)) {
+        refuse(b, FL_EINVAL, "%.800s is no regular file: choose another", b->path);
+    }
 }
 
-/* Makes `part`, or empties it for another try; no other process writes it until it is closed. 0, or
- * a code. In a folder there may be several, each of another cluster. */
-static int open_part(struct backup *b)
+/* Makes `part`, or empties it for another try; no other process writes it until it is closed. In a
+ * folder there may be several, each of another cluster. */
+static void open_part(struct backup *b)
 {
     b->unsynced = 0;
     if (b->fd >= 0) {
-        bool empty = ftruncate(b->fd, 0) == 0 && lseek(b->fd, 0, SEEK_SET) == 0;
-        return empty ? 0 : disk_error(b, "empty", b->part);
+        if (ftruncate(b->fd, 0) != 0 || lseek(b->fd, 0, SEEK_SET) != 0) {
+            disk_error(b, "empty", b->part);
+        }
+        return;
     }
     (void)snprintf(b->path, sizeof b->path, "%.3000s%s", b->args->arg[0], b->keeps ? "/new" : "");
     for (unsigned i = 0; i < (b->keeps ? PARTS : 1u) && b->fd < 0; i++) {
@@ -129,24 +143,26 @@ static int open_part(struct backup *b)
                        i + 1);
         b->fd = fli_part_open(b->part);
         if (b->fd < 0 && errno != EBUSY) {
-            return disk_error(b, "make", b->part);
+            disk_error(b, "make", b->part);
         }
     }
-    return b->fd >= 0 ? 0
-                      : refuse(b, FL_EBUSY, "%.800s is being written by another process", b->path);
+    if (b->fd < 0) {
+        refuse(b, FL_EBUSY, "%.800s is being written by another process", b->path);
+    }
 }
 
-static int rename_part(struct backup *b)
+static void rename_part(struct backup *b)
 {
     if (fli_part_publish(b->part, b->path, b->replace) != 0) {
         int error = errno;
-        int rc = error == EEXIST ? check_path(b) : 0;
+        if (error == EEXIST) {
+            check_path(b);
+        }
         errno = error; /* what was there may have gone */
-        return rc != 0 ? rc : disk_error(b, "rename or sync", b->path);
+        disk_error(b, "rename or sync", b->path);
     }
     (void)close(b->fd); /* `part` is a name that another process may take now */
     b->fd = -1;
-    return 0;
 }
 
 /* ---- older backups in the same folder -------------------------------------------------------- */
@@ -181,28 +197,27 @@ static int list_one(void *ctx, const char *name)
     return l->names[l->n++] != NULL ? 0 : -ENOMEM;
 }
 
-/* Deletes all but the newest of the folder, of which --keep says how many stay. *ret_removed: how
- * many were deleted. */
-static int remove_older(struct backup *b, const char *start, uint64_t *ret_removed)
+/* Deletes all but the newest of the folder, of which --keep says how many stay. Returns how many
+ * were deleted. */
+static uint64_t remove_older(const struct backup *b, const char *start)
 {
     static struct listing l;
     char path[PATH_SIZE];
     l = (struct listing){.start = start, .made = strrchr(b->path, '/') + 1};
-    int rv = fli_folder_each(AT_FDCWD, b->args->arg[0], list_one, &l);
-    errno = -rv;
-    int rc = rv == 0 ? 0 : disk_error(b, "read the folder", b->args->arg[0]);
-    if (rc == 0) {
-        qsort(l.names, l.n, sizeof l.names[0], by_number);
+    errno = -fli_folder_each(AT_FDCWD, b->args->arg[0], list_one, &l);
+    if (errno != 0) {
+        disk_error(b, "read the folder", b->args->arg[0]);
     }
-    for (size_t i = 0; i < l.n; i++) {
+    qsort(l.names, l.n, sizeof l.names[0], by_number);
+    uint64_t keep = b->args->number[CLI_OPT_KEEP];
+    size_t n = l.n >= keep ? l.n - (size_t)keep + 1 : 0; /* the one that was made counts */
+    for (size_t i = 0; i < n; i++) {
         (void)snprintf(path, sizeof path, "%.3000s/%.255s", b->args->arg[0], l.names[i]);
-        if (l.n - i >= b->args->number[CLI_OPT_KEEP] && rc == 0) {
-            rc = unlink(path) == 0 ? 0 : disk_error(b, "remove the old backup", path);
-            *ret_removed += rc == 0;
+        if (unlink(path) != 0) {
+            disk_error(b, "remove the old backup", path);
         }
-        free(l.names[i]);
     }
-    return rc;
+    return n;
 }
 
 /* ---- the nodes ------------------------------------------------------------------------------- */
@@ -215,31 +230,26 @@ static size_t leader_of(fl_client *c)
     return seen.leader != NULL ? (size_t)(seen.leader - seen.node) : 0;
 }
 
-/* Asks one node after another, the leader first, until one has sent a whole backup or the local
- * disk fails. A node that is up and hears no leader explains more than one that is down. */
+/* Asks one node after another, the leader first, until one has sent a whole backup. A node that is
+ * up and hears no leader explains more than one that is down. */
 static int fetch_from_any(struct backup *b, fl_client *c)
 {
     size_t n = fl_client_nodes(c);
     size_t first = n > 1 ? leader_of(c) : 0;
     int code = 0;
-    for (size_t i = 0; i < n; i++) {
-        int rc = open_part(b);
-        rc = rc != 0 ? rc : fl_backup(c, (first + i) % n, cli_timeout_ms(b->args), write_part, b);
-        if (rc == 0 && fsync(b->fd) != 0) {
-            rc = disk_error(b, "sync", b->part);
-        }
-        if (rc == 0 || b->is_local) {
-            return rc;
-        }
-        if (code != FL_ENOLEADER || rc != FL_ENOCONN) {
+    int rc = FL_ENOCONN;
+    for (size_t i = 0; i < n && rc != 0 && rc != FL_EDENIED; i++) {
+        open_part(b);
+        rc = fl_backup(c, (first + i) % n, cli_timeout_ms(b->args), write_part, b);
+        if (rc != 0 && (code != FL_ENOLEADER || rc != FL_ENOCONN)) {
             code = rc;
             (void)snprintf(b->error, sizeof b->error, "%s", fl_client_error(c));
         }
-        if (rc == FL_EDENIED) {
-            break;
-        }
     }
-    return code;
+    if (rc == 0 && fsync(b->fd) != 0) {
+        disk_error(b, "sync", b->part);
+    }
+    return rc == 0 ? 0 : code;
 }
 
 /* Nodes that hear no leader will hear one when the election is over. */
@@ -258,19 +268,20 @@ static int fetch(struct backup *b, fl_client *c)
 /* ---- the file -------------------------------------------------------------------------------- */
 
 /* Reads a file, and remembers what it says. */
-static int inspect(struct backup *b, const char *path)
+static void inspect(struct backup *b, const char *path)
 {
     struct machine *m = NULL;
     struct snapshot_error error;
     int rc = snapshot_read_backup(path, &b->meta, &m, &error);
     if (rc != 0) {
-        return refuse(b, rc, "%s", error.text);
+        drop_part(b);
+        (void)cli_fail_with(b->args, rc, error.text, NULL);
+        cli_end(CLI_EXIT_NO);
     }
     b->cluster_id = machine_cluster_id(m);
     b->last_token = machine_last_token(m);
     machine_get_counts(m, &b->counts);
     machine_destroy(m);
-    return 0;
 }
 
 /* In UTC, to the second: for people; or as a part of a file name. */
@@ -286,21 +297,20 @@ static void format_time(uint64_t made_ms, bool for_file, char out[FLI_UTC_SIZE])
 }
 
 /* Gives the file its name, when it is known to be good. Of the names in a folder, those of all
- * backups of this cluster begin alike, and end with the index. */
-static int give_name(struct backup *b, uint64_t *removed)
+ * backups of this cluster begin alike, and end with the index. Returns how many were deleted. */
+static uint64_t give_name(struct backup *b)
 {
     char start[64];
     char when[FLI_UTC_SIZE];
-    int rc = inspect(b, b->part);
-    if (rc != 0 || !b->keeps) {
-        return rc != 0 ? rc : rename_part(b);
+    inspect(b, b->part);
+    if (b->keeps) {
+        format_time(b->meta.made_ms, true, when);
+        (void)snprintf(start, sizeof start, "fencelock-%016" PRIx64 "-", b->cluster_id);
+        (void)snprintf(b->path, sizeof b->path, "%.3000s/%s%s-%020" PRIu64 SUFFIX, b->args->arg[0],
+                       start, when, b->meta.index);
     }
-    format_time(b->meta.made_ms, true, when);
-    (void)snprintf(start, sizeof start, "fencelock-%016" PRIx64 "-", b->cluster_id);
-    (void)snprintf(b->path, sizeof b->path, "%.3000s/%s%s-%020" PRIu64 SUFFIX, b->args->arg[0],
-                   start, when, b->meta.index);
-    rc = rename_part(b);
-    return rc != 0 ? rc : remove_older(b, start, removed);
+    rename_part(b);
+    return b->keeps ? remove_older(b, start) : 0;
 }
 
 /* ---- the report ------------------------------------------------------------------------------ */
@@ -335,44 +345,24 @@ static void report(const struct backup *b, const char *path, uint64_t removed)
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-static int failed(const struct backup *b, int code)
-{
-    if (!b->is_local) {
-        return cli_fail(b->args, code, b->error);
-    }
-    (void)cli_fail_with(b->args, code, b->error, NULL);
-    return CLI_EXIT_NO;
-}
-
-static int verify(struct backup *b)
-{
-    int rc = inspect(b, b->args->arg[0]);
-    if (rc != 0) {
-        return failed(b, rc);
-    }
-    report(b, b->args->arg[0], 0);
-    return CLI_EXIT_DONE;
-}
-
 /* Whether the file can be made, before any node is asked. */
 static void check(struct backup *b)
 {
     const char *argument = b->args->arg[0];
-    int rc = 0;
     if (strlen(argument) == 0 || strlen(argument) > PATH_MOST) {
-        rc = refuse(b, FL_EINVAL, "a file's name has 1 to 3000 bytes here");
-    } else if (strcmp(argument, "-") == 0) {
-        rc = refuse(b, FL_EINVAL,
-                    "- is no file: a backup is read back before it counts, so it needs one; name a "
-                    "file, and send that when the command has ended with 0");
-    } else if (b->keeps && b->replace) {
-        rc = refuse(b, FL_EINVAL, "--keep chooses a new name each time: leave --replace out");
-    } else if (!b->keeps) {
-        (void)snprintf(b->path, sizeof b->path, "%s", argument);
-        rc = check_path(b);
+        refuse(b, FL_EINVAL, "a file's name has 1 to 3000 bytes here");
     }
-    if (rc != 0) {
-        cli_die(b->args, rc, b->error);
+    if (strcmp(argument, "-") == 0) {
+        refuse(b, FL_EINVAL,
+               "- is no file: a backup is read back before it counts, so it needs one; name a "
+               "file, and send that when the command has ended with 0");
+    }
+    if (b->keeps && b->replace) {
+        refuse(b, FL_EINVAL, "--keep chooses a new name each time: leave --replace out");
+    }
+    if (!b->keeps) {
+        (void)snprintf(b->path, sizeof b->path, "%s", argument);
+        check_path(b);
     }
 }
 
@@ -385,23 +375,21 @@ static void step_back(void)
     (void)setpriority(PRIO_PROCESS, 0, NICE_VALUE);
 }
 
-static int make(struct backup *b, fl_client *c)
+static int make(struct backup *b)
 {
-    uint64_t removed = 0;
+    check(b);
+    fl_client *c = cli_client_create(b->args, NULL);
     step_back();
     b->replace = b->replace || b->keeps;
-    int rc = open_part(b);
-    rc = rc != 0 ? rc : fetch(b, c);
-    rc = rc != 0 ? rc : give_name(b, &removed);
-    int code = rc == 0 ? CLI_EXIT_DONE : failed(b, rc);
+    open_part(b);
+    int rc = fetch(b, c);
     if (rc == 0) {
-        report(b, b->path, removed);
+        report(b, b->path, give_name(b));
+    } else {
+        drop_part(b);
     }
-    if (b->fd >= 0) { /* it has that name still */
-        (void)unlink(b->part);
-        (void)close(b->fd);
-    }
-    return code;
+    fl_close(c);
+    return rc == 0 ? CLI_EXIT_DONE : cli_fail(b->args, rc, b->error);
 }
 
 int cli_run_backup(const struct cli_args *a)
@@ -411,12 +399,10 @@ int cli_run_backup(const struct cli_args *a)
                         .keeps = cli_has(a, CLI_OPT_KEEP),
                         .replace = cli_has(a, CLI_OPT_REPLACE),
                         .fd = -1};
-    if (cli_has(a, CLI_OPT_VERIFY)) {
-        return verify(&b);
+    if (!cli_has(a, CLI_OPT_VERIFY)) {
+        return make(&b);
     }
-    check(&b);
-    fl_client *c = cli_client_create(a, NULL);
-    int code = make(&b, c);
-    fl_close(c);
-    return code;
+    inspect(&b, a->arg[0]);
+    report(&b, a->arg[0], 0);
+    return CLI_EXIT_DONE;
 }

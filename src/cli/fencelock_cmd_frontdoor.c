@@ -98,11 +98,18 @@ static void count_line(struct check *k, struct fli_slice line)
 
 /* The connection on which it is watched. */
 struct watched {
+    const struct cli_args *a;
     struct fli_link link;
     struct cli_signals signals;
     bool interrupted;
-    char errmsg[512];
 };
+
+_Noreturn static void fail(const struct watched *w, const char *what, const char *why)
+{
+    char message[512];
+    (void)snprintf(message, sizeof message, "%s: %s", what, why);
+    cli_die(w->a, FL_ENOCONN, message);
+}
 
 /* Waits until something comes. False: the time is over, or a signal has come. */
 static bool wait_for(struct watched *w, short events, uint64_t until_ms)
@@ -117,7 +124,7 @@ static bool wait_for(struct watched *w, short events, uint64_t until_ms)
 }
 
 /* A dead address leaves time for those after it. */
-static bool connect_to(struct watched *w, const struct fli_node *at, uint64_t timeout_ms)
+static void connect_to(struct watched *w, const struct fli_node *at, uint64_t timeout_ms)
 {
     struct fli_place place = {.node = *at};
     int rc;
@@ -131,77 +138,82 @@ static bool connect_to(struct watched *w, const struct fli_node *at, uint64_t ti
         }
     } while (rc != 0 && !w->interrupted && ++place.turn < place.n);
     if (rc != 0) {
-        snprintf(w->errmsg, sizeof w->errmsg, "%s: %s", at->text, w->link.error);
+        fail(w, at->text, w->link.error);
     }
-    return rc == 0;
 }
 
-/* The next answer or line, or NULL. False: the connection has ended. */
-static bool hear(struct watched *w, uint64_t until_ms, redisReply **ret)
+/* The next answer or line; NULL: not yet. */
+static redisReply *hear(struct watched *w, uint64_t until_ms)
 {
-    *ret = NULL;
-    int rc = fli_link_next(&w->link, ret);
+    redisReply *r = NULL;
+    int rc = fli_link_next(&w->link, &r);
     if (rc == 0) {
         (void)wait_for(w, POLLIN, until_ms);
         rc = fli_link_read(&w->link);
-        rc = rc < 0 ? rc : fli_link_next(&w->link, ret);
+        rc = rc < 0 ? rc : fli_link_next(&w->link, &r);
     }
-    return rc >= 0;
+    if (rc < 0) {
+        fail(w, "the connection has ended", w->link.error);
+    }
+    return r;
 }
 
-/* Sends a command. False: it was refused, with the sentence in errmsg. */
-static bool send_command(struct watched *w, int argc, const char **argv, uint64_t timeout_ms)
+static void send_command(struct watched *w, int argc, const char **argv, uint64_t timeout_ms)
 {
     redisReply *r = NULL;
     char *request = NULL;
     size_t at = 0;
     uint64_t until_ms = fli_clock_ms() + timeout_ms;
     long long len = redisFormatCommandArgv(&request, argc, argv, NULL);
-    bool well = len > 0 && fli_link_push(&w->link, request, (size_t)len, &at) == 0;
-    redisFreeCommand(request);
-    while (well && r == NULL && !w->interrupted && fli_clock_ms() < until_ms) {
-        well = hear(w, until_ms, &r);
+    if (len <= 0 || fli_link_push(&w->link, request, (size_t)len, &at) != 0) {
+        fail(w, argv[0], w->link.error);
     }
-    bool ok = r != NULL && r->type != REDIS_REPLY_ERROR;
-    if (!ok) {
-        snprintf(w->errmsg, sizeof w->errmsg, "%s: %s", argv[0],
-                 r != NULL ? r->str
-                 : well    ? "no answer in time"
-                           : w->link.error);
+    redisFreeCommand(request);
+    while (r == NULL && !w->interrupted && fli_clock_ms() < until_ms) {
+        r = hear(w, until_ms);
+    }
+    if (r == NULL || r->type == REDIS_REPLY_ERROR) {
+        fail(w, argv[0], r != NULL ? r->str : "no answer in time");
     }
     freeReplyObject(r);
-    return ok;
-}
-
-static bool start(struct watched *w, const struct cli_access *with, uint64_t timeout_ms)
-{
-    const char *user = with->user;
-    const char *password = with->password;
-    const char *words[] = {"AUTH", user != NULL ? user : password, password};
-    const char *monitor[] = {"MONITOR"};
-    int n = user != NULL ? 3 : 2; /* all that a Redis before 6 understands */
-    return (password == NULL || send_command(w, n, words, timeout_ms)) &&
-           send_command(w, 1, monitor, timeout_ms);
 }
 
 /* Watches until the time is over. After a signal it still reads what is on its way. */
-static bool watch(struct check *k, struct watched *w, uint64_t duration_ms)
+static void watch(struct check *k, struct watched *w, uint64_t duration_ms)
 {
     bool heard = true;
     uint64_t end_ms = fli_clock_ms() + duration_ms;
     while (fli_clock_ms() < end_ms && (heard || !w->interrupted)) {
-        redisReply *r;
-        if (!hear(w, end_ms, &r)) {
-            snprintf(w->errmsg, sizeof w->errmsg, "the connection has ended: %s", w->link.error);
-            return false;
-        }
+        redisReply *r = hear(w, end_ms);
         heard = r != NULL;
         if (heard && r->type == REDIS_REPLY_STATUS && r->len <= FRONTDOOR_MONITOR_LINE_MAX) {
             count_line(k, (struct fli_slice){(const uint8_t *)r->str, r->len});
         }
         freeReplyObject(r);
     }
-    return true;
+}
+
+static void run(struct check *k, const struct fli_node *at, const struct cli_access *with)
+{
+    struct watched w = {.a = k->a};
+    uint64_t timeout_ms = cli_timeout_ms(k->a);
+    const char *user = with->user;
+    const char *password = with->password;
+    const char *words[] = {"AUTH", user != NULL ? user : password, password};
+    const char *monitor[] = {"MONITOR"};
+    if (!cli_signals_take(&w.signals)) {
+        cli_die(k->a, FL_ESYSTEM, "signals cannot be received");
+    }
+    fli_link_init(&w.link);
+    w.link.line_max = w.link.bytes_max; /* a line of MONITOR has all arguments of a command */
+    connect_to(&w, at, timeout_ms);
+    if (password != NULL) { /* without a user: all that a Redis before 6 understands */
+        send_command(&w, user != NULL ? 3 : 2, words, timeout_ms);
+    }
+    send_command(&w, 1, monitor, timeout_ms);
+    watch(k, &w, cli_number(k->a, CLI_OPT_DURATION, DURATION_DEFAULT_MS));
+    fli_link_close(&w.link);
+    cli_signals_give_back(&w.signals);
 }
 
 /* ---- the report ------------------------------------------------------------------------------ */
@@ -269,23 +281,6 @@ static int report(struct check *k)
                      (unsigned long long)k->keyless, k->keyless == 1 ? " has" : "s have");
     }
     return k->seen > 0 && k->served == k->seen && k->broken == 0 ? CLI_EXIT_DONE : CLI_EXIT_NO;
-}
-
-static void run(struct check *k, const struct fli_node *at, const struct cli_access *with)
-{
-    struct watched w = {.errmsg = ""};
-    uint64_t timeout_ms = cli_timeout_ms(k->a);
-    if (!cli_signals_take(&w.signals)) {
-        cli_die(k->a, FL_ESYSTEM, "signals cannot be received");
-    }
-    fli_link_init(&w.link);
-    w.link.line_max = w.link.bytes_max; /* a line of MONITOR has all arguments of a command */
-    if (!connect_to(&w, at, timeout_ms) || !start(&w, with, timeout_ms) ||
-        !watch(k, &w, cli_number(k->a, CLI_OPT_DURATION, DURATION_DEFAULT_MS))) {
-        cli_die(k->a, FL_ENOCONN, w.errmsg);
-    }
-    fli_link_close(&w.link);
-    cli_signals_give_back(&w.signals);
 }
 
 /* Reads the file of aliases. */
