@@ -222,19 +222,17 @@ static size_t pages_take(struct pages *p, size_t len, struct fl_bytes next)
 
 /* Prints the list. add: asks for a page, and adds its things to the list. Returns the exit code. */
 static int pages_run(const struct cli_args *a, fl_client *c, const char *thing,
-                     int (*add)(struct pages *p, fl_client *c))
+                     void (*add)(struct pages *p, fl_client *c))
 {
     struct cli_out o = cli_result(a);
     char key[16];
     struct pages p = {.args = a, .left = cli_number(a, CLI_OPT_LIMIT, LIMIT_DEFAULT)};
     snprintf(key, sizeof key, "%ss", thing);
     cli_list_begin(&p.list, &o, key);
-    int rc = 0;
     do { /* one thing is enough to see whether there is any */
         p.count = p.left == 0 ? 1 : p.left < PAGE_MAX ? p.left : PAGE_MAX;
-        rc = add(&p, c);
-    } while (rc == 0 && p.cursor.len > 0 && p.left > 0);
-    cli_need(a, c, rc);
+        add(&p, c);
+    } while (p.cursor.len > 0 && p.left > 0);
     uint64_t shown = p.list.rows;
     cli_list_end(&p.list);
     fli_json_bool(&o.j, "more", p.more);
@@ -279,20 +277,19 @@ static void add_lock(struct cli_list *t, const struct fl_lock_info *l)
     cli_list_bytes(t, NULL, "HOLDER", CLI_PLAIN, who_of(l, holder));
 }
 
-static int add_locks(struct pages *p, fl_client *c)
+static void add_locks(struct pages *p, fl_client *c)
 {
     struct fl_result r;
     const struct fl_ask ask = {.what = FL_ASK_LOCKS,
                                .name = fl_str(p->args->text[CLI_OPT_MATCH]),
                                .cursor = p->cursor,
                                .count = p->count};
-    int rc = fl_ask(c, &ask, &r);
-    size_t n = rc == 0 ? pages_take(p, r.locks->len, r.locks->cursor) : 0;
+    (void)cli_call(p->args, c, &ask, &r);
+    size_t n = pages_take(p, r.locks->len, r.locks->cursor);
     for (size_t i = 0; i < n; i++) {
         add_lock(&p->list, r.locks->locks[i]);
     }
     fl_lock_list_free(r.locks);
-    return rc;
 }
 
 int cli_run_locks(const struct cli_args *a, fl_client *c)
@@ -314,17 +311,16 @@ static void add_session(struct cli_list *l, const struct fl_session_info *s)
     cli_list_bytes(l, "label", "LABEL", CLI_DIM, s->label);
 }
 
-static int add_sessions(struct pages *p, fl_client *c)
+static void add_sessions(struct pages *p, fl_client *c)
 {
     struct fl_result r;
     const struct fl_ask ask = {.what = FL_ASK_SESSIONS, .cursor = p->cursor, .count = p->count};
-    int rc = fl_ask(c, &ask, &r);
-    size_t n = rc == 0 ? pages_take(p, r.sessions->len, r.sessions->cursor) : 0;
+    (void)cli_call(p->args, c, &ask, &r);
+    size_t n = pages_take(p, r.sessions->len, r.sessions->cursor);
     for (size_t i = 0; i < n; i++) {
         add_session(&p->list, r.sessions->sessions[i]);
     }
     fl_session_list_free(r.sessions);
-    return rc;
 }
 
 int cli_run_sessions(const struct cli_args *a, fl_client *c)
