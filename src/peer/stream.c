@@ -21,8 +21,6 @@
 #include "base/turn.h"
 #include "peer/transport_private.h"
 
-#define KEEPALIVE_S 1
-#define KEEPALIVE_PROBES 3
 #define PIECE ((size_t)256 << 10)  /* plaintext that is encrypted at once */
 #define OUT_KEEP ((size_t)2 << 10) /* memory that an empty buffer keeps */
 #define NS_PER_US UINT64_C(1000)
@@ -84,20 +82,25 @@ void stream_socket(struct stream *s)
  * instead of after pauses that double. */
 void stream_tune(struct stream *s)
 {
-    int on = 1;
-    int second = KEEPALIVE_S;
-    int probes = KEEPALIVE_PROBES;
+    static const struct {
+        int level, name, value;
+    } options[] = {
+        {SOL_SOCKET, SO_KEEPALIVE, 1},
+        {IPPROTO_TCP, TCP_KEEPIDLE, 1},
+        {IPPROTO_TCP, TCP_KEEPINTVL, 1},
+        {IPPROTO_TCP, TCP_KEEPCNT, 3},
+        {IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1},
+    };
     uv_os_fd_t fd;
     (void)uv_tcp_nodelay(&s->tcp, 1);
-    if (uv_fileno((uv_handle_t *)&s->tcp, &fd) == 0) {
-        (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-        (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &second, sizeof second);
-        (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &second, sizeof second);
-        (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
-        (void)setsockopt(fd, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, &on, sizeof on);
-        (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &s->t->unacked_ms,
-                         sizeof s->t->unacked_ms);
+    if (uv_fileno((uv_handle_t *)&s->tcp, &fd) != 0) {
+        return;
     }
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        (void)setsockopt(fd, options[i].level, options[i].name, &options[i].value, sizeof(int));
+    }
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &s->t->config.unacked_ms,
+                     sizeof s->t->config.unacked_ms);
 }
 
 /* ---- the end ---- */
@@ -187,7 +190,7 @@ void stream_break(struct stream *s, const char *why)
 
 void stream_give(struct stream *s, enum stream_kind kind, uint64_t peer_id)
 {
-    const struct stream_limits *limits = &s->t->limits[kind];
+    const struct stream_limits *limits = &s->t->config.limits[kind];
     FLI_ASSERT(limits->frame_max > 0 && limits->frame_max <= FRAME_MAX);
     FLI_ASSERT(limits->out_max >= limits->frame_max + FRAME_HEADER_SIZE);
     FLI_ASSERT(limits->out_max <= STREAM_OUT_MAX);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/address.h"
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/listen.h"
 #include "peer/transport_private.h"
@@ -18,6 +19,31 @@
 #define TICK_MS 10u
 
 /* ---- log ---- */
+
+bool log_throttle_allows(struct log_throttle *s, const char *text, uint64_t now_ms,
+                         uint64_t *left_out)
+{
+    uint32_t crc = fli_crc32c(0, text, strlen(text));
+    *left_out = 0;
+    for (unsigned i = 0; i < LOG_THROTTLE_LINES; i++) {
+        if (s->lines[i].crc == crc && s->lines[i].at_ms != 0 &&
+            now_ms - s->lines[i].at_ms < LOG_THROTTLE_AGAIN_MS) {
+            return false;
+        }
+    }
+    uint64_t spent = s->spent_until_ms > now_ms ? s->spent_until_ms - now_ms : 0;
+    if (spent > (LOG_THROTTLE_BURST - 1) * LOG_THROTTLE_EVERY_MS) {
+        s->left_out++;
+        return false;
+    }
+    s->spent_until_ms = now_ms + spent + LOG_THROTTLE_EVERY_MS;
+    s->lines[s->next].crc = crc;
+    s->lines[s->next].at_ms = now_ms;
+    s->next = (s->next + 1) % LOG_THROTTLE_LINES;
+    *left_out = s->left_out;
+    s->left_out = 0;
+    return true;
+}
 
 void transport_log(struct transport *t, int level, const char *fmt, ...)
 {
@@ -35,81 +61,6 @@ void transport_log(struct transport *t, int level, const char *fmt, ...)
                  (unsigned long long)left_out, fli_s(left_out));
     }
     host_log(&t->host, level, "%s", text);
-}
-
-/* ---- checks of peers ---- */
-
-/* Whether two nodes can belong to one cluster, by the members and the state that each began with. A
- * formed cluster knows its nodes by their incarnations. A node that joins it begins empty, not with
- * a restored state. */
-static bool began_alike(const struct transport *t, const struct peer_identity *peer)
-{
-    bool self_formed = t->self.cluster_id != 0;
-    bool peer_formed = peer->cluster_id != 0;
-    if (peer->members_crc == t->self.members_crc || peer->members_crc == 0 ||
-        t->self.members_crc == 0) {
-        return true;
-    }
-    return (self_formed && peer->members_crc == t->members_crc) ||
-           (peer_formed && t->self.members_crc == t->members_crc);
-}
-
-static int check(struct transport *t, const struct handshake *h, bool *alike,
-                 char reason[HANDSHAKE_REASON_MAX])
-{
-    const struct peer_identity *peer = &h->from;
-    unsigned long long peer_id = peer->node_id;
-    unsigned long long self_id = t->self.node_id;
-    *alike = false;
-    if (!began_alike(t, peer)) {
-        return fli_refuse(reason, HANDSHAKE_REASON_MAX, HANDSHAKE_OTHER_MEMBERS,
-                          "nodes %llu and %llu began with different members, or from different "
-                          "backups: give all nodes the same, or join with --join",
-                          self_id, peer_id);
-    }
-    if (peer->cluster_id != 0 && t->self.cluster_id != 0 &&
-        peer->cluster_id != t->self.cluster_id) {
-        return fli_refuse(reason, HANDSHAKE_REASON_MAX, HANDSHAKE_OTHER_CLUSTER,
-                          "node %llu belongs to cluster %016llx, node %llu to cluster %016llx",
-                          self_id, (unsigned long long)t->self.cluster_id, peer_id,
-                          (unsigned long long)peer->cluster_id);
-    }
-    *alike = true;
-    if (h->target != t->self.node_id) {
-        return fli_refuse(reason, HANDSHAKE_REASON_MAX, HANDSHAKE_STRANGER,
-                          "node %llu was called, but this is node %llu",
-                          (unsigned long long)h->target, self_id);
-    }
-    bool is_self = peer_id == self_id;
-    enum handshake_verdict verdict = HANDSHAKE_WELCOME;
-    if (!is_self) {
-        verdict = t->cbs.check(t->cbs.ctx, peer, reason);
-    }
-    if (verdict == HANDSHAKE_WELCOME && (is_self || members_find(&t->members, peer_id) == NULL)) {
-        return fli_refuse(reason, HANDSHAKE_REASON_MAX, HANDSHAKE_STRANGER,
-                          "node %llu is not another member for node %llu", peer_id, self_id);
-    }
-    return (int)verdict;
-}
-
-enum handshake_verdict transport_check(struct transport *t, const struct handshake *h, bool *alike,
-                                       char reason[HANDSHAKE_REASON_MAX])
-{
-    return (enum handshake_verdict)check(t, h, alike, reason);
-}
-
-/* A check may begin and end others. */
-void transport_check_again(struct transport *t)
-{
-    if (!t->started || t->closing) {
-        return;
-    }
-    FLI_LIST_FOREACH(pos, &t->all)
-    {
-        if (stream_of(pos)->phase == STREAM_UNDECIDED && !stream_of(pos)->closing) {
-            shake_check(stream_of(pos));
-        }
-    }
 }
 
 /* ---- security ---- */
@@ -133,9 +84,9 @@ void transport_reload(struct transport *t)
 void transport_set_times(struct transport *t, unsigned connect_ms, unsigned answer_ms,
                          unsigned unacked_ms)
 {
-    t->connect_ms = connect_ms;
-    t->answer_ms = answer_ms;
-    t->unacked_ms = unacked_ms;
+    t->config.connect_ms = connect_ms;
+    t->config.answer_ms = answer_ms;
+    t->config.unacked_ms = unacked_ms;
 }
 
 void transport_get_security(const struct transport *t, struct transport_security *ret)
@@ -247,18 +198,11 @@ int transport_create(uv_loop_t *loop, const struct transport_config *config,
         return fli_refuse(errmsg, errmsg_size, FL_ENOMEM, "out of memory");
     }
     t->loop = loop;
-    t->connect_ms = config->connect_ms;
-    t->answer_ms = config->answer_ms;
-    t->unacked_ms = config->unacked_ms;
+    t->config = *config;
     t->pending_ms = TRANSPORT_PENDING_MS;
-    t->members = config->members;
-    t->self = config->self;
-    t->members_crc = config->members_crc;
-    t->formats = config->formats;
     t->cbs = *cbs;
     t->host = (struct host){.ctx = cbs->ctx, .log = cbs->log};
     t->fd = -1;
-    memcpy(t->limits, config->limits, sizeof t->limits);
     fli_list_init(&t->all);
     int rv =
         security_init(&t->security, &config->security, config->self.node_id, errmsg, errmsg_size);
@@ -301,16 +245,17 @@ int transport_start(struct transport *t, char *errmsg, size_t errmsg_size)
 
 struct peer_identity *transport_self(struct transport *t)
 {
-    return &t->self;
+    return &t->config.self;
 }
 
 void transport_set_members(struct transport *t, const struct members *members)
 {
-    const struct member *self = members_find(members, t->self.node_id);
+    const struct member *self = members_find(members, t->config.self.node_id);
     if (self != NULL) {
-        (void)snprintf(t->self.peer_address, sizeof t->self.peer_address, "%s", self->address);
+        (void)snprintf(t->config.self.peer_address, sizeof t->config.self.peer_address, "%s",
+                       self->address);
     }
-    t->members = *members;
+    t->config.members = *members;
     FLI_LIST_FOREACH(pos, &t->all)
     {
         struct stream *s = stream_of(pos);
@@ -321,6 +266,8 @@ void transport_set_members(struct transport *t, const struct members *members)
             stream_lose(s, "the node is a member no more");
         } else if (s->dialed && s->phase < STREAM_GIVEN) {
             dial_end(s, FL_ENOCONN);
+        } else if (t->closing && is_pending(s)) {
+            stream_close(s);
         }
     }
 }
@@ -333,20 +280,6 @@ void transport_hang_up(struct transport *t, uint64_t peer_id, const char *why)
             stream_lose(stream_of(pos), why);
         }
     }
-}
-
-int transport_dial(struct transport *t, uint64_t peer_id, enum stream_kind kind,
-                   transport_dial_cb cb, void *ctx)
-{
-    const struct member *m = members_find(&t->members, peer_id);
-    FLI_ASSERT(kind >= 1 && (unsigned)kind <= STREAM_KINDS && cb != NULL);
-    if (m == NULL || peer_id == t->self.node_id) {
-        return FL_EINVAL;
-    }
-    if (t->closing || !t->started) {
-        return FL_ENOCONN;
-    }
-    return dial_start(t, kind, m, cb, ctx);
 }
 
 /* One of the transport's own handles is closed. */
@@ -383,12 +316,6 @@ void transport_close(struct transport *t, void (*cb)(void *ctx), void *ctx)
     }
     close(t->fd); /* libuv watches it no more */
     t->fd = -1;
-    FLI_LIST_FOREACH(pos, &t->all)
-    {
-        if (is_pending(stream_of(pos))) {
-            stream_close(stream_of(pos));
-        }
-    }
     transport_set_members(t, &nobody);
     transport_maybe_closed(t);
 }

@@ -2,9 +2,9 @@
  *
  * Dialing. A numeric address skips resolving. Each address that the name resolved to gets its own
  * time limits. When one fails, the next is tried once its socket is closed; but a peer that
- * answered with a refusal ends the dial. The callback never comes from within dial_start(). When
- * the node is a member no more, or the transport closes, the callback comes at once. What is left
- * of the dial is nobody's then, and its memory goes when its socket is closed, or the resolver
+ * answered with a refusal ends the dial. The callback never comes from within transport_dial().
+ * When the node is a member no more, or the transport closes, the callback comes at once. What is
+ * left of the dial is nobody's then, and its memory goes when its socket is closed, or the resolver
  * returns, since resolving cannot be interrupted.
  *
  * Accepting. Until its handshake is complete, a connection is `pending`: it is dropped at end of
@@ -30,7 +30,7 @@
 
 static const char *address_of(const struct stream *s)
 {
-    const struct member *m = members_find(&s->t->members, s->peer_id);
+    const struct member *m = members_find(&s->t->config.members, s->peer_id);
     return m == NULL ? "" : m->address;
 }
 
@@ -48,9 +48,9 @@ static bool say(struct stream *s, enum stream_kind kind, enum handshake_verdict 
     h.target = target;
     snprintf(h.reason, sizeof h.reason, "%s", reason);
     if (s->dialed || verdict == HANDSHAKE_WELCOME) {
-        h.from = s->t->self;
+        h.from = s->t->config.self;
     }
-    handshake_encode(&h, &s->t->formats, bytes);
+    handshake_encode(&h, &s->t->config.formats, bytes);
     if (fli_buf_append(&s->gather, bytes, sizeof bytes) != 0) {
         stream_lose(s, "out of memory");
     }
@@ -60,7 +60,7 @@ static bool say(struct stream *s, enum stream_kind kind, enum handshake_verdict 
 
 static void ask(struct stream *s)
 {
-    stream_expect(s, s->t->answer_ms);
+    stream_expect(s, s->t->config.answer_ms);
     (void)say(s, s->kind, 0, s->peer_id, "");
 }
 
@@ -90,7 +90,7 @@ static void connect_cb(uv_connect_t *connect, int status)
     } else if (s->tls == NULL) {
         ask(s);
     } else {
-        stream_expect(s, t->answer_ms);
+        stream_expect(s, t->config.answer_ms);
         stream_secure(s);
     }
 }
@@ -119,7 +119,7 @@ void dial_next(struct stream *s)
     s->tried++;
     s->phase = STREAM_CONNECTING;
     stream_socket(s);
-    stream_expect(s, s->t->connect_ms);
+    stream_expect(s, s->t->config.connect_ms);
     int rv = uv_tcp_connect(&s->connect, &s->tcp, a->ai_addr, connect_cb);
     if (rv != 0) {
         stream_lose(s, uv_strerror(rv));
@@ -153,20 +153,26 @@ static int resolve(struct stream *s, const char *host, uint16_t port)
     return rv == 0 ? 0 : FL_ESYSTEM;
 }
 
-int dial_start(struct transport *t, enum stream_kind kind, const struct member *m,
-               transport_dial_cb cb, void *ctx)
+int transport_dial(struct transport *t, uint64_t peer_id, enum stream_kind kind,
+                   transport_dial_cb cb, void *ctx)
 {
+    const struct member *m = members_find(&t->config.members, peer_id);
     char host[256];
     uint16_t port;
-    if (address_split(m->address, host, &port) != 0) {
+    FLI_ASSERT(kind >= 1 && (unsigned)kind <= STREAM_KINDS && cb != NULL);
+    if (m == NULL || peer_id == t->config.self.node_id ||
+        address_split(m->address, host, &port) != 0) {
         return FL_EINVAL;
+    }
+    if (t->closing || !t->started) {
+        return FL_ENOCONN;
     }
     struct stream *s = stream_create(t, true);
     if (s == NULL) {
         return FL_ENOMEM;
     }
     s->kind = kind;
-    s->peer_id = m->id;
+    s->peer_id = peer_id;
     s->dialed_cb = cb;
     s->dialed_ctx = ctx;
     snprintf(s->why, sizeof s->why, "it has no address");
@@ -256,41 +262,29 @@ static void begin(struct transport *t, int fd, const struct sockaddr_storage *fr
     stream_read_start(s);
 }
 
-/* A system without descriptors says so as long as a connection waits. */
-static void pause_accepting(struct transport *t, int error)
+/* Accepts until none waits, or the turn has had its share. A system without descriptors says so as
+ * long as a connection waits, so after an error the next tick goes on. */
+static void listener_cb(uv_poll_t *listener, int status, int events)
 {
+    struct transport *t = listener->data;
+    int error = status;
+    for (unsigned n = 0; n < TRANSPORT_ACCEPTS_TURN_MAX && error == 0; n++) {
+        struct sockaddr_storage from = {.ss_family = AF_INET};
+        socklen_t len = sizeof from;
+        int fd = accept4(t->fd, (struct sockaddr *)&from, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        error = fd < 0 ? uv_translate_sys_error(errno) : 0;
+        if (fd >= 0) {
+            begin(t, fd, &from);
+        }
+    }
+    if (error == 0 || error == UV_EAGAIN || error == UV_EINTR || error == UV_ECONNABORTED) {
+        return;
+    }
     transport_log(t, 2, "a connection to the peer port cannot be accepted: %s%s",
                   uv_strerror(error), fli_files_remedy(uv_strerror(error)));
     (void)uv_poll_stop(&t->listener);
     t->accept_waits = true;
     transport_tick_soon(t);
-}
-
-/* Accepts the next connection. False when there is none, or it cannot be accepted. */
-static bool accept_one(struct transport *t)
-{
-    struct sockaddr_storage from = {.ss_family = AF_INET};
-    socklen_t len = sizeof from;
-    int fd = accept4(t->fd, (struct sockaddr *)&from, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (fd >= 0) {
-        begin(t, fd, &from);
-    } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
-        pause_accepting(t, uv_translate_sys_error(errno));
-    }
-    return fd >= 0;
-}
-
-static void listener_cb(uv_poll_t *listener, int status, int events)
-{
-    struct transport *t = listener->data;
-    unsigned n = 0;
-    if (status != 0) {
-        pause_accepting(t, status);
-        return;
-    }
-    while (n < TRANSPORT_ACCEPTS_TURN_MAX && accept_one(t)) {
-        n++;
-    }
 }
 
 int accept_start(struct transport *t)
@@ -341,13 +335,65 @@ static void welcome_answer(struct stream *s, const struct handshake *h)
 
 /* ---- handshakes ---- */
 
-/* The verdict of this node about the other one, which names itself in h. */
-static enum handshake_verdict check(struct stream *s, struct handshake *h, bool *alike,
-                                    char reason[HANDSHAKE_REASON_MAX])
+/* Whether two nodes can belong to one cluster, by the members and the state that each began with. A
+ * formed cluster knows its nodes by their incarnations. A node that joins it begins empty, not with
+ * a restored state. */
+static bool began_alike(const struct transport *t, const struct peer_identity *peer)
 {
-    h->from.welcomes = s->dialed;
-    h->from.waited = s->phase == STREAM_UNDECIDED;
-    return transport_check(s->t, h, alike, reason);
+    bool self_formed = t->config.self.cluster_id != 0;
+    bool peer_formed = peer->cluster_id != 0;
+    if (peer->members_crc == t->config.self.members_crc || peer->members_crc == 0 ||
+        t->config.self.members_crc == 0) {
+        return true;
+    }
+    return (self_formed && peer->members_crc == t->config.members_crc) ||
+           (peer_formed && t->config.self.members_crc == t->config.members_crc);
+}
+
+/* The verdict of this node about the other one, which names itself in h. `alike`: that one is
+ * configured with the same members and is of no other cluster. */
+static int check(struct stream *s, struct handshake *h, bool *alike,
+                 char reason[HANDSHAKE_REASON_MAX])
+{
+    struct transport *t = s->t;
+    struct peer_identity *peer = &h->from;
+    uint64_t peer_id = peer->node_id;
+    uint64_t self_id = t->config.self.node_id;
+    peer->welcomes = s->dialed;
+    peer->waited = s->phase == STREAM_UNDECIDED;
+    *alike = false;
+    if (!began_alike(t, peer)) {
+        return fli_refuse(reason, HANDSHAKE_REASON_MAX, HANDSHAKE_OTHER_MEMBERS,
+                          "nodes %" PRIu64 " and %" PRIu64
+                          " began with different members, or from different "
+                          "backups: give all nodes the same, or join with --join",
+                          self_id, peer_id);
+    }
+    if (peer->cluster_id != 0 && t->config.self.cluster_id != 0 &&
+        peer->cluster_id != t->config.self.cluster_id) {
+        return fli_refuse(reason, HANDSHAKE_REASON_MAX, HANDSHAKE_OTHER_CLUSTER,
+                          "node %" PRIu64 " belongs to cluster %016" PRIx64 ", node %" PRIu64
+                          " to cluster %016" PRIx64,
+                          self_id, t->config.self.cluster_id, peer_id, peer->cluster_id);
+    }
+    *alike = true;
+    if (h->target != t->config.self.node_id) {
+        return fli_refuse(reason, HANDSHAKE_REASON_MAX, HANDSHAKE_STRANGER,
+                          "node %" PRIu64 " was called, but this is node %" PRIu64, h->target,
+                          self_id);
+    }
+    bool is_self = peer_id == self_id;
+    enum handshake_verdict verdict = HANDSHAKE_WELCOME;
+    if (!is_self) {
+        verdict = t->cbs.check(t->cbs.ctx, peer, reason);
+    }
+    if (verdict == HANDSHAKE_WELCOME &&
+        (is_self || members_find(&t->config.members, peer_id) == NULL)) {
+        return fli_refuse(reason, HANDSHAKE_REASON_MAX, HANDSHAKE_STRANGER,
+                          "node %" PRIu64 " is not another member for node %" PRIu64, peer_id,
+                          self_id);
+    }
+    return (int)verdict;
 }
 
 /* Tells the caller a verdict, and drops the connection. */
@@ -366,7 +412,7 @@ static void check_call(struct stream *s, int rv, struct handshake *h)
     char reason[HANDSHAKE_REASON_MAX] = {0};
     bool alike;
     if (rv == FL_EVERSION) {
-        handshake_explain_version(s->in.in.data, &t->formats, reason, sizeof reason);
+        handshake_explain_version(s->in.in.data, &t->config.formats, reason, sizeof reason);
         transport_log(t, 2, "a node of another version at %s was refused: %s", s->address, reason);
         refuse_call(s, STREAM_RAFT, 0, HANDSHAKE_OTHER_VERSION, "");
         return;
@@ -382,7 +428,7 @@ static void check_call(struct stream *s, int rv, struct handshake *h)
         stream_break(s, reason);
         return;
     }
-    enum handshake_verdict verdict = check(s, h, &alike, reason);
+    enum handshake_verdict verdict = (enum handshake_verdict)check(s, h, &alike, reason);
     if (s->closing) {
         return; /* the check has ended it */
     }
@@ -427,7 +473,7 @@ static void check_welcome(struct stream *s, struct handshake *h)
         hang_up(s, HANDSHAKE_UNDECIDED, reason);
         return;
     }
-    enum handshake_verdict verdict = check(s, h, &alike, reason);
+    enum handshake_verdict verdict = (enum handshake_verdict)check(s, h, &alike, reason);
     if (s->closing) {
         return; /* the check has ended it */
     }
@@ -438,7 +484,7 @@ static void check_welcome(struct stream *s, struct handshake *h)
     } else {
         s->phase = STREAM_UNDECIDED;
         stream_read_stop(s);
-        stream_expect(s, s->t->answer_ms);
+        stream_expect(s, s->t->config.answer_ms);
     }
 }
 
@@ -447,7 +493,7 @@ static void check_answer(struct stream *s, int rv, struct handshake *h)
     enum handshake_verdict verdict = (enum handshake_verdict)h->verdict;
     char reason[HANDSHAKE_REASON_MAX];
     if (rv == FL_EVERSION) {
-        handshake_explain_version(s->in.in.data, &s->t->formats, reason, sizeof reason);
+        handshake_explain_version(s->in.in.data, &s->t->config.formats, reason, sizeof reason);
         hang_up(s, HANDSHAKE_OTHER_VERSION, reason);
     } else if (rv != 0 || verdict == HANDSHAKE_UNDECIDED) {
         hang_up(s, HANDSHAKE_UNDECIDED, "its answer is not one of a node");
@@ -458,10 +504,10 @@ static void check_answer(struct stream *s, int rv, struct handshake *h)
     }
 }
 
-void shake_check(struct stream *s)
+static void shake_check(struct stream *s)
 {
     struct handshake h = {.verdict = 0};
-    int rv = handshake_decode(s->in.in.data, &s->t->formats, &h);
+    int rv = handshake_decode(s->in.in.data, &s->t->config.formats, &h);
     (s->dialed ? check_answer : check_call)(s, rv, &h);
 }
 
@@ -481,5 +527,19 @@ void shake_bytes(struct stream *s)
         stream_break(s, "not a node");
     } else if (s->in.in.len >= HANDSHAKE_SIZE) {
         shake_check(s);
+    }
+}
+
+/* A check may begin and end others. */
+void transport_check_again(struct transport *t)
+{
+    if (!t->started || t->closing) {
+        return;
+    }
+    FLI_LIST_FOREACH(pos, &t->all)
+    {
+        if (stream_of(pos)->phase == STREAM_UNDECIDED && !stream_of(pos)->closing) {
+            shake_check(stream_of(pos));
+        }
     }
 }

@@ -19,10 +19,27 @@
 
 #include "base/list.h"
 #include "peer/host.h"
-#include "peer/log_throttle.h"
 #include "peer/transport.h"
 
 #define TRANSPORT_LOG_MAX 512u
+
+/* Repeated lines of the log are left out, so that retries and strangers do not fill it. A line is
+ * logged again after LOG_THROTTLE_AGAIN_MS. Different lines are logged up to LOG_THROTTLE_BURST at
+ * once, and then one every LOG_THROTTLE_EVERY_MS. */
+#define LOG_THROTTLE_LINES 32u
+#define LOG_THROTTLE_AGAIN_MS 60000u
+#define LOG_THROTTLE_BURST 32u
+#define LOG_THROTTLE_EVERY_MS 1000u
+
+struct log_throttle {
+    struct {
+        uint32_t crc; /* of the text */
+        uint64_t at_ms;
+    } lines[LOG_THROTTLE_LINES];
+    unsigned next;
+    uint64_t spent_until_ms; /* the burst is used up this far ahead of now */
+    uint64_t left_out;
+};
 
 #define STREAM_READ_SIZE 16384u
 
@@ -88,15 +105,10 @@ struct stream {
 struct transport {
     uv_loop_t *loop;
     struct transport_callbacks cbs;
-    struct host host; /* for the log */
-    struct members members;
-    struct peer_identity self;
-    uint32_t members_crc; /* as in the configuration */
-    struct handshake_formats formats;
-    struct stream_limits limits[STREAM_KINDS + 1];
+    struct host host;               /* for the log */
+    struct transport_config config; /* but for what is used during transport_create() only */
     struct security security;
-    uint64_t files_ms;                          /* when its files were last looked at */
-    unsigned connect_ms, answer_ms, unacked_ms; /* as in struct transport_config */
+    uint64_t files_ms; /* when its files were last looked at */
     unsigned pending_ms;
     int fd; /* listens */
     uint16_t port;
@@ -137,23 +149,21 @@ static inline bool is_accepted(const struct stream *s)
 }
 
 /* transport.c */
+/* Whether to log a line now; if so, it is recorded. *left_out: when true, the number of lines left
+ * out since the last logged one, for being too many. */
+bool log_throttle_allows(struct log_throttle *s, const char *text, uint64_t now_ms,
+                         uint64_t *left_out);
 void transport_maybe_closed(struct transport *t);
-/* `alike`: the peer is configured with the same members and is of no other cluster. */
-enum handshake_verdict transport_check(struct transport *t, const struct handshake *h, bool *alike,
-                                       char reason[HANDSHAKE_REASON_MAX]);
 void transport_tick_soon(struct transport *t);
 /* The connection is given up when what it waits for takes longer. */
 void stream_expect(struct stream *s, unsigned within_ms);
 
 /* transport_open.c */
 int accept_start(struct transport *t) FLI_MUST_USE; /* 0, or an error of libuv */
-int dial_start(struct transport *t, enum stream_kind kind, const struct member *m,
-               transport_dial_cb cb, void *ctx) FLI_MUST_USE;
 void dial_next(struct stream *s); /* tries the next address, or ends the dial; from the loop only */
 void dial_end(struct stream *s, int status); /* without a stream */
 void shake_secured(struct stream *s);        /* TLS's handshake is over */
 void shake_bytes(struct stream *s);          /* some have come */
-void shake_check(struct stream *s);          /* the other side's handshake is complete */
 
 /* stream.c */
 struct stream *stream_create(struct transport *t, bool dialed); /* NULL: out of memory */

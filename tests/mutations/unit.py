@@ -110,7 +110,7 @@ MUTANTS = [
      '        (void)machine_command_redecode(c->data, c->len, &q);\n        int rc = machine_query(fsm_machine(p->config.fsm), &q, 0, &r, &p->payload);\n'
      '        commands_end(p->config.queue, c, rc == 0 ? 0 : FL_EBUSY, &r, (struct fli_slice){p->payload.data, p->payload.len});\n    }\n',
      'commands/test_commands_proposer', 'a leader that is replaced steps down as the other is elected: of 370 questions in 1000 seeds none was of a token that had ended by then'),
-    ('bytes that nobody acknowledges are waited for as long as TCP likes', 'src/peer/stream.c', 'TCP_USER_TIMEOUT, &s->t->unacked_ms,',
+    ('bytes that nobody acknowledges are waited for as long as TCP likes', 'src/peer/stream.c', 'TCP_USER_TIMEOUT, &s->t->config.unacked_ms,',
      'TCP_USER_TIMEOUT, &(unsigned){0},', 'peer/test_peer_transport', 'the streams of the simulation are not TCP'),
     ('who was cut off from all does not ask for votes when another is heard', 'src/consensus/election.c', '        begin(e, NOBODY, fli_clock_ms() + enough_silence_ms(e, true));\n',
      '        (void)begin;\n', 'node/test_node_election', TIME_ONLY),

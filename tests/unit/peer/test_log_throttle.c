@@ -1,7 +1,7 @@
 /* Which lines are logged again, and how many different ones. */
 #include "../../lib/unit.h"
 
-#include "peer/log_throttle.h"
+#include "peer/transport_private.h"
 
 TEST(test_the_same_line)
 {
