@@ -66,7 +66,7 @@ struct peer {
     bool gone;           /* election.c: its process has ended: nobody listens at its address */
     enum peer_seen seen; /* node_watch.c */
 
-    /* node_report.c: its last report */
+    /* node_watch.c: its last report */
     bool differs; /* at the last entry whose hash this node had as well */
     struct node_report report;
 

@@ -1,4 +1,4 @@
-/* node.c: the turn of the loop, the submission of commands, status.
+/* node.c: the turn of the loop, streams that other nodes open, the submission of commands, the end.
  *
  * The turn. Sockets and the disk are read in the poll phase of the loop. Then the check handle runs
  * node_turn(): due timers, the proposer, which makes one entry of all that came, leadership, and
@@ -12,7 +12,18 @@
  * with old knowledge. So Raft's timer waits for one turn, in which the sockets are read, and
  * commands wait for a moment (unverified_until_ms): by then a leader that was replaced knows
  * it. This saves clients from UNCERTAIN. That a replaced leader can commit nothing is Raft's
- * guarantee. */
+ * guarantee.
+ *
+ * The graceful end.
+ *
+ *   run --node_stop()--> drain --(quiet, or drain_ms over)--> close --> closed, cb
+ *
+ * While draining, new commands are refused, and followers' new commands are returned to them. A
+ * leader does what waits; a node that cannot answers it ENOLEADER. Then leadership is handed over,
+ * so that the others need no election. Then what was relayed is answered. Closing answers the rest,
+ * with UNCERTAIN where the outcome is unknown, and closes the log, the streams and all handles. The
+ * tick timer's handle is closed last, so that the end comes from its callback and not from within
+ * another. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -77,6 +88,213 @@ static void expire(struct node *n)
     }
 }
 
+/* ---- streams that other nodes have opened ---- */
+
+/* One on which another node sends messages of Raft. */
+struct inbound {
+    struct node *node;
+    uint64_t from, incarnation;
+    struct stream *stream;
+};
+
+static void inbound_close(struct inbound *in)
+{
+    stream_close(in->stream);
+    free(in);
+}
+
+static void inbound_frame(void *ctx, uint8_t type, struct fli_slice body)
+{
+    struct inbound *in = ctx;
+    struct node *n = in->node;
+    if (n->phase >= PHASE_CLOSE || n->failed) {
+        return;
+    }
+    enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_PEERS);
+    uint64_t from = in->from;
+    uint64_t now_ms = fli_clock_ms();
+    if (type == MESSAGE_APPEND && from == replica_leader(n->replica)) {
+        node_watch_heard(n, now_ms);
+    }
+    int rv = type == NODE_REPORT_TYPE ? node_report_receive(n, from, body)
+             : type == STARTS_MESSAGE_TYPE
+                 ? membership_receive_starts(n->membership, from, body)
+                 : replica_receive(n->replica, now_ms, in->incarnation, type, body);
+    fli_turn_leave(n->host.turn, part);
+    if (rv != 0) {
+        host_log(&n->host, 1,
+                 "node %" PRIu64
+                 " has sent a message that no correct node sends: the connection is "
+                 "closed",
+                 from);
+        inbound_close(in);
+    }
+}
+
+static void inbound_lost(void *ctx, const char *why)
+{
+    inbound_close(ctx);
+}
+
+static void inbound_open(struct node *n, const struct peer_identity *peer, struct stream *stream)
+{
+    struct inbound *in = calloc(1, sizeof *in);
+    if (in == NULL) {
+        stream_close(stream);
+        return;
+    }
+    struct stream_callbacks cbs = {.ctx = in, .frame = inbound_frame, .lost = inbound_lost};
+    *in = (struct inbound){n, peer->node_id, peer->incarnation, stream};
+    (void)stream_start(stream, &cbs);
+}
+
+void node_accepted(void *ctx, enum stream_kind kind, const struct peer_identity *peer,
+                   struct stream *stream)
+{
+    struct node *n = ctx;
+    if (n->phase >= PHASE_CLOSE || n->failed) {
+        stream_close(stream);
+    } else if (kind == STREAM_RAFT) {
+        inbound_open(n, peer, stream);
+    } else if (kind == STREAM_RELAY) {
+        relay_accept(&n->relay, peer, stream);
+    } else {
+        snapshot_install_accept(n->snapshots.install, peer->node_id, stream);
+    }
+}
+
+/* ---- closing ---- */
+
+void node_free(struct node *n)
+{
+    replica_destroy(n->replica);
+    node_snapshot_free(n);
+    membership_destroy(n->membership);
+    proposer_fini(&n->proposer);
+    fsm_destroy(n->fsm);
+    if (n->log != NULL) {
+        log_destroy(n->log);
+    }
+    if (n->loop.device != NULL) {
+        log_files_destroy(n->loop.device);
+    }
+    transport_destroy(n->peers.transport);
+    node_record_close(&n->record);
+}
+
+static void finished(uv_handle_t *handle)
+{
+    struct node *n = handle->data;
+    node_free(n);
+    n->phase = PHASE_CLOSED;
+    if (n->loop.stopped != NULL) {
+        n->loop.stopped(n->loop.stopped_ctx); /* it may free the node */
+    }
+}
+
+void node_hold(void *ctx)
+{
+    struct node *n = ctx;
+    n->loop.open++;
+}
+
+/* When all else has closed, the tick timer's handle is closed, which ends the node. */
+void node_release(void *ctx)
+{
+    struct node *n = ctx;
+    FLI_ASSERT(n->loop.open > 0);
+    n->loop.open--;
+    if (n->phase == PHASE_CLOSE && n->loop.open == 0) {
+        uv_close((uv_handle_t *)&n->loop.tick, finished);
+    }
+}
+
+static void handle_closed(uv_handle_t *handle)
+{
+    node_release(handle->data);
+}
+
+/* The log's completions come through these handles, so they are closed after the log. */
+static void log_closed(void *ctx)
+{
+    struct node *n = ctx;
+    for (unsigned i = 0; i < n->loop.disk_handles; i++) {
+        uv_close((uv_handle_t *)&n->loop.disk[i], handle_closed);
+    }
+    node_release(n);
+}
+
+void node_close(struct node *n)
+{
+    struct node_loop *l = &n->loop;
+    FLI_ASSERT(n->phase < PHASE_CLOSE);
+    n->phase = PHASE_CLOSE;
+    n->commands.closed = true;
+    if (!n->failed) {
+        node_record_end(&n->record);
+    }
+    proposer_close(&n->proposer); /* first, so that followers get answers to their commands */
+    membership_close(n->membership);
+    relay_close(&n->relay, "this node stops");
+    commands_end_waiting(&n->commands);
+    uv_close((uv_handle_t *)&l->check, handle_closed);
+    uv_close((uv_handle_t *)&l->prepare, handle_closed);
+    uv_close((uv_handle_t *)&l->timer, handle_closed);
+    uv_close((uv_handle_t *)&l->idle, handle_closed);
+    node_snapshot_stop(n);
+    peers_close(&n->peers);
+    l->open += 2;
+    transport_close(n->peers.transport, node_release, n);
+    log_close(n->log, log_closed, n);
+}
+
+void node_stop(struct node *n, unsigned drain_ms, void (*cb)(void *ctx), void *ctx)
+{
+    FLI_ASSERT(n->phase == PHASE_RUN);
+    n->loop.stopped = cb;
+    n->loop.stopped_ctx = ctx;
+    n->loop.drain_until_ms = fli_clock_ms() + drain_ms;
+    n->phase = PHASE_DRAIN;
+    n->commands.closed = true;
+    node_wake(n);
+}
+
+void node_destroy(struct node *n)
+{
+    if (n != NULL) {
+        FLI_ASSERT(n->phase == PHASE_CLOSED);
+        commands_fini(&n->commands);
+        free(n);
+    }
+}
+
+/* ---- draining ---- */
+
+/* True when leadership was handed over, or when that is not needed, not possible, or was tried. */
+static bool handed_over(struct node *n)
+{
+    if (n->failed || replica_role(n->replica) != REPLICA_LEADER || n->loop.transfer_tried) {
+        return !membership_transferring(n->membership);
+    }
+    if (proposer_in_flight(&n->proposer) > 0 || n->commands.count > 0) {
+        return false;
+    }
+    n->loop.transfer_tried = true;
+    return membership_transfer(n->membership, 0, NULL, NULL) != 0;
+}
+
+/* Whether nothing is left to be done, or there is no time left. */
+static bool has_drained(struct node *n)
+{
+    bool late = fli_clock_ms() >= n->loop.drain_until_ms;
+    if (!node_can_propose(n) && proposer_in_flight(&n->proposer) == 0) {
+        commands_end_waiting(&n->commands); /* else some may overtake what is given back */
+    }
+    relay_flush(&n->relay);
+    bool quiet = handed_over(n) && relay_quiet(&n->relay);
+    return late || n->failed || quiet;
+}
+
 /* ---- the turn ---- */
 
 /* A pause is assumed at most every other turn: on a machine that is always late, Raft's timer must
@@ -119,7 +337,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 
 static bool may_call_elections(const struct node *n)
 {
-    return node_running(n) && !n->watch.disk_hangs;
+    return node_running(n) && !n->watch.own.disk_hangs;
 }
 
 static void timer_cb(uv_timer_t *timer)
@@ -146,23 +364,17 @@ static void plan_turn(struct node *n)
     }
 }
 
-static void raft_turn(struct node *n)
-{
-    if (!n->failed) { /* a node whose disk has failed receives and sends nothing more */
-        replica_turn(n->replica, n->loop.turned_ms, n->loop.paused);
-        proposer_turn(&n->proposer,
-                      node_can_propose(n) ? COMMANDS_ALL : COMMANDS_OF(COMMAND_CLUSTER),
-                      n->loop.turned_ms);
-    }
-}
-
 static void node_turn(struct node *n)
 {
     n->loop.woken = false;
     uv_idle_stop(&n->loop.idle);
     note_pause(n);
     node_settings_turn(n);
-    raft_turn(n);
+    if (!n->failed) { /* a node whose disk has failed receives and sends nothing more */
+        unsigned classes = node_can_propose(n) ? COMMANDS_ALL : COMMANDS_OF(COMMAND_CLUSTER);
+        replica_turn(n->replica, n->loop.turned_ms, n->loop.paused);
+        proposer_turn(&n->proposer, classes, n->loop.turned_ms);
+    }
     expire(n);
     node_watch_turn(n);
     if (!n->loop.paused) { /* silence means nothing until the messages of the pause are read */
@@ -172,13 +384,11 @@ static void node_turn(struct node *n)
         membership_turn(n->membership, node_running(n));
         node_record_turn(&n->record);
     }
-    if (n->phase == PHASE_DRAIN) {
-        node_stop_turn(n);
-        if (n->phase >= PHASE_CLOSE) {
-            return;
-        }
-    } else {
+    if (n->phase == PHASE_RUN) {
         relay(n);
+    } else if (has_drained(n)) {
+        node_close(n);
+        return;
     }
     node_snapshot_turn(n);
     peers_turn(&n->peers);
@@ -226,6 +436,10 @@ void node_arrived(void *ctx)
 static void tick_cb(uv_timer_t *timer)
 {
     struct node *n = timer->data;
+    if (n->phase >= PHASE_CLOSE) {
+        node_snapshot_turn(n); /* the end may wait for its child */
+        return;
+    }
     if (!n->failed) {
         membership_tick(n->membership, node_running(n));
         node_record_tick(&n->record);
@@ -253,8 +467,8 @@ void node_loop_init(struct node *n)
             poll->data = n;
         }
     }
-    FLI_ASSERT(rv == 0); /* they cannot fail */
-    n->stop.open = 5 + l->disk_handles;
+    FLI_ASSERT(rv == 0);           /* they cannot fail */
+    l->open = 4 + l->disk_handles; /* all but the tick's */
 }
 
 void node_loop_start(struct node *n)
@@ -267,34 +481,8 @@ void node_loop_start(struct node *n)
         rv = rv != 0 ? rv : uv_poll_start(&l->disk[i], UV_READABLE, disk_cb);
     }
     FLI_ASSERT(rv == 0);
-    l->turned_ms = fli_clock_ms();
-    node_watch_start(n);
+    l->turned_ms = n->watch.started_ms = n->watch.led_ms = fli_clock_ms();
     node_wake(n);
-}
-
-static void handle_closed(uv_handle_t *handle)
-{
-    node_closed_one(handle->data);
-}
-
-void node_loop_close(struct node *n)
-{
-    struct node_loop *l = &n->loop;
-    uv_timer_stop(&l->tick);
-    uv_close((uv_handle_t *)&l->check, handle_closed);
-    uv_close((uv_handle_t *)&l->prepare, handle_closed);
-    uv_close((uv_handle_t *)&l->timer, handle_closed);
-    uv_close((uv_handle_t *)&l->idle, handle_closed);
-}
-
-/* The log's completions come through these handles, so they are closed after the log. */
-void node_loop_log_closed(void *ctx)
-{
-    struct node *n = ctx;
-    for (unsigned i = 0; i < n->loop.disk_handles; i++) {
-        uv_close((uv_handle_t *)&n->loop.disk[i], handle_closed);
-    }
-    node_closed_one(n);
 }
 
 /* ---- submitting ---- */
@@ -322,57 +510,7 @@ int node_transfer(struct node *n, uint64_t id, void (*cb)(void *ctx, int status)
     return node_running(n) ? membership_transfer(n->membership, id, cb, ctx) : FL_ENOLEADER;
 }
 
-/* ---- status ---- */
-
-void node_get_status(struct node *n, struct node_status *ret)
-{
-    const struct proposer_stats *p = &n->proposer.stats;
-    if (n->phase == PHASE_CLOSED) {
-        *ret = (struct node_status){.id = n->config.id, .role = NODE_STOPPED};
-        return;
-    }
-    *ret = (struct node_status){
-        .id = n->config.id,
-        .founds = membership_founds(n->membership),
-        .term = replica_term(n->replica),
-        .commit_index = replica_commit_index(n->replica),
-        .applied_index = replica_applied_index(n->replica),
-        .last_index = replica_last_index(n->replica),
-        .snapshot_index = replica_snapshot_index(n->replica),
-        .batches = p->batches,
-        .commands = p->commands,
-        .queries = p->queries,
-        .bytes_proposed = p->bytes,
-        .relayed = n->relay.sent,
-        .held = n->commands.waited,
-        .uncertain = n->commands.uncertain,
-        .pending_bytes = n->commands.bytes,
-        .pending_limit = n->commands.bytes_max,
-        .pending_commands = n->commands.count,
-        .in_flight = proposer_in_flight(&n->proposer),
-        .restores = n->fsm->restores,
-        .backups = node_backup_counts(n),
-        .clock_ms = proposer_clock_ms(&n->proposer),
-        .starts = n->record.own.now.starts.own.number,
-        .has_witness = n->record.witness.path != NULL,
-        .witness_index = n->record.witness.work.busy ? 0 : n->record.witness.kept.starts.index,
-        .election_ms = n->election.election_ms,
-        .heartbeat_ms = n->election.heartbeat_ms,
-        .hold_ms = (unsigned)n->commands.hold_ms,
-    };
-    node_watch_status(n, ret);
-    node_snapshot_status(n, ret);
-    log_get_stats(n->log, &ret->log);
-}
-
-void node_get_times(const struct node *n, struct node_times *ret)
-{
-    FLI_ASSERT(n->phase != PHASE_CLOSED);
-    ret->log_write = *log_write_times(n->log);
-    ret->commit = n->proposer.commit_times;
-    ret->apply = n->fsm->apply_times;
-    ret->relay = n->relay.times;
-}
+/* ---- what the server asks ---- */
 
 bool node_serves(const struct node *n)
 {

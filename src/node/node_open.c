@@ -537,7 +537,7 @@ int node_create(uv_loop_t *loop, const struct node_config *given, const struct n
                             .turn = config.turn,
                             .wake = node_wake,
                             .hold = node_hold,
-                            .release = node_closed_one};
+                            .release = node_release};
     commands_init(&n->commands, config.pending_max, config.hold_ms);
     uv_update_time(loop);
     rv = make_parts(&o);

@@ -2,20 +2,18 @@
  * nothing of the node but its struct host. Each struct here belongs to one file, which alone
  * changes it.
  *
- *   node.c           the turn of the loop, submitting commands, status
+ *   node.c           the turn of the loop, streams that others open, submitting commands, the end
  *   node_backup.c    a backup that a client reads
- *   node_inbound.c   streams that other nodes have opened
  *   node_open.c      making a node
- *   node_report.c    what nodes tell each other about themselves; the members, for people
- *   node_settings.c  the settings that an operator made for all nodes
  *   node_snapshot.c  taking, sending and installing snapshots
- *   node_stop.c      the graceful end
- *   node_watch.c     who leads; lines of the log about leaders, members and the disk
+ *   node_watch.c     who leads, members, the disk; reports; the times in force; status
  *
  * A command stands in one queue until it is answered (commands.h). The proposer takes it out while
  * this node leads, the relay while another node does. */
 #ifndef NODE_NODE_PRIVATE_H
 #define NODE_NODE_PRIVATE_H
+
+#include <sys/statvfs.h>
 
 #include "consensus/election.h"
 #include "members/membership.h"
@@ -54,17 +52,26 @@ struct node_loop {
     bool paused;                  /* the last turn came late: timers waited for this one */
     uint64_t unverified_until_ms; /* after a pause: until then it is unverified whether this node
                                      still leads; 0: it is not */
+    /* The end. */
+    unsigned open; /* things that must close before the tick's handle */
+    uint64_t drain_until_ms;
+    bool transfer_tried; /* of leadership, before the end */
+    void (*stopped)(void *ctx);
+    void *stopped_ctx;
 };
 
 void node_loop_init(struct node *n);
 void node_loop_start(struct node *n); /* from here on the handles run */
-/* Closes the handles but for the tick's, and, once the log is closed, those of its device. */
-void node_loop_close(struct node *n);
-void node_loop_log_closed(void *ctx);
-void node_wake(void *node); /* makes the loop turn without waiting */
+void node_wake(void *node);           /* makes the loop turn without waiting */
 bool node_running(const struct node *n);
 bool node_can_propose(const struct node *n);
-void node_durable(void *ctx); /* for log_config */
+void node_accepted(void *ctx, enum stream_kind kind, const struct peer_identity *peer,
+                   struct stream *stream); /* for transport_callbacks */
+void node_hold(void *ctx);                 /* for struct host, as is the next one */
+void node_release(void *ctx);
+void node_close(struct node *n); /* from any phase: closes all that is open */
+void node_free(struct node *n);  /* one whose loop handles are closed, or were never opened */
+void node_durable(void *ctx);    /* for log_config */
 void node_arrived(void *ctx);
 
 /* ---- node_watch.c ---- */
@@ -80,40 +87,22 @@ struct node_watch {
     uint64_t heartbeats_missed, silence_ms_max;
     bool missing_logged;    /* missing members were reported since the leader was lost */
     uint64_t log_bytes;     /* on disk, as of the last tick */
-    bool disk_hangs;        /* a read or a write of the log takes too long */
     uint64_t slow_write_ns; /* the longest write that was reported */
     uint64_t disk_logged_ms;
+    struct node_report own;      /* what this node tells the others; it may be no member */
+    struct host_work space_work; /* asks for `space` */
+    struct statvfs space;
+    struct machine_settings cluster; /* the operator's, as last read */
 };
 
-void node_watch_start(struct node *n);
 void node_watch_turn(struct node *n);
 void node_watch_tick(struct node *n);
 /* A message of a leader has come, and is about to go to Raft. */
 void node_watch_heard(struct node *n, uint64_t now_ms);
-void node_watch_status(const struct node *n, struct node_status *ret);
-
-/* ---- node_report.c ---- */
-
-struct node_reports {
-    struct node_report own; /* kept apart: this node may be no member */
-    struct host_work work;  /* a statfs of `path` */
-    const char *path;
-    uint64_t disk_bytes, disk_free_bytes; /* 0: not known */
-};
-
-void node_report_tick(struct node *n);
 int node_report_receive(struct node *n, uint64_t from, struct fli_slice body) FLI_MUST_USE;
 const struct node_report *node_report_of(const struct node *n,
                                          uint64_t id); /* NULL: none, or too old */
 void node_report_installed(struct node *n);            /* this node's state is a leader's now */
-
-/* ---- node_settings.c ---- */
-
-struct node_settings {
-    struct machine_settings cluster; /* as last read */
-    bool own_election; /* the cluster's election time was too short to find a leader */
-};
-
 void node_settings_turn(struct node *n);
 
 /* ---- node_snapshot.c ---- */
@@ -175,27 +164,6 @@ void node_backup_ended(struct node *n, int error, const char *why);
 void node_backup_tick(struct node *n); /* from time to time */
 void node_backup_stop(struct node *n);
 
-/* ---- node_stop.c ---- */
-
-struct node_stop {
-    unsigned open; /* things that must close before the node's end */
-    uint64_t drain_until_ms;
-    bool transfer_tried; /* of leadership, before the end */
-    void (*cb)(void *ctx);
-    void *ctx;
-};
-
-void node_stop_turn(struct node *n);
-void node_close(struct node *n); /* from any phase: closes all that is open */
-void node_hold(void *ctx);       /* one more of `open` */
-void node_closed_one(void *ctx); /* one of them is closed */
-void node_free(struct node *n);  /* one whose loop handles are closed, or were never opened */
-
-/* ---- node_inbound.c ---- */
-
-void node_accepted(void *ctx, enum stream_kind kind, const struct peer_identity *peer,
-                   struct stream *stream); /* for transport_callbacks */
-
 /* ---- node_open.c ---- */
 
 void node_log_snapshot(void *ctx, int level, const char *message); /* for struct host */
@@ -222,11 +190,8 @@ struct node {
 
     struct node_loop loop;
     struct node_watch watch;
-    struct node_reports reports;
-    struct node_settings settings;
     struct node_snapshots snapshots;
     struct node_backup backup;
-    struct node_stop stop;
 };
 
 #endif

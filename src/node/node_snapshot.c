@@ -135,7 +135,7 @@ static void poll_child(struct node *n)
             taken(n, &v);
         }
     }
-    node_closed_one(n);
+    node_release(n);
 }
 
 void node_snapshot_turn(struct node *n)

@@ -496,7 +496,7 @@ MUTANTS = [
      '    case FL_EBUSY:\n    case FL_EINVAL:\n',
      '    case FL_EINVAL:\n',
      'is told \\w+ by its leader, and takes it for'),
-    ('relay', 'a follower that ends does not wait for what its leader owes', 'src/node/node_stop.c',
+    ('relay', 'a follower that ends does not wait for what its leader owes', 'src/node/node.c',
      'bool quiet = handed_over(n) && relay_quiet(&n->relay);',
      'bool quiet = handed_over(n);',
      'closes a stream with \\d+ commands that have no answer'),

@@ -16,9 +16,9 @@ NO_TIME = 'neither steps nor turns of the loop take time in the simulation'
 
 # what, file, the line, what it becomes, the test's program, the reason
 MUTANTS = [
-    ('a node whose state differs from a majority\'s goes on', 'src/node/node_report.c', '    if (differ > voters / 2 && differ > 1) {', '    if (differ > voters) {',
+    ('a node whose state differs from a majority\'s goes on', 'src/node/node_watch.c', '    if (differ > voters / 2 && differ > 1) {', '    if (differ > voters) {',
      'node/test_node_difference', 'no fault of the memory is in the simulation'),
-    ('the learner beside a damaged voter ends', 'src/node/node_report.c', '    if (differ > voters / 2 && differ > 1) {', '    if (differ > voters / 2) {',
+    ('the learner beside a damaged voter ends', 'src/node/node_watch.c', '    if (differ > voters / 2 && differ > 1) {', '    if (differ > voters / 2) {',
      'node/test_node_difference', 'no fault of the memory is in the simulation'),
     ('elections compare two clocks', 'src/consensus/election.c', '    bool silent = until_silent_ms(e, now_ms) == 0;',
      '    bool silent = until_silent_ms(e, uv_now(e->host.loop)) == 0;', 'node/test_node_election',

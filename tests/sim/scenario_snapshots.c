@@ -171,7 +171,7 @@ void scenario_differs(struct sim *s)
     scenario_cut_off(n, 0);
     uint64_t until = s->now + SOON_MS;
     while (s->now < until && sim_leader(s) == leader) {
-        third->node->reports.own.at_ms = sim_node_ms(third); /* it says nothing else */
+        third->node->watch.own.at_ms = sim_node_ms(third); /* it says nothing else */
         tell_of_another_state(leader, third->index + 1);
         if (node_report_differs(&leader->node->peers) != 0) {
             s->marks->scenarios_told++;
@@ -217,7 +217,7 @@ void scenario_doubted(struct sim *s)
     (void)snprintf(what.address, sizeof what.address, "node%u:1", n->index + 1);
     uint64_t until = s->now + SOON_MS;
     for (status = -1; s->now < until && sim_leader(s) == leader;) {
-        third->node->reports.own.at_ms = sim_node_ms(third); /* it says nothing else */
+        third->node->watch.own.at_ms = sim_node_ms(third); /* it says nothing else */
         tell_of_another_state(leader, third->index + 1);
         bool differ = node_report_differs(&leader->node->peers) != 0;
         s->marks->scenarios_told += differ;

@@ -259,7 +259,7 @@ static void stand_still_for_long(void **state, unsigned n, bool forget)
     for (unsigned ms = 0; ms < CLUSTER_ELECTION_MS; ms++) {
         cluster_run_ms(c, 1);
         for (unsigned i = 0; i < n; i++) {
-            assert_false(c->nodes[i].node->settings.own_election);
+            assert_false(c->nodes[i].node->watch.own.own_election);
         }
     }
 }
