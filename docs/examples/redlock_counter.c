@@ -19,7 +19,7 @@ int main(int argc, char **argv)
     }
     struct fl_redlock_options options = {
         .servers = argv[1], .tokens = tokens, .restarts_are_safe = argc == 5};
-    if (fl_redlock_open(&options, &r, NULL, 0) || fl_lock_take(r, "counter", &how, &lock)) {
+    if (fl_redlock_open(&options, &r) || fl_lock_take(r, "counter", &how, &lock)) {
         exit(fprintf(stderr, "not acquired: %s\n", fl_client_error(r)) > 0);
     }
     /* Two may believe to hold it now. This read is a claim: the older one can write no more. */

@@ -142,16 +142,11 @@ struct fl_client_options {
     uint64_t reserved[8];
 };
 
-/* Checks whether these files and this name can be used, for a message when fl_open() refuses them.
- * 0; FL_EINVAL with a sentence in errmsg; FL_ENOMEM. Any thread. */
-FL_API int fl_tls_check(const struct fl_tls_options *options, char *errmsg,
-                        size_t errmsg_size) FL_MUST_USE;
-
 /* nodes: 1 to FL_NODES_MAX of HOST:PORT or [IPV6]:PORT, with commas between. Connects to nobody
- * yet. 0; FL_EINVAL (a bad address or option, or files of TLS: see fl_tls_check()); FL_ENOMEM;
- * FL_ESYSTEM (it needs two descriptors, and there are none); FL_ENOCONN (own_loop, for which names
- * are resolved here: none is known). Unless it is 0, *ret is NULL, and every call with that says
- * FL_EINVAL, so that a program may look at the first lock only.
+ * yet. 0; FL_EINVAL (a bad address or option, or files of TLS); FL_ENOMEM; FL_ESYSTEM (it needs two
+ * descriptors, and there are none); FL_ENOCONN (own_loop, for which names are resolved here: none
+ * is known). Unless it is 0, fl_client_error(NULL) says why, *ret is NULL, and every call with that
+ * says FL_EINVAL, so that a program may look at the first lock only.
  *
  * Or one URL, fencelock://[USER:PASSWORD@]HOST:PORT[,HOST:PORT...] (fencelocks://: with TLS), with
  * %XX for bytes of user and password that have a meaning in a URL. Then `options` must name no user

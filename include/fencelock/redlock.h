@@ -2,7 +2,7 @@
  *
  *     fl_client *r; fl_lock *l;
  *     struct fl_redlock_options options = {.servers = "10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379"};
- *     if (fl_redlock_open(&options, &r, NULL, 0) == 0) {
+ *     if (fl_redlock_open(&options, &r) == 0) {
  *         if (fl_lock_take(r, "report", NULL, &l) == 0) {
  *             while (more() && fl_lock_state(l) != FL_HOLD_LOST) work();   (it is extended beside)
  *             rc = fl_lock_release(l);
@@ -127,11 +127,9 @@ struct fl_redlock_options {
     void *log_arg;
 };
 
-/* Connects to nobody yet. Resolves host names, once, which blocks. 0; FL_EINVAL or FL_ENOCONN (no
- * name resolves) with a sentence in errmsg (may be NULL), and of fl_client_error(); FL_ENOMEM,
- * FL_ESYSTEM. Unless it is 0, *ret is NULL. */
-FL_API int fl_redlock_open(const struct fl_redlock_options *options, fl_client **ret, char *errmsg,
-                           size_t errmsg_size) FL_MUST_USE;
+/* Connects to nobody yet. Resolves host names, once, which blocks. 0; FL_EINVAL, FL_ENOCONN (no
+ * name resolves), FL_ENOMEM, FL_ESYSTEM: fl_client_error(NULL) says why, and *ret is NULL. */
+FL_API int fl_redlock_open(const struct fl_redlock_options *options, fl_client **ret) FL_MUST_USE;
 
 /* ---- what a call came to --------------------------------------------------------------------- */
 

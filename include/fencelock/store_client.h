@@ -44,7 +44,7 @@ struct fl_store_options {
     const char *user, *password;      /* as in struct fl_client_options */
 };
 
-/* The same with all options. FL_EINVAL also for files of TLS: see fl_tls_check(). */
+/* The same with all options. FL_EINVAL also for files of TLS: fl_store_error(NULL) says why. */
 FL_API int fl_store_create_with(const char *address, const struct fl_store_options *options,
                                 fl_store **ret) FL_MUST_USE;
 FL_API void fl_store_destroy(fl_store *s);            /* NULL is fine */

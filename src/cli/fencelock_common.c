@@ -204,7 +204,6 @@ static void read_tls(const struct cli_args *a, bool redis, struct cli_access *re
 {
     static const enum cli_option files[] = {CLI_OPT_CACERT, CLI_OPT_CERT, CLI_OPT_KEY, CLI_OPT_SNI};
     static const char *const names[] = {"cacert", "cert", "key", "sni"};
-    char errmsg[320];
     bool any = cli_has(a, CLI_OPT_TLS) || cli_has(a, CLI_OPT_REDIS_TLS);
     for (size_t i = 0; !any && i < sizeof files / sizeof files[0]; i++) {
         if (cli_has(a, files[i])) {
@@ -218,10 +217,6 @@ static void read_tls(const struct cli_args *a, bool redis, struct cli_access *re
                                          .key_file = a->text[CLI_OPT_KEY],
                                          .server_name = a->text[CLI_OPT_SNI]};
     ret->tls = cli_has(a, redis ? CLI_OPT_REDIS_TLS : CLI_OPT_TLS) ? &ret->files : NULL;
-    int rc = ret->tls != NULL ? fl_tls_check(ret->tls, errmsg, sizeof errmsg) : 0;
-    if (rc != 0) {
-        cli_die(a, rc, errmsg);
-    }
 }
 
 /* The password is the first line of a file, or in a URL, or in the environment. NULL: there is
@@ -283,21 +278,13 @@ void cli_redis_access(const struct cli_args *a, struct cli_access *ret)
     read_access(a, true, ret);
 }
 
-static void check_addresses(const struct cli_args *a, const char *addresses, bool is_store)
+/* what: the options that cannot be used, for that reason. */
+static _Noreturn void not_opened(const struct cli_args *a, const char *what, int rc,
+                                 const char *why)
 {
-    struct fli_node nodes[FL_NODES_MAX];
-    uint32_t unused;
-    char errmsg[256] = "";
-    char message[320];
-    int rc = is_store ? fli_node_parse(addresses, strlen(addresses), nodes, errmsg, sizeof errmsg)
-                      : fli_nodes_parse(addresses, nodes, &unused, errmsg, sizeof errmsg);
-    if (rc != 0) {
-        snprintf(message, sizeof message, "%s is wrong: %s",
-                 is_store ? "the storage's address"
-                          : "the list of nodes (--nodes or FENCELOCK_NODES)",
-                 errmsg);
-        cli_die(a, rc, message);
-    }
+    char message[640];
+    snprintf(message, sizeof message, "%s cannot be used as given: %s", what, why);
+    cli_die(a, rc, rc == FL_EINVAL || rc == FL_ENOCONN ? message : why);
 }
 
 /* ---- clients --------------------------------------------------------------------------------- */
@@ -337,11 +324,10 @@ int cli_client_try(const struct cli_args *a, const char *addresses,
 fl_client *cli_client_create(const struct cli_args *a, const struct fl_client_options *more)
 {
     fl_client *c = NULL;
-    check_addresses(a, cli_nodes_of(a), false);
     int rc = cli_client_try(a, cli_nodes_of(a), more, &c);
     if (rc != 0) {
-        cli_die(a, rc,
-                rc == FL_ENOCONN ? "none of the nodes' hosts can be found" : fl_strerror(rc));
+        not_opened(a, "what --nodes or FENCELOCK_NODES and the options of TLS name", rc,
+                   fl_client_error(NULL));
     }
     return c;
 }
@@ -376,13 +362,9 @@ fl_client *cli_redlock_open(const struct cli_args *a, bool own_loop, fl_client *
         .restarts_are_safe = cli_has(a, CLI_OPT_RESTARTS_ARE_SAFE),
     };
     fl_client *r = NULL;
-    char errmsg[512];
-    char message[640];
-    int rc = fl_redlock_open(&options, &r, errmsg, sizeof errmsg);
+    int rc = fl_redlock_open(&options, &r);
     if (rc != 0) {
-        snprintf(message, sizeof message, "--redis or FENCELOCK_REDIS cannot be used as given: %s",
-                 rc == FL_EINVAL || rc == FL_ENOCONN ? errmsg : fl_strerror(rc));
-        cli_die(a, rc, message);
+        not_opened(a, "--redis or FENCELOCK_REDIS", rc, fl_client_error(NULL));
     }
     return r;
 }
@@ -391,7 +373,6 @@ fl_store *cli_store_create(const struct cli_args *a, enum cli_option option)
 {
     const char *address = cli_has(a, option) ? a->text[option] : "127.0.0.1:7411";
     struct cli_access with;
-    check_addresses(a, address, true);
     read_access(a, false, &with);
     const struct fl_store_options options = {.timeout_ms = a->number[CLI_OPT_TIMEOUT],
                                              .tls = with.tls,
@@ -400,7 +381,7 @@ fl_store *cli_store_create(const struct cli_args *a, enum cli_option option)
     fl_store *s = NULL;
     int rc = fl_store_create_with(address, &options, &s);
     if (rc != 0) {
-        cli_die(a, rc, fl_strerror(rc));
+        not_opened(a, "the storage's address", rc, fl_store_error(NULL));
     }
     if (isatty(STDERR_FILENO) == 1) {
         fli_store_on_trouble(s, on_trouble, &trouble_said);

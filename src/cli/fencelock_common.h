@@ -6,7 +6,6 @@
 #include "cli/fencelock_options.h"
 #include "cli/output.h"
 #include "cli/signals.h"
-#include "client/nodes.h"
 #include "fencelock/redlock.h"
 #include "fencelock/store_client.h"
 #include "link/link.h"

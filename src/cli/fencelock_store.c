@@ -57,7 +57,7 @@ static int set_strict(struct fli_options *from, const struct fli_given *g)
     char errmsg[ERRMSG_SIZE];
     uint32_t n = 0;
     o->server.strict.nodes = g->text;
-    return fli_nodes_parse(g->text, parsed, &n, errmsg, sizeof(errmsg)) == 0
+    return fli_nodes_parse(g->text, false, parsed, &n, errmsg, sizeof(errmsg)) == 0
                ? 0
                : fli_options_wrong(from, "%s: %s", g->where, errmsg);
 }

@@ -15,15 +15,6 @@ uint64_t fl_now_ms(void)
     return fli_clock_ms();
 }
 
-int fl_tls_check(const struct fl_tls_options *options, char *errmsg, size_t errmsg_size)
-{
-    struct fli_link_security with;
-    (void)snprintf(errmsg, errmsg_size, "out of memory");
-    int rc = fli_link_security_init(&with, options, NULL, NULL, errmsg, errmsg_size);
-    fli_link_security_fini(&with);
-    return rc;
-}
-
 /* ---- checks before anything is sent ---------------------------------------------------------- */
 
 int fli_check(const fl_client *c, enum fli_limit limit, uint64_t value)

@@ -18,18 +18,22 @@
 #define SHUN_MS UINT64_C(30000)
 #define SILENT_MS UINT64_C(10000)
 
-static int init_nodes(struct fli_engine *e, const char *nodes, enum fli_kind kind)
+static int init_nodes(struct fli_engine *e, const char *nodes, enum fli_kind kind,
+                      char why[FLI_WHY_SIZE])
 {
-    char errmsg[128];
     struct fli_node parsed[FL_NODES_MAX];
-    int rc =
-        fli_servers_parse(nodes, kind == FLI_OF_REDIS, parsed, &e->n_nodes, errmsg, sizeof errmsg);
+    int rc = fli_nodes_parse(nodes, kind == FLI_OF_REDIS, parsed, &e->n_nodes, why, FLI_WHY_SIZE);
     if (rc != 0) {
         return rc;
+    }
+    if (kind == FLI_OF_STORE && e->n_nodes > 1) {
+        snprintf(why, FLI_WHY_SIZE, "a storage has one address");
+        return FL_EINVAL;
     }
     for (uint32_t i = 0; i < e->n_nodes; i++) {
         e->nodes[i].place.node = parsed[i];
     }
+    snprintf(why, FLI_WHY_SIZE, "none of the hosts can be found");
     return e->resolves ? 0 : fli_engine_resolve(e);
 }
 
@@ -53,11 +57,12 @@ static bool watch_timer(const struct fli_engine *e)
     return epoll_ctl(e->epoll_fd, EPOLL_CTL_ADD, e->timer_fd, &event) == 0;
 }
 
-static int take_options(struct fli_engine *e, const struct fl_client_options *o)
+static int take_options(struct fli_engine *e, const struct fl_client_options *o,
+                        char why[FLI_WHY_SIZE])
 {
-    bool owner_ok =
-        o->owner.len == 0 || (o->owner.len >= FL_OWNER_MIN && o->owner.len <= FL_OWNER_MAX);
-    if (o->timeout_ms > FL_TIMEOUT_MAX_MS || o->attempt_ms > FL_TIMEOUT_MAX_MS || !owner_ok) {
+    if (!fli_limit_ok(FLI_LIMIT_TIMEOUT, o->timeout_ms, why, FLI_WHY_SIZE) ||
+        !fli_limit_ok(FLI_LIMIT_TIMEOUT, o->attempt_ms, why, FLI_WHY_SIZE) ||
+        (o->owner.len != 0 && !fli_limit_ok(FLI_LIMIT_OWNER, o->owner.len, why, FLI_WHY_SIZE))) {
         return FL_EINVAL;
     }
     e->timeout_ms = o->timeout_ms != 0 ? o->timeout_ms : e->timeout_ms;
@@ -68,12 +73,11 @@ static int take_options(struct fli_engine *e, const struct fl_client_options *o)
         e->owner.len = o->owner.len;
         e->owner_is_given = true;
     }
-    char errmsg[FLI_TLS_ERRMSG_SIZE];
-    return fli_link_security_init(&e->tls, o->tls, o->user, o->password, errmsg, sizeof errmsg);
+    return fli_link_security_init(&e->tls, o->tls, o->user, o->password, why, FLI_WHY_SIZE);
 }
 
 int fli_engine_init(struct fli_engine *e, const char *nodes, enum fli_kind kind, bool resolves,
-                    const struct fl_client_options *options)
+                    const struct fl_client_options *options, char why[FLI_WHY_SIZE])
 {
     memset(e, 0, sizeof *e);
     e->resolves = resolves;
@@ -84,8 +88,8 @@ int fli_engine_init(struct fli_engine *e, const char *nodes, enum fli_kind kind,
     e->attempt_ms = FL_ATTEMPT_DEFAULT_MS;
     e->leader = FLI_CALL_NOBODY;
     e->timer_ms = UINT64_MAX;
-    int rc = init_nodes(e, nodes, kind);
-    rc = rc == 0 ? take_options(e, options) : rc;
+    int rc = init_nodes(e, nodes, kind, why);
+    rc = rc == 0 ? take_options(e, options, why) : rc;
     if (rc != 0) {
         return rc;
     }
@@ -98,6 +102,7 @@ int fli_engine_init(struct fli_engine *e, const char *nodes, enum fli_kind kind,
     (void)close(e->epoll_fd); /* or -1 */
     (void)close(e->timer_fd);
     fli_link_security_fini(&e->tls);
+    snprintf(why, FLI_WHY_SIZE, "no descriptors are left");
     return FL_ESYSTEM;
 }
 

@@ -23,11 +23,13 @@ enum fli_kind {
     FLI_OF_REDIS, /* perhaps on Unix sockets; the backend is set after init */
 };
 
+#define FLI_WHY_SIZE 320u
+
 /* Copies the options; the owner is random when they have none. Resolves names, which may block;
  * with `resolves`, each connection does that instead. 0;
- * FL_EINVAL, FL_ENOMEM, FL_ENOCONN, FL_ESYSTEM. */
+ * FL_EINVAL, FL_ENOMEM, FL_ENOCONN, FL_ESYSTEM: why gets a sentence. */
 int fli_engine_init(struct fli_engine *e, const char *nodes, enum fli_kind kind, bool resolves,
-                    const struct fl_client_options *options) FLI_MUST_USE;
+                    const struct fl_client_options *options, char why[FLI_WHY_SIZE]) FLI_MUST_USE;
 /* Resolves the names at once, for a program that cannot be ended while a call resolves one; none is
  * resolved later. 0; FL_ENOCONN: none is known. */
 int fli_engine_resolve(struct fli_engine *e) FLI_MUST_USE;

@@ -95,16 +95,15 @@ int fli_check_reserved(const fl_client *c, const uint64_t *reserved, size_t n)
 }
 
 static int make(const char *nodes, const struct fl_client_options *o, enum fli_kind kind,
-                fl_client **ret)
+                fl_client **ret, char why[FLI_WHY_SIZE])
 {
     fl_client *c = calloc(1, sizeof *c);
+    snprintf(why, FLI_WHY_SIZE, "out of memory");
     if (c == NULL) {
         return FL_ENOMEM;
     }
-    int rc =
-        nodes == NULL || fli_check_reserved(NULL, o->reserved, 8) != 0
-            ? FL_EINVAL
-            : fli_engine_init(&c->engine, nodes, kind, !o->own_loop && kind != FLI_OF_REDIS, o);
+    bool resolves = !o->own_loop && kind != FLI_OF_REDIS;
+    int rc = fli_engine_init(&c->engine, nodes, kind, resolves, o, why);
     if (rc != 0) {
         free(c);
         return rc;
@@ -126,16 +125,22 @@ int fli_client_make(const char *nodes, const struct fl_client_options *options, 
 {
     struct fli_url room;
     struct fl_client_options own = {.timeout_ms = 0};
+    char why[FLI_WHY_SIZE] = "no addresses are given";
     own = options == NULL ? own : *options;
-    int rc = fli_url_client(&nodes, &own, &room);
-    rc = rc != 0 ? rc : make(nodes, &own, kind, ret);
+    *ret = NULL;
+    int rc = nodes == NULL ? FL_EINVAL : 0;
+    if (rc == 0 && (rc = fli_check_reserved(NULL, own.reserved, 8)) != 0) {
+        snprintf(why, sizeof why, "%.300s", errors[0]);
+    }
+    rc = rc != 0 ? rc : fli_url_client(&nodes, &own, &room, why, sizeof why);
+    rc = rc != 0 ? rc : make(nodes, &own, kind, ret, why);
     fli_url_forget(&room);
+    snprintf(errors[kind == FLI_OF_STORE], sizeof errors[0], "%s", rc == 0 ? "" : why);
     return rc;
 }
 
 int fl_open(const char *nodes, const struct fl_client_options *options, fl_client **ret)
 {
-    *ret = NULL;
     return fli_client_make(nodes, options, FLI_OF_CLUSTER, ret);
 }
 

@@ -49,14 +49,8 @@ static int parse_socket(const char *text, size_t len, struct fli_node *ret, char
     return 0;
 }
 
-int fli_nodes_parse(const char *text, struct fli_node *ret, uint32_t *ret_n, char *errmsg,
-                    size_t errmsg_size)
-{
-    return fli_servers_parse(text, false, ret, ret_n, errmsg, errmsg_size);
-}
-
-int fli_servers_parse(const char *text, bool sockets, struct fli_node *ret, uint32_t *ret_n,
-                      char *errmsg, size_t errmsg_size)
+int fli_nodes_parse(const char *text, bool sockets, struct fli_node *ret, uint32_t *ret_n,
+                    char *errmsg, size_t errmsg_size)
 {
     uint32_t n = 0;
     for (const char *p = text;; p++) {

@@ -17,13 +17,9 @@ struct fli_node {
 int fli_node_parse(const char *text, size_t len, struct fli_node *ret, char *errmsg,
                    size_t errmsg_size) FLI_MUST_USE;
 
-/* Parses 1 to FL_NODES_MAX addresses with commas between them, no two alike. ret has room for
- * FL_NODES_MAX. */
-int fli_nodes_parse(const char *text, struct fli_node *ret, uint32_t *ret_n, char *errmsg,
-                    size_t errmsg_size) FLI_MUST_USE;
-
-/* The same, with paths of Unix sockets if `sockets`. */
-int fli_servers_parse(const char *text, bool sockets, struct fli_node *ret, uint32_t *ret_n,
-                      char *errmsg, size_t errmsg_size) FLI_MUST_USE;
+/* Parses 1 to FL_NODES_MAX addresses with commas between them, no two alike; sockets: also paths of
+ * Unix sockets. ret has room for FL_NODES_MAX. */
+int fli_nodes_parse(const char *text, bool sockets, struct fli_node *ret, uint32_t *ret_n,
+                    char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 
 #endif

@@ -30,9 +30,6 @@ int fl_store_create_with(const char *address, const struct fl_store_options *opt
     const struct fl_client_options mine = {
         .timeout_ms = o->timeout_ms, .tls = o->tls, .user = o->user, .password = o->password};
     fl_client *c;
-    if (address == NULL || strchr(address, ',') != NULL) {
-        return FL_EINVAL;
-    }
     int rc = fli_client_make(address, &mine, FLI_OF_STORE, &c);
     if (rc == 0) {
         *ret = (fl_store *)(void *)c;

@@ -79,19 +79,22 @@ int fli_url_parse(const char *text, struct fli_url *ret, char *errmsg, size_t er
     return 0;
 }
 
-int fli_url_client(const char **nodes, struct fl_client_options *o, struct fli_url *room)
+int fli_url_client(const char **nodes, struct fl_client_options *o, struct fli_url *room,
+                   char *errmsg, size_t errmsg_size)
 {
     static const struct fl_tls_options with_tls; /* checks servers by the system's CAs */
-    char errmsg[256];
-    if (*nodes == NULL || !fli_url_is(*nodes)) {
+    if (!fli_url_is(*nodes)) {
         return 0;
     }
-    int rc = fli_url_parse(*nodes, room, errmsg, sizeof errmsg);
-    bool twice = rc == 0 && room->user[0] != '\0' && o->user != NULL;
-    bool plain = rc == 0 && !room->tls && o->tls != NULL;
-    if (rc != 0 || twice || plain) {
+    int rc = fli_url_parse(*nodes, room, errmsg, errmsg_size);
+    if (rc == 0 && room->user[0] != '\0' && o->user != NULL) {
+        rc = wrong(errmsg, errmsg_size, "the URL names a user, and so do the options");
+    } else if (rc == 0 && !room->tls && o->tls != NULL) {
+        rc = wrong(errmsg, errmsg_size, "the URL is without TLS, and the options are for TLS");
+    }
+    if (rc != 0) {
         fli_url_forget(room);
-        return FL_EINVAL;
+        return rc;
     }
     *nodes = room->nodes;
     o->tls = room->tls && o->tls == NULL ? &with_tls : o->tls;

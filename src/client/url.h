@@ -24,11 +24,11 @@ int fli_url_parse(const char *text, struct fli_url *ret, char *errmsg,
                   size_t errmsg_size) FL_MUST_USE;
 
 /* Puts the parts of a URL into the arguments of fl_open(). `nodes` that is no URL stays as it is.
- * FL_EINVAL also when both the URL and the options name a user, or when the URL is without TLS and
- * `tls` is not NULL. The result points into `room`, which has a password in it: fli_url_forget()
- * when done. */
-int fli_url_client(const char **nodes, struct fl_client_options *options,
-                   struct fli_url *room) FL_MUST_USE;
+ * FL_EINVAL, with a sentence, also when both the URL and the options name a user, or when the URL
+ * is without TLS and `tls` is not NULL. The result points into `room`, which has a password in it:
+ * fli_url_forget() when done. */
+int fli_url_client(const char **nodes, struct fl_client_options *options, struct fli_url *room,
+                   char *errmsg, size_t errmsg_size) FL_MUST_USE;
 void fli_url_forget(struct fli_url *room);
 
 #endif

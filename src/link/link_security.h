@@ -19,8 +19,7 @@ struct fli_link_security {
 };
 #define FLI_LOGIN_AGAIN_MS UINT64_C(5000)
 
-/* options NULL: no TLS; user NULL: no login. 0; FL_EINVAL, with a sentence in errmsg for files of
- * TLS; FL_ENOMEM. */
+/* options NULL: no TLS; user NULL: no login. 0; FL_EINVAL, FL_ENOMEM, with a sentence in errmsg. */
 int fli_link_security_init(struct fli_link_security *security, const struct fl_tls_options *options,
                            const char *user, const char *password, char *errmsg,
                            size_t errmsg_size) FLI_MUST_USE;

@@ -123,30 +123,6 @@ static int take_login(struct fli_redlock *r, const struct fl_redlock_options *o)
     return rc == 0 ? take_text(o->password, &r->password) : rc;
 }
 
-static int check_servers(const char *servers)
-{
-    struct fli_node nodes[FL_NODES_MAX];
-    char text[512];
-    uint32_t n;
-    if (servers == NULL) {
-        return wrong("no servers are given");
-    }
-    int rc = fli_servers_parse(servers, true, nodes, &n, text, sizeof text);
-    if (rc != 0) {
-        return fli_fail(NULL, rc, "%s", text);
-    }
-    return n > FL_REDLOCK_SERVERS_MAX
-               ? fli_fail(NULL, FL_EINVAL, "more than %u servers are given", FL_REDLOCK_SERVERS_MAX)
-               : 0;
-}
-
-static int check_tls(const struct fl_tls_options *tls)
-{
-    char text[512];
-    int rc = tls != NULL ? fl_tls_check(tls, text, sizeof text) : 0;
-    return rc != 0 ? fli_fail(NULL, rc, "%s", text) : 0;
-}
-
 /* ---- opening --------------------------------------------------------------------------------- */
 
 static void free_text(char *text)
@@ -209,8 +185,6 @@ static int make(struct fli_redlock *r, const struct fl_redlock_options *o)
     int rc = take_times(r, o);
     rc = rc == 0 ? take_format(r, o->key_format != NULL ? o->key_format : "%s") : rc;
     rc = rc == 0 ? take_login(r, o) : rc;
-    rc = rc == 0 ? check_servers(o->servers) : rc;
-    rc = rc == 0 ? check_tls(o->tls) : rc;
     return rc == 0 ? take_tokens(r, o->tokens) : rc;
 }
 
@@ -228,19 +202,22 @@ static int make_client(struct fli_redlock *r, const struct fl_redlock_options *o
     struct fli_engine *e = &(*ret)->engine;
     r->n = e->n_nodes;
     r->engine = e;
+    rc = r->n > FL_REDLOCK_SERVERS_MAX
+             ? fli_fail(NULL, FL_EINVAL, "more than %u servers are given", FL_REDLOCK_SERVERS_MAX)
+             : 0;
     for (uint32_t i = 0; i < r->n && rc == 0; i++) {
         rc = fli_server_init(&r->servers[i], r, i);
     }
     if (rc != 0) {
         fl_close(*ret);
+        *ret = NULL;
         return rc;
     }
     e->backend = &r->backend;
     return 0;
 }
 
-int fl_redlock_open(const struct fl_redlock_options *options, fl_client **ret, char *errmsg,
-                    size_t errmsg_size)
+int fl_redlock_open(const struct fl_redlock_options *options, fl_client **ret)
 {
     struct fli_redlock *r = calloc(1, sizeof *r);
     *ret = NULL;
@@ -255,18 +232,9 @@ int fl_redlock_open(const struct fl_redlock_options *options, fl_client **ret, c
     fli_list_init(&r->tickets);
     fli_buf_init(&r->text, FLI_OP_TEXT_MAX);
     int rc = make(r, options);
-    if (rc == 0 && (rc = make_client(r, options, ret)) != 0) {
-        (void)fli_fail(NULL, rc, "%s",
-                       rc == FL_ENOCONN ? "none of the servers' hosts can be found"
-                                        : fl_strerror(rc));
-    }
-    if (rc == 0) {
-        return fli_fail(NULL, 0, "%s", "");
-    }
-    *ret = NULL;
-    redlock_free(r);
-    if (errmsg != NULL) {
-        (void)snprintf(errmsg, errmsg_size, "%s", fli_error(false));
+    rc = rc == 0 ? make_client(r, options, ret) : rc;
+    if (rc != 0) {
+        redlock_free(r);
     }
     return rc;
 }

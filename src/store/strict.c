@@ -130,13 +130,10 @@ static int start_engine(struct strict *s, char *errmsg, size_t errmsg_size)
                                               .tls = c->tls,
                                               .user = c->user,
                                               .password = c->user == NULL ? NULL : c->password};
-    int rc = c->tls == NULL ? 0 : fl_tls_check(c->tls, errmsg, errmsg_size);
+    char why[FLI_WHY_SIZE];
+    int rc = fli_engine_init(&s->engine, c->nodes, FLI_OF_CLUSTER, false, &options, why);
     if (rc != 0) {
-        return rc;
-    }
-    rc = fli_engine_init(&s->engine, c->nodes, FLI_OF_CLUSTER, false, &options);
-    if (rc != 0) {
-        (void)snprintf(errmsg, errmsg_size, "--strict %.200s: %s", c->nodes, fl_strerror(rc));
+        (void)snprintf(errmsg, errmsg_size, "--strict %.200s: %s", c->nodes, why);
     }
     return rc;
 }

@@ -188,7 +188,7 @@ static void set_up(struct bench *b)
     uint32_t run = 0;
     struct loadgen_config *c = &b->config;
     fli_random(&run, sizeof run);
-    if (fli_nodes_parse(b->with.nodes, b->nodes, &c->n_nodes, errmsg, sizeof errmsg) != 0) {
+    if (fli_nodes_parse(b->with.nodes, false, b->nodes, &c->n_nodes, errmsg, sizeof errmsg) != 0) {
         die(USAGE, errmsg);
     }
     set_up_security(b);

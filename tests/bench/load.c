@@ -349,7 +349,7 @@ int main(int argc, char **argv)
         return 2;
     }
     read_options(argc, argv, &o);
-    if (fli_nodes_parse(argv[2], nodes, &n, errmsg, sizeof errmsg) != 0) {
+    if (fli_nodes_parse(argv[2], false, nodes, &n, errmsg, sizeof errmsg) != 0) {
         die(argv[2], errmsg);
     }
     if (strcmp(argv[1], "probe") == 0) {

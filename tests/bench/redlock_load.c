@@ -435,7 +435,7 @@ static void run_fresh(void)
     fl_lock *lock;
     begin_run(0);
     fl_close(redlock);
-    if (fl_redlock_open(&options, &redlock, NULL, 0) != 0) {
+    if (fl_redlock_open(&options, &redlock) != 0) {
         die("open", "impossible");
     }
     bool held = take_blocking(&lock);
@@ -455,7 +455,7 @@ static void open_ours(const char *servers, const char *nodes)
         die(nodes, "cannot be used");
     }
     options.tokens = client_of_cluster;
-    if (fl_redlock_open(&options, &redlock, NULL, 0) != 0) {
+    if (fl_redlock_open(&options, &redlock) != 0) {
         die(servers, "cannot be used");
     }
     if (on_loop.own_loop && fl_uv_start(&redlock_on_loop, loop, redlock) != 0) {

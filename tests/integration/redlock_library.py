@@ -30,7 +30,7 @@ int main(int argc, char **argv)
     options.restarts_are_safe = true;
     options.budget_ms = options.connect_ms = options.hung_ms = 240000; /* the machine may be busy */
     options.max_ttl_ms = how.ttl_ms = 20 * 240000;
-    if (fl_redlock_open(&options, &r, NULL, 0) != 0 || fl_lock_take(r, "report", &how, &lock) != 0 ||
+    if (fl_redlock_open(&options, &r) != 0 || fl_lock_take(r, "report", &how, &lock) != 0 ||
         fl_lock_state(lock) == FL_HOLD_LOST || fl_lock_release(lock) != 0) {
         return 1;
     }
@@ -55,7 +55,7 @@ int main(int argc, char **argv)
     struct fl_redlock_options options = {.servers = argv[1], .restarts_are_safe = true, .budget_ms = 60000};
     int rc = argc != 4 || fl_open(argv[2], NULL, &tokens) != 0;
     options.tokens = tokens;
-    rc = rc || fl_redlock_open(&options, &redlock, NULL, 0) != 0 || fl_store_create(argv[3], 240000, &store) != 0;
+    rc = rc || fl_redlock_open(&options, &redlock) != 0 || fl_store_create(argv[3], 240000, &store) != 0;
     if (rc == 0) {
         do { /* -1: not acquired. On a busy machine both may happen, and nothing was added then. */
             rc = add_one(redlock, store, "counter");

@@ -269,12 +269,11 @@ static void open_client(struct holder *h)
                                    .max_ttl_ms = MAX_TTL_MS,
                                    .budget_ms = 20 + lab_below(130),
                                    .own_loop = true};
-    char errmsg[128];
     lab.running = h;
     uses[h->index] = (struct use){.h = h};
     h->use = &uses[h->index];
-    if (fl_redlock_open(&o, &h->handle, errmsg, sizeof errmsg) != 0) {
-        lab_fail("%s", errmsg);
+    if (fl_redlock_open(&o, &h->handle) != 0) {
+        lab_fail("%s", fl_client_error(NULL));
     }
     begin(h, 0);
     lab.running = NULL;

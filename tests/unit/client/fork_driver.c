@@ -534,7 +534,7 @@ static void redlock(const char *servers)
     fl_lock *held;
     fl_lock *mine;
     fl_client *r;
-    CHECK(fl_redlock_open(&options, &r, NULL, 0) == 0);
+    CHECK(fl_redlock_open(&options, &r) == 0);
     CHECK(fl_lock_take(r, "held", &unrenewed, &held) == 0);
     unsigned before = sockets();
     pid_t child = fork_child();
@@ -628,7 +628,7 @@ static void redlock_loop(const char *servers)
     struct redlock_event waiting = {.over = false};
     fl_client *r;
     options.own_loop = true;
-    CHECK(fl_redlock_open(&options, &r, NULL, 0) == 0);
+    CHECK(fl_redlock_open(&options, &r) == 0);
     fl_lock *held = take_redlock(r, "held");
     CHECK(fl_lock_take_start(r, "held", &wait, on_redlock, &waiting, NULL) == 0);
     void (*const first[])(fl_client *) = {call_without_descriptors, close_without_descriptors,
@@ -667,7 +667,7 @@ static void redlock_tokens(const char *servers, const char *nodes)
     struct fl_redlock_options options = redlock_options(servers);
     fl_client *r;
     CHECK(fl_open(nodes, &patient, &options.tokens) == 0);
-    CHECK(fl_redlock_open(&options, &r, NULL, 0) == 0);
+    CHECK(fl_redlock_open(&options, &r) == 0);
     take_with_token(r);
     pid_t child = fork_child();
     if (child != 0) {

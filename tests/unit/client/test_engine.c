@@ -50,7 +50,8 @@ static int set_up(void **state)
     snprintf(nodes, sizeof nodes, "%s,%s", addresses[0], addresses[1]);
     until_ms = fli_clock_ms() + LATE_MS;
     static const struct fl_client_options defaults;
-    return fli_engine_init(&engine, nodes, FLI_OF_CLUSTER, false, &defaults);
+    char why[FLI_WHY_SIZE];
+    return fli_engine_init(&engine, nodes, FLI_OF_CLUSTER, false, &defaults, why);
 }
 
 static int tear_down(void **state)

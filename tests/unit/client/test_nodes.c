@@ -55,7 +55,7 @@ TEST(test_longest_address)
 static int parse_list(const char *text, struct fli_node *nodes, uint32_t *n)
 {
     char errmsg[128] = "";
-    int rc = fli_nodes_parse(text, nodes, n, errmsg, sizeof errmsg);
+    int rc = fli_nodes_parse(text, false, nodes, n, errmsg, sizeof errmsg);
     assert_int_equal(rc == 0, errmsg[0] == '\0');
     return rc;
 }

@@ -326,7 +326,7 @@ static void start_contest(unsigned rounds)
         c->rounds_left = rounds;
         c->grants = 0;
         c->timer.data = c;
-        if (uv_timer_init(loop, &c->timer) != 0 || fl_redlock_open(&options, &c->r, NULL, 0) != 0 ||
+        if (uv_timer_init(loop, &c->timer) != 0 || fl_redlock_open(&options, &c->r) != 0 ||
             fl_uv_start(&c->on_loop, loop, c->r) != 0) {
             abort();
         }
@@ -640,7 +640,6 @@ static int run_loop(void)
 
 int main(int argc, char **argv)
 {
-    char errmsg[256] = "";
     static uv_loop_t own;
     if (argc < 3) {
         return 2;
@@ -656,9 +655,9 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    int rc = fl_redlock_open(&options, &handle, errmsg, sizeof errmsg);
+    int rc = fl_redlock_open(&options, &handle);
     if (rc != 0) {
-        (void)fprintf(stderr, "%s: %s\n", fl_err_name(rc), errmsg);
+        (void)fprintf(stderr, "%s: %s\n", fl_err_name(rc), fl_client_error(NULL));
         return 1;
     }
     if (loop != NULL) {

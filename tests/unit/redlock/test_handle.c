@@ -163,7 +163,7 @@ static int set_up(void **state)
 {
     const struct fl_redlock_options o = {.servers = "/1,/2,/3", .own_loop = true};
     now_ms = UINT64_C(1000000000000); /* its timer, of the true clock, never fires for that */
-    return fl_redlock_open(&o, &r, NULL, 0);
+    return fl_redlock_open(&o, &r);
 }
 
 static int set_up_ready(void **state)
@@ -617,7 +617,7 @@ TEST(test_a_close_leaves_no_call_to_the_issuer)
     const struct fl_client_options with_loop = {.own_loop = true};
     now_ms = UINT64_C(1000000000000);
     assert_int_equal(fl_open("127.0.0.1:1", &with_loop, &options.tokens), 0);
-    assert_int_equal(fl_redlock_open(&options, &r, NULL, 0), 0);
+    assert_int_equal(fl_redlock_open(&options, &r), 0);
     for (uint32_t i = 0; i < SERVERS; i++) {
         come_up(server(i));
     }

@@ -72,7 +72,6 @@ STATES = ('safe', 'jeopardy', 'lost')
 WAIT_MAX_MS = 86400000
 
 _FUNCTIONS = {
-    'fl_tls_check': (c_int, [POINTER(TlsOptions), c_char_p, c_size_t]),
     'fl_open': (c_int, [c_char_p, POINTER(ClientOptions), POINTER(c_void_p)]),
     'fl_close': (None, [c_void_p]),
     'fl_client_error': (c_char_p, [c_void_p]),
@@ -164,16 +163,11 @@ def open_client(urls, tls, own_loop, on_log):
     options = ClientOptions(own_loop=own_loop, on_log=on_log)
     files = tls_options(tls)
     if files is not None:
-        why = ctypes.create_string_buffer(512)
-        if lib.fl_tls_check(byref(files), why, len(why)) != 0:
-            raise ValueError('TLS: ' + text_of(why.value))
         options.tls = ctypes.pointer(files)
     if not urls.startswith(('fencelock://', 'fencelocks://')):
         raise ValueError('%r is no URL of a cluster: write fencelock://HOST:PORT,HOST:PORT (or fencelocks:// with TLS)' % urls)
     handle = c_void_p()
     status = lib.fl_open(urls.encode(), byref(options), byref(handle))
     if status != 0:
-        raise _errors.of(status, 'the URL cannot be used: write fencelock://[USER:PASSWORD@]HOST:PORT[,HOST:PORT...], with a password of '
-                                 'at most 512 bytes; a name must resolve' if text_of(lib.fl_err_name(status)) == 'EINVAL'
-                         else text_of(lib.fl_strerror(status)))
+        raise _errors.of(status, text_of(lib.fl_client_error(None)))
     return handle

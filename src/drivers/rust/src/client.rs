@@ -1,10 +1,10 @@
 use crate::engine::{guard, Ear, Engine};
-use crate::error::{of, text_of};
+use crate::error::of;
 use crate::lease::Inner;
 use crate::{Error, Lease, Watch};
 use fencelock_sys as sys;
 use std::collections::HashMap;
-use std::ffi::{c_char, CString};
+use std::ffi::CString;
 use std::future::Future;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -121,10 +121,6 @@ impl Client {
             sys::fl_tls_options { ca_file: p(0), cert_file: p(1), key_file: p(2), server_name: p(3) }
         });
         if let Some(raw) = &raw {
-            let mut why = [0 as c_char; 512];
-            if unsafe { sys::fl_tls_check(raw, why.as_mut_ptr(), why.len()) } != 0 {
-                return Err(Error::Argument(format!("TLS: {}", unsafe { text_of(why.as_ptr()) })));
-            }
             options.tls = raw;
         }
         Ok(Client { engine: Engine::open(url, &mut options)?, open: Arc::default() })

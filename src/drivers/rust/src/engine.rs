@@ -159,13 +159,8 @@ impl Engine {
         options.own_loop = true;
         let mut client = std::ptr::null_mut();
         let status = unsafe { sys::fl_open(nodes.as_ptr(), options, &mut client) };
-        if status == sys::FL_EINVAL {
-            return Err(Error::Argument(
-                "the URL cannot be used: write fencelock://[USER:PASSWORD@]HOST:PORT[,HOST:PORT...], with a password of at most 512 bytes".into(),
-            ));
-        }
         if status != 0 {
-            return Err(of(status, String::new(), ""));
+            return Err(of(status, unsafe { text_of(sys::fl_client_error(std::ptr::null())) }, ""));
         }
         let fd = unsafe { sys::fl_fd(client) };
         let engine = Arc::new(Engine { id: next_number(), handle: Mutex::new(Some(Handle(client))), closing: AtomicBool::new(false), turned: Notify::new() });

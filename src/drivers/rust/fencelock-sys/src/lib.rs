@@ -133,7 +133,6 @@ pub const FL_EUNCERTAIN: c_int = -1101;
 pub const FL_ETIMEOUT: c_int = -1102;
 
 extern "C" {
-    pub fn fl_tls_check(options: *const fl_tls_options, errmsg: *mut c_char, errmsg_size: usize) -> c_int;
     pub fn fl_open(nodes: *const c_char, options: *const fl_client_options, ret: *mut *mut fl_client) -> c_int;
     pub fn fl_close(c: *mut fl_client);
     pub fn fl_client_error(c: *const fl_client) -> *const c_char;
