@@ -13,7 +13,7 @@ int main(int argc, char **argv)
     struct fl_fencing fence;
     struct fl_take how = {.ttl_ms = 5000, .wait_ms = 60000};
     char *old = NULL, text[32] = "";
-    if (argc != 3 || fl_open(argv[1], NULL, &locks) || fl_store_create(argv[2], 0, &store)) {
+    if (argc != 3 || fl_open(argv[1], NULL, &locks) || fl_store_open(argv[2], NULL, &store)) {
         fputs("usage: counter NODE,NODE... STORE\n", stderr);
         return 2;
     }
@@ -31,7 +31,7 @@ int main(int argc, char **argv)
         rc = fl_lock_release(lock) || rc;
     }
     free(old);
-    fl_store_destroy(store);
+    fl_store_close(store);
     fl_close(locks);
     return rc != 0;
 }

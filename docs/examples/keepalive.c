@@ -14,7 +14,7 @@ int main(int argc, char **argv)
     fl_store *store;
     fl_lock *lock;
     char text[64] = "";
-    if (argc != 4 || fl_open(argv[1], NULL, &locks) || fl_store_create(argv[2], 0, &store)) {
+    if (argc != 4 || fl_open(argv[1], NULL, &locks) || fl_store_open(argv[2], NULL, &store)) {
         fputs("usage: keepalive NODE,NODE... STORE PIECES\n", stderr);
         return 2;
     }
@@ -31,7 +31,7 @@ int main(int argc, char **argv)
         printf("%s\n", rc == 0 ? text : fl_strerror(rc));
         rc = fl_lock_release(lock) || rc;
     }
-    fl_store_destroy(store);
+    fl_store_close(store);
     fl_close(locks);
     return rc != 0;
 }

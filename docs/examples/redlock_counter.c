@@ -14,7 +14,7 @@ int main(int argc, char **argv)
     struct fl_fencing fence;
     struct fl_take how = {.ttl_ms = 5000, .wait_ms = 60000};
     char *old = NULL, text[32];
-    if (argc < 4 || fl_open(argv[2], NULL, &tokens) || fl_store_create(argv[3], 0, &store)) {
+    if (argc < 4 || fl_open(argv[2], NULL, &tokens) || fl_store_open(argv[3], NULL, &store)) {
         return 2; /* usage: see above */
     }
     struct fl_redlock_options options = {
@@ -32,7 +32,7 @@ int main(int argc, char **argv)
     printf("%s\n", rc ? fl_store_error(store) : text);
     free(old);
     rc = fl_lock_release(lock) || rc;
-    fl_store_destroy(store);
+    fl_store_close(store);
     fl_close(r);
     fl_close(tokens);
     return rc != 0;

@@ -33,21 +33,12 @@ struct fl_fencing {
     fl_token token;
 };
 
-/* address: HOST:PORT. timeout_ms: for calls that give 0; if it is 0 too, FL_TIMEOUT_DEFAULT_MS. The
- * first call connects. 0; FL_EINVAL; FL_ENOMEM; FL_ESYSTEM (no descriptors are left). */
-FL_API int fl_store_create(const char *address, uint64_t timeout_ms, fl_store **ret) FL_MUST_USE;
-
-/* All zero (or a NULL pointer) means the defaults. */
-struct fl_store_options {
-    uint64_t timeout_ms;
-    const struct fl_tls_options *tls; /* NULL: without TLS */
-    const char *user, *password;      /* as in struct fl_client_options */
-};
-
-/* The same with all options. FL_EINVAL also for files of TLS: fl_store_error(NULL) says why. */
-FL_API int fl_store_create_with(const char *address, const struct fl_store_options *options,
-                                fl_store **ret) FL_MUST_USE;
-FL_API void fl_store_destroy(fl_store *s);            /* NULL is fine */
+/* address: one, as for fl_open(), and the results of that; fl_store_error(NULL) says why. Of the
+ * options it takes timeout_ms, attempt_ms, tls, user, password and on_log. The first call
+ * connects. */
+FL_API int fl_store_open(const char *address, const struct fl_client_options *options,
+                         fl_store **ret) FL_MUST_USE;
+FL_API void fl_store_close(fl_store *s);              /* NULL is fine */
 FL_API const char *fl_store_error(const fl_store *s); /* as fl_client_error() */
 
 /* Raises the mark of the lock without writing. 0; FL_ESTALE. */

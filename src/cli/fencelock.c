@@ -175,7 +175,7 @@ static int run(const struct cli_args *a)
     int code = k->run != NULL ? k->run(a) : k->ask != NULL ? k->ask(a, c) : k->ask_store(a, s);
     fl_close(c);
     fl_close(tokens);
-    fl_store_destroy(s);
+    fl_store_close(s);
     return code;
 }
 

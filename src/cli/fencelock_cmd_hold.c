@@ -252,7 +252,7 @@ int cli_run_break(const struct cli_args *a, fl_client *c)
     int code = cli_call(a, c, &ask, &r) == 0
                    ? claim_and_show(a, s, r.token)
                    : print_yes_or_no(a, "broken", false, fl_client_error(c), FL_TOKEN_NONE);
-    fl_store_destroy(s);
+    fl_store_close(s);
     return code;
 }
 

@@ -374,12 +374,12 @@ fl_store *cli_store_create(const struct cli_args *a, enum cli_option option)
     const char *address = cli_has(a, option) ? a->text[option] : "127.0.0.1:7411";
     struct cli_access with;
     read_access(a, false, &with);
-    const struct fl_store_options options = {.timeout_ms = a->number[CLI_OPT_TIMEOUT],
-                                             .tls = with.tls,
-                                             .user = with.user,
-                                             .password = with.password};
+    const struct fl_client_options options = {.timeout_ms = a->number[CLI_OPT_TIMEOUT],
+                                              .tls = with.tls,
+                                              .user = with.user,
+                                              .password = with.password};
     fl_store *s = NULL;
-    int rc = fl_store_create_with(address, &options, &s);
+    int rc = fl_store_open(address, &options, &s);
     if (rc != 0) {
         not_opened(a, "the storage's address", rc, fl_store_error(NULL));
     }

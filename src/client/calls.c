@@ -334,8 +334,8 @@ struct fl_call *fli_call_find(fl_client *c, fl_call name)
 
 void fli_call_cancel(struct fl_call *call)
 {
-    bool settles =
-        call->is_private && (call->gives_back || (call->active && fli_engine_is_out(call)));
+    bool settles = call->is_private &&
+                   (call->gives_back || (call->active && fli_call_state_is_out(&call->call_state)));
     fli_list_remove(&call->note.in);
     if (call->result.lock != NULL) { /* granted, and nobody has heard of it */
         fli_lock_abandon(call->result.lock);

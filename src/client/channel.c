@@ -638,18 +638,6 @@ void fli_channel_ask_over(struct fli_engine *e, uint32_t node)
 
 static void leader_answered(struct fli_channel *ch, redisReply *reply)
 {
-    int away = fli_call_classify_welcome(reply);
-    ch->leader = 0;
-    if (away != 0) {
-        turned_away(ch, away, reply->str);
-        freeReplyObject(reply);
-        return;
-    }
-    if (ch->listener != NULL) {
-        ch->listener->answered(ch->listener, reply);
-        freeReplyObject(reply);
-        return;
-    }
     enum fli_call_event event = fli_call_classify_probe(reply);
     bool good = reply->type == REDIS_REPLY_ARRAY || reply->type == REDIS_REPLY_NIL;
     if (ch->engine->learns_leader) {
@@ -673,18 +661,26 @@ static void check_answered(struct fli_channel *ch, redisReply *reply)
 static void answered(struct fli_channel *ch, redisReply *reply)
 {
     uint64_t number = ++ch->answered;
+    bool is_leader = number == ch->leader;
+    int away = is_leader ? fli_call_classify_welcome(reply) : 0;
     ch->heard_ms = fli_clock_ms();
-    if (number == ch->leader) {
-        leader_answered(ch, reply);
+    ch->leader = is_leader ? 0 : ch->leader;
+    if (away != 0) {
+        turned_away(ch, away, reply->str);
+        freeReplyObject(reply);
         return;
     }
-    if (!ch->useful) {
+    if (!is_leader && !ch->useful) {
         ch->useful = true;
         node_of(ch)->failures = 0;
     }
     if (ch->listener != NULL) {
         ch->listener->answered(ch->listener, reply);
         freeReplyObject(reply);
+        return;
+    }
+    if (is_leader) {
+        leader_answered(ch, reply);
         return;
     }
     if (number == ch->check) {
@@ -707,7 +703,8 @@ static void answered(struct fli_channel *ch, redisReply *reply)
 /* What comes now was not asked for: it is the listener's to fetch. */
 static bool is_told(const struct fli_channel *ch)
 {
-    return ch->listener != NULL && ch->asked == ch->answered;
+    bool fetches = ch->listener != NULL && ch->listener->called != NULL;
+    return fetches && ch->asked == ch->answered;
 }
 
 /* Whether what comes now is no answer, since nothing is owed, or nothing of what is owed has been
@@ -731,8 +728,10 @@ static bool take_answers(struct fli_channel *ch)
     /* a part of it must not become the answer to the next request either */
     bool unasked = !is_told(ch) && is_unasked(ch) && (n == 1 || ch->link.fed != 0);
     if (unasked) {
+        bool explains = n == 1 && reply->type == REDIS_REPLY_ERROR;
+        snprintf(ch->link.error, sizeof ch->link.error, "%.150s",
+                 explains ? reply->str : "it says something unasked");
         freeReplyObject(n == 1 ? reply : NULL);
-        snprintf(ch->link.error, sizeof ch->link.error, "it says something unasked");
         fli_channel_break(ch, FL_EIO);
     } else if (n < 0) {
         fli_channel_break(ch, n);

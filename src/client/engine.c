@@ -594,11 +594,6 @@ struct fl_call *fli_engine_start(struct fli_engine *e, const struct fli_call_req
     return call;
 }
 
-bool fli_engine_is_out(const struct fl_call *c)
-{
-    return fli_call_state_is_out(&c->call_state);
-}
-
 static void call_free(struct fl_call *c)
 {
     forget_answers(c);

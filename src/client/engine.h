@@ -57,9 +57,6 @@ struct fl_call *fli_engine_start(struct fli_engine *e, const struct fli_call_req
 void fli_engine_cancel(struct fl_call *call); /* frees it; NULL is fine */
 /* Frees a call that is over, and of whose end its user has heard. */
 void fli_call_let_go(struct fl_call *call);
-/* Whether its request may have been done, or may still be on its way. */
-bool fli_engine_is_out(const struct fl_call *call);
-
 void fli_engine_process(struct fli_engine *e);
 
 /* Makes the descriptor readable at once; at that time, or sooner. */

@@ -83,7 +83,7 @@ struct fli_listener {
     void (*opened)(struct fli_listener *l, struct fli_channel *ch); /* to put its request */
     void (*answered)(struct fli_listener *l, const redisReply *reply);
     /* All was answered, and more has come: it is read no further until fli_channel_hear() has found
-     * nothing. */
+     * nothing. NULL: what comes unasked ends the channel. */
     void (*called)(struct fli_listener *l);
     void (*ended)(struct fli_listener *l, int code, const char *why); /* the channel is gone */
 };

@@ -16,28 +16,15 @@ static fl_client *client_of(fl_store *s)
     return &s->client; /* the only member */
 }
 
-int fl_store_create(const char *address, uint64_t timeout_ms, fl_store **ret)
+int fl_store_open(const char *address, const struct fl_client_options *options, fl_store **ret)
 {
-    const struct fl_store_options options = {.timeout_ms = timeout_ms};
-    return fl_store_create_with(address, &options, ret);
-}
-
-int fl_store_create_with(const char *address, const struct fl_store_options *options,
-                         fl_store **ret)
-{
-    static const struct fl_store_options defaults;
-    const struct fl_store_options *o = options != NULL ? options : &defaults;
-    const struct fl_client_options mine = {
-        .timeout_ms = o->timeout_ms, .tls = o->tls, .user = o->user, .password = o->password};
     fl_client *c;
-    int rc = fli_client_make(address, &mine, FLI_OF_STORE, &c);
-    if (rc == 0) {
-        *ret = (fl_store *)(void *)c;
-    }
+    int rc = fli_client_make(address, options, FLI_OF_STORE, &c);
+    *ret = (fl_store *)(void *)c;
     return rc;
 }
 
-void fl_store_destroy(fl_store *s)
+void fl_store_close(fl_store *s)
 {
     if (s != NULL) {
         fl_close(client_of(s));

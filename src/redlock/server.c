@@ -54,17 +54,14 @@ static uint64_t retry_ms(struct fli_server *s, bool was_ready)
     return now_ms + pause_ms / 2 + fli_engine_random(s->r->engine, pause_ms / 2 + 1);
 }
 
-/* Ends the connection. error: why, unless a better reason is known already. */
+/* Ends the connection, and says why. */
 static void drop(struct fli_server *s, enum fl_redlock_status status, const char *error)
 {
     struct fli_channel *ch = s->channel;
     bool was_ready = s->state == FLI_SERVER_READY;
-    if (!s->doomed) {
-        s->status = status;
-        fli_copy_text(s->error, sizeof s->error, error, strlen(error));
-    }
+    s->status = status;
+    fli_copy_text(s->error, sizeof s->error, error, strlen(error));
     s->channel = NULL;
-    s->doomed = false;
     s->state = FLI_SERVER_DOWN;
     s->settled = true;
     if (ch != NULL) {
@@ -75,20 +72,9 @@ static void drop(struct fli_server *s, enum fl_redlock_status status, const char
     fli_server_changed(s);
 }
 
-/* Called inside an answer: marks the connection to be closed when that is handed out. */
-static void doom(struct fli_server *s, enum fl_redlock_status status, const char *error, size_t len)
-{
-    if (!s->doomed) {
-        s->doomed = true;
-        s->status = status;
-        fli_copy_text(s->error, sizeof s->error, error, len);
-    }
-}
-
 void fli_server_distrust(struct fli_server *s)
 {
-    static const char text[] = "an answer of an unexpected type";
-    doom(s, FL_REDLOCK_ERROR, text, sizeof text - 1);
+    drop(s, FL_REDLOCK_ERROR, "an answer of an unexpected type");
 }
 
 void fli_server_leave(struct fli_server *s)
@@ -122,15 +108,14 @@ static void logged_in(struct fli_server *s)
     s->settled = true;
     if (replica) {
         /* Tried again after the pause, since the server may become a master. */
-        doom(s, FL_REDLOCK_REPLICA, "it is a replica", 15);
+        drop(s, FL_REDLOCK_REPLICA, "it is a replica");
         return;
     }
     if (s->no_scripts[0] != '\0' && s->delete_how == FLI_DELETE_SCRIPT && !s->facts.is_node) {
         char text[FL_REDLOCK_ERROR_MAX];
-        int len =
-            snprintf(text, sizeof text, "no scripts, so no lock could be released (EVAL): %.100s",
-                     s->no_scripts);
-        doom(s, FL_REDLOCK_ERROR, text, (size_t)len);
+        (void)snprintf(text, sizeof text, "no scripts, so no lock could be released (EVAL): %.100s",
+                       s->no_scripts);
+        drop(s, FL_REDLOCK_ERROR, text);
         return;
     }
     s->state = FLI_SERVER_READY;
@@ -140,52 +125,34 @@ static void logged_in(struct fli_server *s)
     fli_server_changed(s);
 }
 
-static void take_login(struct fli_server *s, enum fli_login_step step, const redisReply *reply)
+/* This step, or the next one that is sent. */
+static enum fli_login_step step_from(const struct fli_redlock *r, unsigned step)
 {
+    step += step == FLI_LOGIN_AUTH && r->password == NULL;
+    step += step == FLI_LOGIN_SELECT && r->database == 0;
+    return (enum fli_login_step)step;
+}
+
+static void take_login(struct fli_server *s, const redisReply *reply)
+{
+    enum fli_login_step step = s->step;
     bool failed = reply->type == REDIS_REPLY_ERROR;
-    switch (step) {
-    case FLI_LOGIN_AUTH:
-    case FLI_LOGIN_SELECT:
-        if (failed) {
-            doom(s, FL_REDLOCK_ERROR, reply->str, reply->len);
-        }
-        break;
-    case FLI_LOGIN_INFO:
-        if (reply->type == REDIS_REPLY_STRING) {
-            fli_facts_take_info(&s->facts, reply->str, reply->len);
-        } else if (fli_is_error(reply, "NOAUTH")) {
-            doom(s, FL_REDLOCK_ERROR, reply->str, reply->len);
-        }
-        break;
-    case FLI_LOGIN_COMMANDS:
+    if ((failed && step < FLI_LOGIN_INFO) ||
+        (step == FLI_LOGIN_INFO && fli_is_error(reply, "NOAUTH"))) {
+        drop(s, FL_REDLOCK_ERROR, reply->str);
+        return;
+    }
+    s->step = step_from(s->r, step + 1);
+    if (step == FLI_LOGIN_INFO && reply->type == REDIS_REPLY_STRING) {
+        fli_facts_take_info(&s->facts, reply->str, reply->len);
+    } else if (step == FLI_LOGIN_COMMANDS) {
         s->delete_how = fli_delete_how(reply);
-        break;
-    case FLI_LOGIN_EVAL:
+    } else if (step == FLI_LOGIN_EVAL) { /* the last one */
         if (fli_is_error(reply, "ERR") || fli_is_error(reply, "NOPERM")) {
             fli_copy_text(s->no_scripts, sizeof s->no_scripts, reply->str, reply->len);
         }
-        break;
+        logged_in(s);
     }
-}
-
-static void on_login_answer(struct fli_redis_request *q, struct fli_server *s,
-                            const redisReply *reply)
-{
-    enum fli_login_step step = (enum fli_login_step)(q - s->login);
-    if (reply == NULL || s->doomed) {
-        return;
-    }
-    take_login(s, step, reply);
-    if (step == FLI_LOGIN_EVAL && !s->doomed) {
-        logged_in(s); /* it is the last one */
-    }
-}
-
-static void enqueue(struct fli_server *s, struct fli_redis_request *q, uint64_t now_ns)
-{
-    q->sent_ns = now_ns;
-    fli_list_init(&q->node);
-    fli_list_push(&s->pending, &q->node);
 }
 
 /* All requests of the log-in are sent at once, so that it costs one round trip. */
@@ -194,14 +161,12 @@ static int start_login(struct fli_server *s)
     const struct fli_redlock *r = s->r;
     char number[12];
     const struct {
-        size_t argc; /* 0: it is left out */
+        size_t argc;
         const char *argv[4];
     } steps[FLI_LOGIN_STEPS] = {
-        [FLI_LOGIN_AUTH] = {r->password == NULL ? 0
-                            : r->user == NULL   ? 2
-                                                : 3,
+        [FLI_LOGIN_AUTH] = {r->user == NULL ? 2 : 3,
                             {"AUTH", r->user == NULL ? r->password : r->user, r->password}},
-        [FLI_LOGIN_SELECT] = {r->database == 0 ? 0 : 2, {"SELECT", number}},
+        [FLI_LOGIN_SELECT] = {2, {"SELECT", number}},
         [FLI_LOGIN_INFO] = {1, {"INFO"}},
         [FLI_LOGIN_COMMANDS] = {4, {"COMMAND", "INFO", "delex", "delifeq"}},
         [FLI_LOGIN_EVAL] = {3, {"EVAL", "return 1", "0"}},
@@ -214,13 +179,10 @@ static int start_login(struct fli_server *s)
     fli_facts_init(&s->facts);
     fli_buf_init(&bytes, LOGIN_MAX);
     (void)snprintf(number, sizeof number, "%u", r->database);
-    for (size_t i = 0; i < FLI_LOGIN_STEPS && rc == 0; i++) {
-        if (steps[i].argc > 0) {
-            rc = fli_put_words(&bytes, steps[i].argc, steps[i].argv);
-            s->login[i].answered = on_login_answer;
-            enqueue(s, &s->login[i], fli_clock_ns());
-            n++;
-        }
+    s->step = step_from(r, FLI_LOGIN_AUTH);
+    for (unsigned i = s->step; i < FLI_LOGIN_STEPS && rc == 0; i = step_from(r, i + 1)) {
+        rc = fli_put_words(&bytes, steps[i].argc, steps[i].argv);
+        n++;
     }
     rc = rc == 0 ? fli_channel_put_bytes(s->channel, &bytes, n) : rc;
     fli_buf_fini(&bytes);
@@ -247,27 +209,13 @@ static void on_answered(struct fli_listener *l, const redisReply *reply)
 {
     struct fli_server *s = server_of(l);
     struct fli_redis_request *q = oldest(s);
+    if (s->state == FLI_SERVER_OPENING) {
+        take_login(s, reply);
+        return;
+    }
     FLI_ASSERT(q != NULL);
     fli_list_remove(&q->node);
     q->answered(q, s, reply);
-    if (s->doomed) {
-        drop(s, s->status, "");
-    }
-}
-
-/* All is answered. */
-static void on_called(struct fli_listener *l)
-{
-    struct fli_server *s = server_of(l);
-    redisReply *reply;
-    if (!fli_channel_hear(s->channel, &reply)) {
-        return;
-    }
-    bool is_text = reply->type == REDIS_REPLY_ERROR;
-    char text[FL_REDLOCK_ERROR_MAX];
-    (void)snprintf(text, sizeof text, "%s", is_text ? reply->str : "it says something unasked");
-    freeReplyObject(reply);
-    drop(s, FL_REDLOCK_ERROR, text);
 }
 
 static void on_ended(struct fli_listener *l, int code, const char *why)
@@ -283,7 +231,7 @@ int fli_server_put(struct fli_server *s, struct fli_redis_request *q, const stru
 {
     FLI_ASSERT(s->state == FLI_SERVER_READY);
     const struct fli_channel *ch = s->channel;
-    if (s->doomed || ch->asked - ch->answered >= FLI_SERVER_PENDING_MAX ||
+    if (ch->asked - ch->answered >= FLI_SERVER_PENDING_MAX ||
         ch->out.len - ch->out_at + bytes->len > FLI_SERVER_OUT_MAX) {
         return FL_EBUSY;
     }
@@ -291,7 +239,9 @@ int fli_server_put(struct fli_server *s, struct fli_redis_request *q, const stru
     if (rc != 0) {
         return rc;
     }
-    enqueue(s, q, now_ns);
+    q->sent_ns = now_ns;
+    fli_list_init(&q->node);
+    fli_list_push(&s->pending, &q->node);
     if (s->due.at_ms == FLI_DUE_NEVER) {
         set_due(s, now_ns / UINT64_C(1000000) + s->r->hung_ms + 1);
     }
@@ -349,7 +299,6 @@ int fli_server_begin(struct fli_server *s)
     s->status = FL_REDLOCK_DOWN;
     s->failures = 0;
     s->settled = false;
-    s->doomed = false;
     set_due(s, fli_clock_ms());
     return 0;
 }
@@ -358,7 +307,8 @@ int fli_server_init(struct fli_server *s, struct fli_redlock *r, uint32_t index)
 {
     s->r = r;
     s->index = index;
-    s->listener = (struct fli_listener){on_opened, on_answered, on_called, on_ended};
+    s->listener =
+        (struct fli_listener){.opened = on_opened, .answered = on_answered, .ended = on_ended};
     fli_list_init(&s->pending);
     fli_list_init(&s->deferred);
     fli_heap_node_init(&s->due.node);

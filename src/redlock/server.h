@@ -41,9 +41,9 @@ enum fli_login_step {
     FLI_LOGIN_SELECT,
     FLI_LOGIN_INFO,
     FLI_LOGIN_COMMANDS,
-    FLI_LOGIN_EVAL
+    FLI_LOGIN_EVAL,
+    FLI_LOGIN_STEPS /* how many there are */
 };
-#define FLI_LOGIN_STEPS 5u
 
 struct fli_server {
     struct fli_redlock *r;
@@ -53,10 +53,9 @@ struct fli_server {
     struct fli_due due; /* of the state */
     struct fli_listener listener;
     struct fli_channel *channel; /* NULL: closed */
+    enum fli_login_step step;    /* that is answered next, while it logs in */
     struct fli_list pending;
-    struct fli_redis_request login[FLI_LOGIN_STEPS];
     bool settled;      /* the first attempt to connect has ended */
-    bool doomed;       /* to be closed when the present answer is handed out */
     uint32_t failures; /* in a row */
     uint64_t opened_ms;
 
@@ -92,8 +91,8 @@ uint64_t fli_server_silent_ms(const struct fli_server *s, uint64_t now_ns);
 int fli_server_put(struct fli_server *s, struct fli_redis_request *q, const struct fli_buf *bytes,
                    uint64_t now_ns) FLI_MUST_USE;
 
-/* Called inside answered(): an answer makes no sense. The connection is closed, and nothing more
- * that comes from it is believed. */
+/* An answer makes no sense: closes the connection, since nothing more that comes from it is
+ * believed. */
 void fli_server_distrust(struct fli_server *s);
 
 #endif

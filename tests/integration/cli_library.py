@@ -30,7 +30,7 @@ def patient_example(lab, name):
     patient = '&(struct fl_client_options){.timeout_ms = 240000, .attempt_ms = 60000}'
     for short, long in ((r'\.ttl_ms = \d+, \.wait_ms = \d+', '.ttl_ms = 600000, .wait_ms = 600000'),
                         (r'fl_open\(argv\[1\], NULL,', 'fl_open(argv[1], %s,' % patient),
-                        (r'fl_store_create\(argv\[2\], 0,', 'fl_store_create(argv[2], 240000,')):
+                        (r'fl_store_open\(argv\[2\], NULL,', 'fl_store_open(argv[2], %s,' % patient)):
         text, n = re.subn(short, long, text)
         if n != 1:
             raise AssertionError('%d times %s in %s' % (n, short, name))

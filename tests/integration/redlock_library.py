@@ -55,13 +55,13 @@ int main(int argc, char **argv)
     struct fl_redlock_options options = {.servers = argv[1], .restarts_are_safe = true, .budget_ms = 60000};
     int rc = argc != 4 || fl_open(argv[2], NULL, &tokens) != 0;
     options.tokens = tokens;
-    rc = rc || fl_redlock_open(&options, &redlock) != 0 || fl_store_create(argv[3], 240000, &store) != 0;
+    rc = rc || fl_redlock_open(&options, &redlock) != 0 || fl_store_open(argv[3], &(struct fl_client_options){.timeout_ms = 240000}, &store) != 0;
     if (rc == 0) {
         do { /* -1: not acquired. On a busy machine both may happen, and nothing was added then. */
             rc = add_one(redlock, store, "counter");
         } while (rc == -1 || rc == FL_ESTALE);
     }
-    fl_store_destroy(store);
+    fl_store_close(store);
     fl_close(redlock);
     fl_close(tokens);
     return rc != 0;

@@ -224,8 +224,9 @@ int main(int argc, char **argv)
     const struct fl_client_options options = {
         .attempt_ms = attempt_ms != NULL ? number(attempt_ms) : 300,
         .timeout_ms = timeout_ms != NULL ? number(timeout_ms) : 0};
+    const struct fl_client_options store_options = {.timeout_ms = STORE_TIMEOUT_MS};
     if (argc < 2 || fl_open(argv[1], &options, &client) != 0 ||
-        (argc > 2 && fl_store_create(argv[2], STORE_TIMEOUT_MS, &store) != 0)) {
+        (argc > 2 && fl_store_open(argv[2], &store_options, &store) != 0)) {
         fputs("driver: bad addresses\n", stderr);
         return 2;
     }
@@ -243,7 +244,7 @@ int main(int argc, char **argv)
         }
         obey(words);
     }
-    fl_store_destroy(store);
+    fl_store_close(store);
     fl_lock_free(lock);
     fl_close(client);
     return 0;

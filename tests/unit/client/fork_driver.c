@@ -245,13 +245,13 @@ static void store(const char *address)
 {
     fl_store *s;
     pid_t workers[WORKERS];
-    CHECK(fl_store_create(address, PATIENCE_MS, &s) == 0);
+    CHECK(fl_store_open(address, &(struct fl_client_options){.timeout_ms = PATIENCE_MS}, &s) == 0);
     work_at_store(s, WORKERS); /* so it is connected */
     for (int i = 0; i < WORKERS; i++) {
         workers[i] = fork();
         if (workers[i] == 0) {
             work_at_store(s, i);
-            fl_store_destroy(s);
+            fl_store_close(s);
             _exit(0);
         }
     }
@@ -261,7 +261,7 @@ static void store(const char *address)
         CHECK(waitpid(workers[i], &status, 0) == workers[i] && status == 0);
     }
     work_at_store(s, WORKERS);
-    fl_store_destroy(s);
+    fl_store_close(s);
 }
 
 /* ---- on an event loop ------------------------------------------------------------------------ */

@@ -17,7 +17,7 @@ int main()
                 fl_client_nodes(client) == 1 && fl_err_class(FL_ETIMEOUT) == FL_CLASS_UNKNOWN &&
                 std::strcmp(fl_version(), FENCELOCK_VERSION) == 0;
     fl_close(client);
-    fl_store_destroy(nullptr);
+    fl_store_close(nullptr);
     fl_lock_free(nullptr);
     fl_close(nullptr);
     return good ? 0 : 1;

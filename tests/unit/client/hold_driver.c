@@ -386,7 +386,7 @@ static void run_poll(void)
 
 int main(int argc, char **argv)
 {
-    if (argc < 3 || argc > 4 || (argc == 4 && fl_store_create(argv[3], 0, &store) != 0)) {
+    if (argc < 3 || argc > 4 || (argc == 4 && fl_store_open(argv[3], NULL, &store) != 0)) {
         return 2;
     }
     const char *attempt_ms = getenv("DRIVER_ATTEMPT_MS");
@@ -421,6 +421,6 @@ int main(int argc, char **argv)
         fl_lock_free(slots[i].lock);
         fl_watch_close(slots[i].watch);
     }
-    fl_store_destroy(store);
+    fl_store_close(store);
     return 0;
 }

@@ -93,8 +93,8 @@ TEST(a_timeout_of_a_storage_that_is_too_long)
 {
     fl_store *s;
     fl_token mark;
-    assert_int_equal(fl_store_create("127.0.0.1:1", 0, &s), 0);
+    assert_int_equal(fl_store_open("127.0.0.1:1", NULL, &s), 0);
     assert_int_equal(fl_store_mark(s, fl_str("x"), TOO_LONG_MS, &mark), FL_EINVAL);
     assert_non_null(strstr(fl_store_error(s), TOO_LONG_TEXT));
-    fl_store_destroy(s);
+    fl_store_close(s);
 }

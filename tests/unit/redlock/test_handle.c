@@ -95,9 +95,6 @@ uint64_t fli_server_silent_ms(const struct fli_server *s, uint64_t now_ns)
 int fli_server_put(struct fli_server *s, struct fli_redis_request *q, const struct fli_buf *bytes,
                    uint64_t now_ns)
 {
-    if (s->doomed) {
-        return FL_EBUSY;
-    }
     q->sent_ns = now_ns;
     fli_list_init(&q->node);
     fli_list_push(&s->pending, &q->node);
@@ -108,7 +105,10 @@ int fli_server_put(struct fli_server *s, struct fli_redis_request *q, const stru
 
 void fli_server_distrust(struct fli_server *s)
 {
-    s->doomed = true;
+    s->state = FLI_SERVER_DOWN;
+    s->status = FL_REDLOCK_DOWN;
+    answer_all(s);
+    fli_server_changed(s);
 }
 
 /* ---- what happens to the servers ------------------------------------------------------------- */
@@ -129,11 +129,7 @@ static void come_up(struct fli_server *s)
 
 static void go_down(struct fli_server *s)
 {
-    s->state = FLI_SERVER_DOWN;
-    s->status = FL_REDLOCK_DOWN;
-    s->doomed = false;
-    answer_all(s);
-    fli_server_changed(s);
+    fli_server_distrust(s);
     fl_process(r);
 }
 
@@ -149,9 +145,6 @@ static void answer(uint32_t index, const char *text)
     assert_int_equal(redisReaderGetReply(reader, &reply), REDIS_OK);
     assert_non_null(reply);
     q->answered(q, s, reply);
-    if (s->doomed) {
-        go_down(s);
-    }
     fl_process(r);
     freeReplyObject(reply);
     redisReaderFree(reader);

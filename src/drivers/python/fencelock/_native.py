@@ -46,10 +46,6 @@ class Fencing(Structure):
     _fields_ = [('lock', Bytes), ('token', c_uint64)]
 
 
-class StoreOptions(Structure):
-    _fields_ = [('timeout_ms', c_uint64), ('tls', POINTER(TlsOptions)), ('user', c_char_p), ('password', c_char_p)]
-
-
 class RawBytes(Structure):
     """Bytes that the library owns; they may have zeros."""
     _fields_ = [('data', c_void_p), ('len', c_size_t)]
@@ -90,8 +86,8 @@ _FUNCTIONS = {
     'fl_watch_next': (c_int, [c_void_p, c_uint64, POINTER(POINTER(Event))]),
     'fl_watch_poll': (POINTER(Event), [c_void_p]),
     'fl_watch_close': (None, [c_void_p]),
-    'fl_store_create_with': (c_int, [c_char_p, POINTER(StoreOptions), POINTER(c_void_p)]),
-    'fl_store_destroy': (None, [c_void_p]),
+    'fl_store_open': (c_int, [c_char_p, POINTER(ClientOptions), POINTER(c_void_p)]),
+    'fl_store_close': (None, [c_void_p]),
     'fl_store_error': (c_char_p, [c_void_p]),
     'fl_store_claim': (c_int, [c_void_p, Bytes, c_uint64, c_uint64, POINTER(c_uint64)]),
     'fl_store_get': (c_int, [c_void_p, Bytes, Fencing, c_uint64, POINTER(c_uint64), POINTER(c_void_p), POINTER(c_size_t)]),

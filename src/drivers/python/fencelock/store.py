@@ -15,15 +15,15 @@ class Store:
 
     def __init__(self, address, timeout=5, tls=None, user=None, password=None):
         files = _native.tls_options(tls)
-        options = _native.StoreOptions(timeout_ms=_native.milliseconds(timeout, 'timeout'), tls=None if files is None else ctypes.pointer(files),
+        options = _native.ClientOptions(timeout_ms=_native.milliseconds(timeout, 'timeout'), tls=None if files is None else ctypes.pointer(files),
                                        user=user and user.encode(), password=password and password.encode())
         self._handle = c_void_p()
-        if lib.fl_store_create_with(address.encode(), byref(options), byref(self._handle)) != 0:
+        if lib.fl_store_open(address.encode(), byref(options), byref(self._handle)) != 0:
             raise ValueError('%r is no address: write HOST:PORT' % address)
 
     def close(self):
         """Nobody may be inside another call."""
-        lib.fl_store_destroy(self._handle)
+        lib.fl_store_close(self._handle)
         self._handle = c_void_p()
 
     def __enter__(self):

@@ -12,7 +12,6 @@ from fencelock import _native
 HEADERS = os.path.join(os.path.dirname(os.path.abspath(__file__)), *['..'] * 4, 'include')
 STRUCTS = {'struct fl_bytes': _native.Bytes, 'struct fl_tls_options': _native.TlsOptions, 'struct fl_client_options': _native.ClientOptions,
            'struct fl_take': _native.Take, 'struct fl_result': _native.Result, 'struct fl_fencing': _native.Fencing,
-           'struct fl_store_options': _native.StoreOptions,
            'struct fl_event': _native.Event, 'struct fl_watch_options': _native.WatchOptions}
 
 
