@@ -92,7 +92,6 @@ struct log_device_ops {
     void (*cancel)(struct log_device *d); /* sets `cancelled`: what waits to begin, never does */
     void (*poll)(struct log_device *d);
     uint64_t (*now_ns)(struct log_device *d); /* monotonic, for statistics only */
-    void (*random)(struct log_device *d, void *data, size_t len);
 };
 
 #define LOG_DEVICE_FDS 2u

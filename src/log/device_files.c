@@ -47,7 +47,7 @@ struct lane {
     atomic_int state;
     struct log_io *io;
     int result;
-    uint64_t took_ns;
+    uint64_t since_ns, took_ns;
 };
 
 struct files {
@@ -57,8 +57,6 @@ struct files {
     struct log_uring uring;
     bool has_uring;
     bool uring_broken; /* it has refused a write, and would begin that together with the next */
-    struct log_io *uring_io;
-    uint64_t uring_since_ns;
     struct lane lanes[LOG_LANES];
     char where[512];
     char engine[128];
@@ -216,11 +214,6 @@ static uint64_t files_now_ns(struct log_device *d)
     return fli_clock_ns();
 }
 
-static void files_random(struct log_device *d, void *data, size_t len)
-{
-    fli_random(data, len);
-}
-
 /* --- threads --- */
 
 static void notify(int event_fd)
@@ -291,30 +284,19 @@ static void set_state(struct lane *lane, int state)
     notify(lane->wake_fd);
 }
 
-static void start_in_thread(struct lane *lane, struct log_io *io)
-{
-    FLI_ASSERT(lane->running && lane->io == NULL);
-    lane->io = io;
-    set_state(lane, BEGUN);
-}
-
-static bool start_in_ring(struct files *f, struct log_io *io)
-{
-    if (!f->has_uring || f->uring_broken || io->delay_ms > 0) {
-        return false;
-    }
-    FLI_ASSERT(f->uring_io == NULL && io->work == NULL);
-    f->uring_since_ns = fli_clock_ns();
-    f->uring_broken = log_uring_write(&f->uring, io->file->fd, io->data, io->len, io->offset) != 0;
-    f->uring_io = f->uring_broken ? NULL : io;
-    return !f->uring_broken;
-}
-
 static void files_start(struct log_device *d, enum log_lane lane, struct log_io *io)
 {
     struct files *f = files_of(d);
-    if (lane != LOG_LANE_WRITE || !start_in_ring(f, io)) {
-        start_in_thread(&f->lanes[lane], io);
+    struct lane *at = &f->lanes[lane];
+    FLI_ASSERT(at->running && at->io == NULL && (io->work == NULL) == (lane == LOG_LANE_WRITE));
+    at->io = io;
+    at->since_ns = fli_clock_ns();
+    if (io->work == NULL && io->delay_ms == 0 && f->has_uring && !f->uring_broken) {
+        int fd = io->file->fd;
+        f->uring_broken = log_uring_write(&f->uring, fd, io->data, io->len, io->offset) != 0;
+    }
+    if (!f->uring.busy || lane != LOG_LANE_WRITE) {
+        set_state(at, BEGUN);
     }
 }
 
@@ -342,19 +324,25 @@ static bool is_undone(int result, size_t len)
                              result == -EINVAL || result == -EOPNOTSUPP;
 }
 
+static void finish(struct lane *lane, int result, uint64_t took_ns)
+{
+    struct log_io *io = lane->io;
+    lane->io = NULL;
+    io->done(io, result, took_ns);
+}
+
 /* Whether a write of the ring was done. */
 static bool poll_uring(struct files *f)
 {
+    struct lane *lane = &f->lanes[LOG_LANE_WRITE];
     int result = 0;
     if (!f->has_uring || !log_uring_reap(&f->uring, &result)) {
         return false;
     }
-    struct log_io *io = f->uring_io;
-    f->uring_io = NULL;
-    if (is_undone(result, io->len)) {
-        start_in_thread(&f->lanes[LOG_LANE_WRITE], io);
+    if (is_undone(result, lane->io->len)) {
+        set_state(lane, BEGUN);
     } else {
-        io->done(io, result < 0 ? result : 0, fli_clock_ns() - f->uring_since_ns);
+        finish(lane, result < 0 ? result : 0, fli_clock_ns() - lane->since_ns);
     }
     return true;
 }
@@ -365,10 +353,8 @@ static void poll_lanes(struct files *f)
     for (unsigned i = 0; i < LOG_LANES; i++) {
         struct lane *lane = &f->lanes[i];
         if (atomic_load(&lane->state) == DONE) {
-            struct log_io *io = lane->io;
             atomic_store(&lane->state, IDLE);
-            lane->io = NULL;
-            io->done(io, lane->result, lane->took_ns);
+            finish(lane, lane->result, lane->took_ns);
         }
     }
 }
@@ -402,7 +388,6 @@ static const struct log_device_ops files_ops = {
     .cancel = files_cancel,
     .poll = files_poll,
     .now_ns = files_now_ns,
-    .random = files_random,
 };
 
 /* The alignment that direct writes need, if the kernel tells it; else 0. */

@@ -8,16 +8,6 @@
 
 _Static_assert(sizeof(struct log_slot) <= 24, "what log.h says an entry costs");
 
-void log_entries_init(struct log_entries *t)
-{
-    *t = (struct log_entries){.first = 1};
-}
-
-void log_entries_fini(struct log_entries *t)
-{
-    free(t->slots);
-}
-
 void log_entries_reset(struct log_entries *t, uint64_t index, uint64_t term)
 {
     free(t->slots);

@@ -23,10 +23,7 @@ struct log_entries {
     size_t slots_cap;
 };
 
-void log_entries_init(struct log_entries *t);
-void log_entries_fini(struct log_entries *t);
-
-/* Forgets all entries; the next index is index + 1. */
+/* Forgets all entries, and their memory; the next index is index + 1. */
 void log_entries_reset(struct log_entries *t, uint64_t index, uint64_t term);
 
 /* Makes room for one more. 0 or FL_ENOMEM, which changes nothing. */

@@ -247,9 +247,9 @@ static size_t content_end(const struct log_scan *s, size_t from)
     return end;
 }
 
-/* The remains of a write, up to `next`, unless a whole header of this log begins at a block's
- * boundary at or behind `from`: its write was begun after this one was done. */
-static int torn(struct log_scan *s, size_t from)
+/* The remains of a write of at most `most` bytes, up to `next`, unless a whole header of this log
+ * begins at a block's boundary at or behind `from`: its write was begun after this one was done. */
+static int torn(struct log_scan *s, size_t from, size_t most)
 {
     for (size_t p = from; p + LOG_WRITE_HEADER <= s->len; p += LOG_BLOCK) {
         const uint8_t *later = s->data + p;
@@ -261,33 +261,10 @@ static int torn(struct log_scan *s, size_t from)
             return FL_ECORRUPT;
         }
     }
-    return TORN;
-}
-
-/* A write should begin here, but its first sector is zero. Either nothing was written, or the
- * header of the write did not reach the disk. */
-static int scan_gap(struct log_scan *s)
-{
     s->next = content_end(s, s->at);
-    if (s->next == s->at) {
-        return CLEAN;
-    }
-    int found = torn(s, s->at);
-    if (found == TORN && s->last_in == 0) {
-        return damaged(s, s->at, "the first write of the log is missing");
-    }
-    return found == TORN && s->next - s->at > LOG_WRITE_MAX
-               ? damaged(s, s->at, "there are bytes far behind the end of the log")
-               : found;
-}
-
-/* A write has more zero sectors than its header says. */
-static int scan_torn(struct log_scan *s)
-{
-    int found = torn(s, s->at + LOG_BLOCK);
-    return found == TORN && (s->last_in == 0 || content_end(s, s->next) > s->next)
+    return s->last_in == 0 || s->next - s->at > most
                ? damaged(s, s->at, "a part of this write is missing")
-               : found;
+               : TORN;
 }
 
 /* NULL when a header with a right checksum belongs at this place; else the reason. */
@@ -305,11 +282,13 @@ static const char *header_wrong(const struct log_scan *s)
     }
     if (w->block < LOG_BLOCK || w->block > LOG_BLOCK_MAX || (w->block & (w->block - 1)) != 0 ||
         w->len < LOG_WRITE_HEADER || w->len > LOG_WRITE_MAX ||
-        w->before.last_index > LOG_INDEX_MAX || log_round_up(w->len, w->block) > s->len - s->at) {
+        w->before.last_index > LOG_INDEX_MAX || log_round_up(w->len, w->block) > s->len - s->at ||
+        !log_is_zero(s->data + s->at + HEADER_END, LOG_WRITE_HEADER - HEADER_END) ||
+        w->number == 0) {
         return "the header of a write has impossible numbers";
     }
     if (s->last_in == 0) {
-        return w->number == 0 ? "the header of a write has impossible numbers" : NULL;
+        return NULL;
     }
     if (w->number != s->next_number) {
         return w->number > s->next_number ? "writes are missing before this one"
@@ -321,20 +300,6 @@ static const char *header_wrong(const struct log_scan *s)
                    b->hard.term == is.hard.term && b->hard.vote == is.hard.vote &&
                    b->chain == is.chain;
     return follows ? NULL : "this write does not follow the one before";
-}
-
-/* NULL, or what is wrong with a record. */
-static const char *record_wrong(const struct log_scan *s, const struct log_record *r)
-{
-    if (r->crc_before != s->now->chain) {
-        return "a record does not follow the one before";
-    }
-    if (r->type != LOG_RECORD_ENTRY && (r->len != 0 || r->kind != 0)) {
-        return "a record has an impossible length or kind";
-    }
-    return log_record_can_follow(s->now, r)
-               ? NULL
-               : "a record has a type, an impossible index or a term that cannot follow";
 }
 
 /* Scans the records of a write whose sectors are all there. */
@@ -352,11 +317,15 @@ static int scan_records(struct log_scan *s)
         if (!log_is_zero(r.data + r.len, pad)) {
             return damaged(s, p + LOG_RECORD_HEADER + r.len, "padding is not zero");
         }
-        const char *wrong = record_wrong(s, &r);
-        if (wrong != NULL) {
-            return damaged(s, p, wrong);
+        if (r.crc_before != s->now->chain) {
+            return damaged(s, p, "a record does not follow the one before");
         }
-        if (r.type == LOG_RECORD_ENTRY && log_entries_reserve(&s->now->entries) != 0) {
+        bool is_entry = r.type == LOG_RECORD_ENTRY;
+        if ((!is_entry && (r.len != 0 || r.kind != 0)) || !log_record_can_follow(s->now, &r)) {
+            return damaged(s, p,
+                           "a record has a type, an impossible index or a term that cannot follow");
+        }
+        if (is_entry && log_entries_reserve(&s->now->entries) != 0) {
             return FL_ENOMEM;
         }
         log_record_apply(s->now, &r, s->segment, p);
@@ -384,12 +353,7 @@ static int scan_header(struct log_scan *s)
     }
     header_decode(data, &s->write);
     const char *wrong = header_wrong(s);
-    if (wrong != NULL) {
-        return damaged(s, s->at, wrong);
-    }
-    return log_is_zero(data + HEADER_END, LOG_WRITE_HEADER - HEADER_END)
-               ? WHOLE
-               : damaged(s, s->at + HEADER_END, "the header of a write has impossible numbers");
+    return wrong == NULL ? WHOLE : damaged(s, s->at, wrong);
 }
 
 /* Looks at the next write of the segment, and applies its records. */
@@ -399,8 +363,8 @@ static int scan_next(struct log_scan *s)
     if (s->at == s->len) {
         return CLEAN;
     }
-    if (log_is_zero(s->data + s->at, LOG_SECTOR)) {
-        return scan_gap(s);
+    if (log_is_zero(s->data + s->at, LOG_SECTOR)) { /* nothing was written, or not the header */
+        return content_end(s, s->at) == s->at ? CLEAN : torn(s, s->at, LOG_WRITE_MAX);
     }
     int found = scan_header(s);
     if (found != WHOLE) {
@@ -410,7 +374,7 @@ static int scan_next(struct log_scan *s)
     s->next = s->at + log_round_up(w->len, w->block);
     uint32_t zeros = zero_sectors(s->data + s->at, s->next - s->at);
     if (zeros > w->zero_sectors) {
-        return scan_torn(s);
+        return torn(s, s->at + LOG_BLOCK, s->next - s->at);
     }
     if (zeros < w->zero_sectors) {
         return damaged(s, s->at, "a sector that was zero is not");
@@ -429,20 +393,6 @@ static int scan_next(struct log_scan *s)
     return scan_records(s);
 }
 
-/* Whether something may be in this segment, after what was found in those before. */
-static int check_order(struct log_scan *s, uint32_t last_in)
-{
-    if (s->torn_in != 0) {
-        s->segment = s->torn_in;
-        return damaged(s, s->torn_at, "this write is not whole, and there are newer ones");
-    }
-    if (last_in != 0 && s->segment > last_in + 1) {
-        s->segment = last_in + 1;
-        return damaged(s, 0, "this segment is empty, and a newer one is not");
-    }
-    return 0;
-}
-
 int log_scan_segment(struct log_scan *s, uint32_t segment, const uint8_t *data, size_t len)
 {
     uint32_t last_in = s->last_in;
@@ -451,12 +401,19 @@ int log_scan_segment(struct log_scan *s, uint32_t segment, const uint8_t *data, 
     s->len = len;
     s->next = 0;
     int found = scan_next(s);
-    int rv = found == CLEAN ? 0 : check_order(s, last_in);
-    while (rv == 0 && found == WHOLE) {
+    if (found != CLEAN && s->torn_in != 0) {
+        s->segment = s->torn_in;
+        return damaged(s, s->torn_at, "this write is not whole, and there are newer ones");
+    }
+    if (found != CLEAN && last_in != 0 && segment > last_in + 1) {
+        s->segment = last_in + 1;
+        return damaged(s, 0, "this segment is empty, and a newer one is not");
+    }
+    while (found == WHOLE) {
         found = scan_next(s);
     }
-    if (rv != 0 || found < 0) {
-        return rv != 0 ? rv : found;
+    if (found < 0) {
+        return found;
     }
     if (found == TORN) {
         s->torn_in = segment;

@@ -258,25 +258,6 @@ uint64_t log_set_hard_state(struct log *l, const struct log_hard_state *hs)
 
 /* --- writing --- */
 
-static void describe_failure(const struct log *l, int error, char *text, size_t size)
-{
-    char name[LOG_NAME_MAX + 1];
-    log_segment_name(l->current, name);
-    snprintf(text, size, "cannot write %zu bytes of the log to %s/%s at byte %llu: %s",
-             l->write.len, l->device->where, name, (unsigned long long)l->write.offset,
-             strerror(-error));
-}
-
-static void fail(struct log *l, int error)
-{
-    char text[512];
-    describe_failure(l, error, text, sizeof text);
-    l->failed = true;
-    if (l->config.failed != NULL) {
-        l->config.failed(l->config.ctx, FL_EIO, text);
-    }
-}
-
 bool log_try_again(struct log *l, enum log_lane lane, struct log_io *io)
 {
     uint32_t longer = io->delay_ms == 0 ? LOG_RETRY_MIN_MS : io->delay_ms * 2;
@@ -296,21 +277,28 @@ void log_works_again(struct log *l, struct log_io *io, const char *what)
 }
 
 /* A copy-on-write file system can be full although the segment exists. The same bytes may be
- * written to the same place again, whatever part of them has arrived. */
-static void write_again(struct log *l, int error)
+ * written to the same place again, whatever part of them has arrived. Any other failure is
+ * final. */
+static void not_written(struct log *l, int error)
 {
-    l->waiting = true;
-    if (log_try_again(l, LOG_LANE_WRITE, &l->write)) {
-        char text[512];
-        describe_failure(l, error, text, sizeof text);
+    char name[LOG_NAME_MAX + 1];
+    char text[512];
+    bool full = error == -ENOSPC || error == -EDQUOT;
+    log_segment_name(l->current, name);
+    snprintf(text, sizeof text, "cannot write %zu bytes of the log to %s/%s at byte %llu: %s",
+             l->write.len, l->device->where, name, (unsigned long long)l->write.offset,
+             strerror(-error));
+    l->waiting = full;
+    l->failed = !full;
+    if (!full) {
+        l->since_ns = 0;
+        if (l->config.failed != NULL) {
+            l->config.failed(l->config.ctx, FL_EIO, text);
+        }
+    } else if (log_try_again(l, LOG_LANE_WRITE, &l->write)) {
         log_message(l, LOG_LEVEL_ERROR, "%s; this is tried again, and writes of the log wait",
                     text);
     }
-}
-
-static bool is_full(int result)
-{
-    return result == -ENOSPC || result == -EDQUOT;
 }
 
 /* Entries have places in the order of their indexes, and a truncated one has none: what lies in
@@ -341,13 +329,8 @@ static void note_written(struct log *l, const struct log_batch *b, uint64_t took
 
 static void written(struct log *l, int result, uint64_t took_ns)
 {
-    if (is_full(result)) {
-        write_again(l, result);
-        return;
-    }
     if (result != 0) {
-        l->since_ns = 0;
-        fail(l, result);
+        not_written(l, result);
         return;
     }
     l->waiting = false;
@@ -495,7 +478,7 @@ void log_destroy(struct log *l)
     for (size_t i = 0; i < l->segments_len; i++) {
         log_segment_close(l, &l->segments[i]);
     }
-    log_entries_fini(&l->now.entries);
+    log_entries_reset(&l->now.entries, 0, 0);
     free(l->segments);
     free(l);
 }

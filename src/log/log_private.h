@@ -25,8 +25,7 @@
 enum log_chunk_state {
     LOG_CHUNK_WHOLE,  /* what was appended, or recovered */
     LOG_CHUNK_WANTED, /* to be read, or being read */
-    LOG_CHUNK_READ,   /* each entry is verified when it is taken */
-    LOG_CHUNK_FAILED, /* it could not be read */
+    LOG_CHUNK_READ,   /* or not, for an error; each entry is verified when it is taken */
 };
 
 struct log_chunk {
@@ -37,8 +36,8 @@ struct log_chunk {
     uint8_t *data;   /* aligned to the device's block */
     unsigned writes; /* in it, and not on disk */
     enum log_chunk_state state;
-    size_t need; /* WANTED, FAILED: up to the end of the entry for which it is read */
-    int error;   /* FAILED */
+    size_t need; /* up to the end of the entry for which it is read */
+    int error;   /* READ */
 };
 
 /* A write, from its first record until it is on disk. */

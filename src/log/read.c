@@ -166,7 +166,7 @@ void log_read_done(struct log *l, int result)
     l->reading = NULL;
     c->len = l->read.len < c->len ? l->read.len : c->len;
     c->error = result != 0 ? result : c->len < c->need ? TOO_SHORT : 0;
-    c->state = c->error != 0 ? LOG_CHUNK_FAILED : LOG_CHUNK_READ;
+    c->state = LOG_CHUNK_READ;
     c->len = c->error != 0 ? c->need : c->len;
     log_trim(l, c);
     read_next(l);
@@ -235,7 +235,7 @@ static int take(struct log *l, uint64_t index, struct log_entry *ret)
     if (c->state == LOG_CHUNK_WANTED) {
         return FL_EBUSY;
     }
-    if (c->state == LOG_CHUNK_FAILED) {
+    if (c->error != 0) {
         int error = c->error;
         log_chunk_drop(l, c); /* it is told once, and then read again */
         return error == TOO_SHORT ? trouble(l, s, FL_ECORRUPT, "the file is shorter than it was")

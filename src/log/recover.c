@@ -1,10 +1,10 @@
 /* recover.c: log_open(): recovers the log in a directory, and makes an empty directory into a log.
  *
  * All segments are read once, in order, and their records are applied in the order in which they
- * were appended. Nothing on disk changes before everything was checked. Then half-made segments are
- * removed, the last whole write is written again and what is torn behind it is made zeros, and all
- * is synced: the bytes read may have been in a cache of the system or the disk, and what is built
- * on them must not be more durable than they are.
+ * were appended. Nothing on disk changes before everything was checked. Then the last whole write
+ * is written again, what is torn behind it is made zeros, and all is synced: the bytes read may
+ * have been in a cache of the system or the disk, and what is built on them must not be more
+ * durable than they are.
  *
  * The last write of a process that was killed may still be under way in the kernel. Each segment is
  * locked by who writes to it, and read only when that lock is gone. */
@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+
 #define LOCK_QUIET_MS 1000u /* as after most kills, and while a child of fork() still closes it */
 #define LOCK_WAIT_S 30u     /* as long as a disk may take that is not broken */
 
@@ -24,8 +26,6 @@ struct recovery {
     struct log_device *d;
     char *errmsg;
     size_t errmsg_size;
-    int error; /* of listing the directory */
-    char strange[LOG_NAME_MAX + 1];
     struct log_scan scan;
     struct log_chunk *last; /* the segment of the last write */
 };
@@ -55,31 +55,23 @@ static int segment_error(struct recovery *r, int error, uint32_t number, uint64_
 
 /* --- what is there --- */
 
-static bool is_part(void *ctx, const char *name)
-{
-    const char *end = strrchr(name, '.');
-    return strncmp(name, "segment-", 8) == 0 && end != NULL && strcmp(end, ".part") == 0;
-}
-
+/* A half-made segment is no file of the log yet: who makes that segment next removes it. */
 static int on_name(void *ctx, const char *name)
 {
     struct recovery *r = ctx;
     uint32_t number = 0;
     if (log_segment_parse(name, &number)) {
         struct log_segment found = {.number = number};
-        r->error = log_segments_add(r->l, &found) == 0 ? 0 : no_memory(r);
-    } else if (name[0] != '.' && !is_part(NULL, name) && strncmp(name, "snapshot-", 9) != 0 &&
-               strcmp(name, "lost+found") != 0) {
-        snprintf(r->strange, sizeof r->strange, "%s", name);
+        return log_segments_add(r->l, &found) == 0 ? 0 : -ENOMEM;
     }
-    return r->error;
-}
-
-static int by_number(const void *a, const void *b)
-{
-    const struct log_segment *x = a;
-    const struct log_segment *y = b;
-    return x->number < y->number ? -1 : x->number > y->number;
+    const char *end = strrchr(name, '.');
+    bool part = strncmp(name, "segment-", 8) == 0 && end != NULL && strcmp(end, ".part") == 0;
+    if (name[0] != '.' && !part && strncmp(name, "snapshot-", 9) != 0 &&
+        strcmp(name, "lost+found") != 0) {
+        log_message(r->l, LOG_LEVEL_WARNING, "%s/%s is not a file of the log, and is ignored",
+                    r->d->where, name);
+    }
+    return 0;
 }
 
 static int list_files(struct recovery *r)
@@ -87,14 +79,7 @@ static int list_files(struct recovery *r)
     struct log *l = r->l;
     int rv = r->d->ops->list(r->d, on_name, r);
     if (rv != 0) {
-        return r->error != 0 ? r->error : io_error(r, "read the directory", "", rv);
-    }
-    if (r->strange[0] != '\0') {
-        log_message(r->l, LOG_LEVEL_WARNING, "%s/%s is not a file of the log, and is ignored",
-                    r->d->where, r->strange);
-    }
-    if (l->segments_len > 0) {
-        qsort(l->segments, l->segments_len, sizeof *l->segments, by_number);
+        return io_error(r, "read the directory", "", rv);
     }
     for (size_t i = 1; i < l->segments_len; i++) {
         if (l->segments[i].number != l->segments[i - 1].number + 1) {
@@ -205,14 +190,6 @@ static int read_segment(struct recovery *r, struct log_segment *s)
 
 /* --- repairing --- */
 
-/* Removes half-made segments. There is one after most crashes, and never more than a few. */
-static int remove_parts(struct recovery *r)
-{
-    char name[LOG_NAME_MAX + 1];
-    int rv = log_device_remove(r->d, is_part, NULL, name);
-    return io_error(r, name[0] == '\0' ? "read the directory" : "remove", name, rv);
-}
-
 /* Removes ready segments that are too many, not of the size wanted now, or not all zeros. */
 static int remove_surplus(struct recovery *r)
 {
@@ -248,6 +225,13 @@ static int write_end_again(struct recovery *r)
     struct log_file *f = NULL;
     char name[LOG_NAME_MAX + 1];
     size_t end = s->end;
+    if (s->torn_in != 0) {
+        log_segment_name(s->torn_in, name);
+        log_message(r->l, LOG_LEVEL_WARNING,
+                    "%s/%s: bytes %zu to %zu are of a write that a crash interrupted; nobody was "
+                    "told that it is done, and it is cut off",
+                    r->d->where, name, s->torn_at, s->torn_end);
+    }
     log_segment_name(s->last_in, name);
     if (s->torn_in == s->last_in) {
         end = s->torn_end;
@@ -262,24 +246,10 @@ static int write_end_again(struct recovery *r)
     return io_error(r, "write the end of the log again in", name, rv);
 }
 
-static void tell_torn(const struct recovery *r)
-{
-    char name[LOG_NAME_MAX + 1];
-    if (r->scan.torn_in != 0) {
-        log_segment_name(r->scan.torn_in, name);
-        log_message(r->l, LOG_LEVEL_WARNING,
-                    "%s/%s: bytes %zu to %zu are of a write that a crash interrupted; nobody was "
-                    "told that it is done, and it is cut off",
-                    r->d->where, name, r->scan.torn_at, r->scan.torn_end);
-    }
-}
-
 static int finish_recovery(struct recovery *r)
 {
     struct log *l = r->l;
-    tell_torn(r);
-    int rv = remove_parts(r);
-    rv = rv == 0 ? remove_surplus(r) : rv;
+    int rv = remove_surplus(r);
     rv = rv == 0 ? write_end_again(r) : rv;
     if (rv != 0) {
         return rv;
@@ -315,7 +285,7 @@ static int begin_log(struct recovery *r)
         return no_memory(r);
     }
     memset(data, 0, l->block);
-    r->d->ops->random(r->d, &w.log_id, sizeof w.log_id);
+    fli_random(&w.log_id, sizeof w.log_id);
     log_write_seal(&w, data, l->block);
     io.data = data;
     log_segment_name(1, io.name);
@@ -352,20 +322,17 @@ int log_open(const struct log_config *config, struct log **ret, char *errmsg, si
         return no_memory(&r);
     }
     l->config = *config;
+    l->config.cache_bytes = config->cache_bytes != 0 ? config->cache_bytes : LOG_CACHE_DEFAULT;
+    l->config.segment_bytes =
+        config->segment_bytes != 0 ? config->segment_bytes : LOG_SEGMENT_DEFAULT;
     metrics_histogram_init(&l->write_times, METRICS_RANGE_FAST);
-    if (l->config.cache_bytes == 0) {
-        l->config.cache_bytes = LOG_CACHE_DEFAULT;
-    }
-    if (l->config.segment_bytes == 0) {
-        l->config.segment_bytes = LOG_SEGMENT_DEFAULT;
-    }
     l->device = config->device;
     l->block = l->device->block;
     FLI_ASSERT(l->config.segment_bytes >= LOG_SEGMENT_MIN &&
                l->config.segment_bytes <= LOG_SEGMENT_MAX &&
                l->config.segment_bytes % l->block == 0);
     atomic_store(&l->device->cancelled, false);
-    log_entries_init(&l->now.entries);
+    log_entries_reset(&l->now.entries, 0, 0);
     r.scan.now = &l->now;
     int rv = recover(&r);
     if (rv != 0) {

@@ -138,7 +138,11 @@ int log_segments_add(struct log *l, const struct log_segment *s)
     if (reserve(l) != 0) {
         return FL_ENOMEM;
     }
-    l->segments[l->segments_len++] = *s;
+    size_t i = l->segments_len++;
+    for (; i > 0 && l->segments[i - 1].number > s->number; i--) {
+        l->segments[i] = l->segments[i - 1];
+    }
+    l->segments[i] = *s;
     l->stats.bytes += s->size;
     return 0;
 }

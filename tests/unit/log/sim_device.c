@@ -272,14 +272,6 @@ static uint64_t sim_now_ns(struct log_device *base)
     return ++sim_of(base)->now_ns;
 }
 
-static void sim_random(struct log_device *base, void *data, size_t len)
-{
-    uint8_t *p = data;
-    for (size_t i = 0; i < len; i++) {
-        p[i] = (uint8_t)next(sim_of(base));
-    }
-}
-
 /* --- operations --- */
 
 static void sim_start(struct log_device *base, enum log_lane lane, struct log_io *io)
@@ -381,7 +373,6 @@ static const struct log_device_ops sim_ops = {
     .cancel = sim_cancel,
     .poll = sim_poll,
     .now_ns = sim_now_ns,
-    .random = sim_random,
 };
 
 /* Of a write that is not done any sectors reach the file, and may reach the disk. */

@@ -439,7 +439,7 @@ static void add_file(struct rig *r, size_t i)
                                         "lost+found",
                                         ".hidden",
                                         "snapshot-00000000000000000009-00000000000000000001",
-                                        "segment-0000000003.part",
+                                        "segment-0000000005.part",
                                         "segment-1",
                                         "segment-0000000000"};
     sim_device_put(r->sim, names[i], "x", 1);
@@ -457,7 +457,13 @@ TEST(other_files)
         rig_fini(&r);
     }
     assert_int_equal(try(&from, &r, add_file, 4), 0);
-    assert_null(sim_device_data(r.sim, "segment-0000000003.part", NULL));
+    for (unsigned i = 0; i < 8; i++) { /* it goes when that segment is made */
+        assert_int_not_equal(rig_append(&r, 3, 9000), 0);
+        rig_sync(&r);
+        sim_device_drain(r.sim);
+    }
+    assert_null(sim_device_data(r.sim, "segment-0000000005.part", NULL));
+    assert_non_null(sim_device_data(r.sim, "segment-0000000005", NULL));
     rig_fini(&r);
     rig_fini(&from);
 }
