@@ -19,6 +19,7 @@
 #define TIMEOUT_DEFAULT_MS UINT64_C(10000)
 #define WAIT_DEFAULT_MS UINT64_C(120000)
 #define EVERY_MS 200
+#define CONFIG_WIDTH 24 /* of the names of settings */
 #define ERROR_SIZE 512u
 
 /* The calls of one command to the leader. */
@@ -352,58 +353,34 @@ static int change(struct cluster *k)
 
 /* ---- configuration --------------------------------------------------------------------------- */
 
-/* "?" for what no node answers. */
-static const char *text_of(const redisReply *r, char room[24])
-{
-    (void)snprintf(room, 24, "%lld", r->integer);
-    return r->type == REDIS_REPLY_INTEGER ? room : r->type == REDIS_REPLY_STRING ? r->str : "?";
-}
-
-static void json_setting(struct fli_json *j, const char *name, const redisReply *value)
-{
-    char key[64];
-    (void)snprintf(key, sizeof key, "%s", name);
-    for (char *p = strchr(key, '-'); p != NULL; p = strchr(p, '-')) {
-        *p = '_';
-    }
-    if (value->type == REDIS_REPLY_INTEGER) {
-        fli_json_u64(j, key, (uint64_t)value->integer);
-    } else {
-        fli_json_text(j, key, value->str);
-    }
-}
-
 /* All settings; or in text the value of the one that was named. */
 static int show_config(const struct cli_args *a, const redisReply *map)
 {
     const char *only = a->n_args == 2 ? a->arg[1] : NULL;
     bool found = only == NULL;
-    char room[2][24];
     struct cli_list l;
     struct cli_out o = cli_result(a);
-    bool lists = only == NULL && !o.json;
-    if (lists) {
-        cli_list_begin(&l, &o, "settings");
-    }
+    cli_list_one(&l, &o, only == NULL ? CONFIG_WIDTH : 0);
     for (size_t i = 0; i + 1 < map->elements; i += 2) {
-        const char *name = text_of(map->element[i], room[0]);
-        const char *value = text_of(map->element[i + 1], room[1]);
-        json_setting(&o.j, name, map->element[i + 1]);
-        if (lists) {
-            cli_list_row(&l);
-            cli_list_text(&l, NULL, "NAME", CLI_PLAIN, name);
-            cli_list_text(&l, NULL, "VALUE", CLI_PLAIN, value);
-        } else if (only != NULL && strcmp(name, only) == 0) {
-            found = true;
-            cli_text_safe(&o, fl_str(value));
-            cli_text(&o, "\n");
+        const redisReply *v = map->element[i + 1];
+        const char *name = map->element[i]->str;
+        bool is_it = only != NULL && strcmp(name, only) == 0;
+        const char *title = only == NULL ? name : is_it ? "" : NULL;
+        char key[64];
+        (void)snprintf(key, sizeof key, "%s", name);
+        for (char *p = strchr(key, '-'); p != NULL; p = strchr(p, '-')) {
+            *p = '_';
+        }
+        found = found || is_it;
+        l.none = v->type != REDIS_REPLY_INTEGER && v->type != REDIS_REPLY_STRING;
+        if (v->type == REDIS_REPLY_INTEGER) {
+            cli_list_u64(&l, key, title, CLI_PLAIN, (uint64_t)v->integer);
+        } else {
+            cli_list_text(&l, key, title, CLI_PLAIN, v->str);
         }
     }
     if (!found) {
         cli_die(a, FL_EINVAL, "there is no such name; fencelock cluster config get lists them");
-    }
-    if (lists) {
-        cli_list_end(&l);
     }
     cli_out_end(&o);
     return CLI_EXIT_DONE;

@@ -196,15 +196,6 @@ int cli_run_by_token(const struct cli_args *a, fl_client *c)
     return print_yes_or_no(a, word, yes, fl_client_error(c), ask.token);
 }
 
-/* Claims at the storage with the burnt token. If the mark is newer, the broken holders are fenced
- * already. */
-static int claim_burnt(fl_store *s, const struct cli_args *a, fl_token burnt, fl_token *ret_mark)
-{
-    *ret_mark = burnt;
-    int rc = fl_store_claim(s, cli_name_of(a), burnt, 0, ret_mark);
-    return rc == FL_ESTALE ? 0 : rc;
-}
-
 static void show_break(const struct cli_args *a, fl_token burnt, fl_token mark)
 {
     struct cli_out o = cli_answer(a, "broken", true, "name", cli_name_of(a), false);
@@ -225,22 +216,21 @@ static void show_break(const struct cli_args *a, fl_token burnt, fl_token mark)
     cli_out_end(&o);
 }
 
-/* The lock is broken, and the storage is still to be told. An error there must not hide the
- * token. */
+/* The lock is broken, and the storage is still to be told, by a claim with the burnt token. If its
+ * mark is newer, the broken holders are fenced already. An error must not hide the token. */
 static int claim_and_show(const struct cli_args *a, fl_store *s, fl_token burnt)
 {
-    fl_token mark = FL_TOKEN_NONE;
-    int rc = s != NULL && burnt != FL_TOKEN_NONE ? claim_burnt(s, a, burnt, &mark) : 0;
-    if (rc != 0) {
+    fl_token mark = s != NULL ? burnt : FL_TOKEN_NONE;
+    int rc = mark != FL_TOKEN_NONE ? fl_store_claim(s, cli_name_of(a), burnt, 0, &mark) : 0;
+    if (rc != 0 && rc != FL_ESTALE) {
         cli_complain("the lock is broken, but its old holders are not shut out: %s. Claim with "
                      "fencelock store claim --store %s --lock NAME --token %" PRIu64,
                      fl_store_error(s), a->text[CLI_OPT_CLAIM], burnt);
-        mark = FL_TOKEN_NONE;
+        show_break(a, burnt, FL_TOKEN_NONE);
+        return (int)cli_exit_of(rc);
     }
     show_break(a, burnt, mark);
-    return rc != 0                              ? (int)cli_exit_of(rc)
-           : s != NULL && mark == FL_TOKEN_NONE ? CLI_EXIT_UNKNOWN
-                                                : CLI_EXIT_DONE;
+    return s != NULL && mark == FL_TOKEN_NONE ? CLI_EXIT_UNKNOWN : CLI_EXIT_DONE;
 }
 
 int cli_run_break(const struct cli_args *a, fl_client *c)

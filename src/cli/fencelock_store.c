@@ -317,22 +317,6 @@ static void complete(struct options *o, struct app *a)
     c->log = log_cb;
 }
 
-static void run(struct options *o, struct app *a)
-{
-    char errmsg[ERRMSG_SIZE] = "out of memory";
-    if (store_open(o->data, (size_t)o->size_max, FENCING, &a->store, errmsg, sizeof(errmsg)) != 0) {
-        daemon_die(DAEMON_FAILED, "--data: %s%s", errmsg, fli_files_remedy(errmsg));
-    }
-    complete(o, a);
-    if (store_server_create(&a->daemon.loop, a->store, &o->server, &a->server, errmsg,
-                            sizeof(errmsg)) != 0) {
-        store_close(a->store);
-        daemon_die(DAEMON_FAILED, "%s%s", errmsg, fli_files_remedy(errmsg));
-    }
-    serve_until_stopped(o, a);
-    store_close(a->store);
-}
-
 static void *grow(void *p, size_t size)
 {
     void *grown = realloc(p, size);
@@ -353,10 +337,21 @@ static void serve(struct options *o)
 {
     static struct app app = {
         .daemon = {.ctx = &app, .describe = describe_cb, .reload = reload_cb, .stop = stop_cb}};
+    char errmsg[ERRMSG_SIZE] = "out of memory";
     check_options(o);
     report_lack_of_memory();
     daemon_open(&app.daemon, o->log_style, o->log_level);
-    run(o, &app);
+    if (store_open(o->data, (size_t)o->size_max, FENCING, &app.store, errmsg, sizeof errmsg) != 0) {
+        daemon_die(DAEMON_FAILED, "--data: %s%s", errmsg, fli_files_remedy(errmsg));
+    }
+    complete(o, &app);
+    if (store_server_create(&app.daemon.loop, app.store, &o->server, &app.server, errmsg,
+                            sizeof errmsg) != 0) {
+        store_close(app.store);
+        daemon_die(DAEMON_FAILED, "%s%s", errmsg, fli_files_remedy(errmsg));
+    }
+    serve_until_stopped(o, &app);
+    store_close(app.store);
     (void)uv_loop_close(&app.daemon.loop);
 }
 

@@ -164,7 +164,7 @@ void cli_list_begin(struct cli_list *l, struct cli_out *out, const char *key)
 
 void cli_list_one(struct cli_list *l, struct cli_out *out, int titles)
 {
-    *l = (struct cli_list){.out = out, .titles = titles};
+    *l = (struct cli_list){.out = out, .one = true, .titles = titles};
 }
 
 void cli_list_row(struct cli_list *l)
@@ -205,7 +205,7 @@ static void add_cell(struct cli_list *l, const char *title, bool right, enum cli
     if (l->out->json || title == NULL) {
         return;
     }
-    if (l->titles > 0) {
+    if (l->one) {
         if (v.len > 0 && !l->none) {
             cli_text(l->out, "%-*s", l->titles, title);
             cli_paint_safe(l->out, colour, v);

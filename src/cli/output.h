@@ -76,6 +76,7 @@ struct cli_cell {
  * each with its title, unless it is empty: cli_list_one(). */
 struct cli_list {
     struct cli_out *out;
+    bool one;
     int titles; /* of one thing: their width */
     size_t rows;
     bool none; /* the values that follow in this row are null, and dashes: there are none */
