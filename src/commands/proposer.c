@@ -95,17 +95,6 @@ static bool fits(const struct proposer *p, const struct batch *b, const struct c
     return room && !costs;
 }
 
-/* Appends a command that was taken out of the queue. */
-static void append(struct batch *b, struct command *c)
-{
-    b->began_ns = is_empty(b) ? c->came_ns : b->began_ns;
-    c->position = b->count;
-    *(c->reads ? &b->reads : &b->count) += 1;
-    *(c->reads ? &b->read_bytes : &b->len) += c->len;
-    b->cost += c->cost;
-    fli_list_push(&b->commands, &c->at_batch);
-}
-
 /* What is in the log is answered UNCERTAIN, and the rest is put back. */
 static void give_up(struct proposer *p, struct batch *b, bool proposed)
 {
@@ -218,10 +207,16 @@ static void give_up_leases(struct proposer *p, struct batch *b)
     }
 }
 
-/* Writes the entry. May be repeated. Returns its size. */
-static size_t seal(const struct proposer *p, const struct batch *b)
+/* Writes the entry of the open batch and hands it to the replica. False: nothing more can be sent
+ * now; all of this is done again. */
+static bool propose(struct proposer *p, uint64_t now_ms)
 {
+    struct batch *b = open_batch(p);
+    uint64_t machine_ms = machine_clock(machine(p));
     uint8_t *at = p->entry + MACHINE_BATCH_HEADER_SIZE;
+    p->clock.value_ms = p->clock.value_ms > machine_ms ? p->clock.value_ms : machine_ms;
+    b->timestamp_ms = p->clock.value_ms;
+    give_up_leases(p, b);
     FLI_LIST_FOREACH(pos, &b->commands)
     {
         const struct command *c = FLI_CONTAINER_OF(pos, struct command, at_batch);
@@ -243,18 +238,7 @@ static size_t seal(const struct proposer *p, const struct batch *b)
         .count = b->count + b->expiries,
         .length = (uint32_t)(b->len + p->expired.len),
     };
-    return machine_batch_seal(p->entry, &h);
-}
-
-/* Seals the open batch and hands it to the replica. False: nothing more can be sent now. */
-static bool propose(struct proposer *p, uint64_t now_ms)
-{
-    struct batch *b = open_batch(p);
-    uint64_t machine_ms = machine_clock(machine(p));
-    p->clock.value_ms = p->clock.value_ms > machine_ms ? p->clock.value_ms : machine_ms;
-    b->timestamp_ms = p->clock.value_ms;
-    give_up_leases(p, b);
-    size_t size = seal(p, b);
+    size_t size = machine_batch_seal(p->entry, &h);
     if (replica_submit(p->replica, now_ms, p->entry, size) != 0) {
         p->retry_at_ms = now_ms + PROPOSER_RETRY_MS;
         return false;
@@ -323,7 +307,12 @@ static bool fill(struct proposer *p)
             classes &= ~COMMANDS_OF(c->class);
         } else {
             commands_take(p->config.queue, c);
-            append(b, c);
+            b->began_ns = is_empty(b) ? c->came_ns : b->began_ns;
+            c->position = b->count;
+            *(c->reads ? &b->reads : &b->count) += 1;
+            *(c->reads ? &b->read_bytes : &b->len) += c->len;
+            b->cost += c->cost;
+            fli_list_push(&b->commands, &c->at_batch);
         }
     }
     return true;
@@ -398,21 +387,6 @@ static bool is_worth_an_entry(const struct proposer *p)
     uint64_t waiting = commands_waiting(p->config.queue) + open_batch(p)->count;
     const struct in_flight f = in_flight(p);
     return f.entries == 0 || waiting >= f.commands;
-}
-
-static void propose_all(struct proposer *p, uint64_t now_ms)
-{
-    bool goes_on = true;
-    while (goes_on && now_ms >= p->retry_at_ms && may_propose(p) &&
-           (has_work(p) || is_pulse_due(p))) {
-        if (!fill(p)) {
-            p->retry_at_ms = now_ms + PROPOSER_RETRY_MS;
-        } else if (only_reads(p)) {
-            goes_on = begin_round(p, now_ms);
-        } else {
-            goes_on = is_worth_an_entry(p) && propose(p, now_ms);
-        }
-    }
 }
 
 /* ---- answers, from within the apply, and of what needs no entry ---- */
@@ -582,12 +556,23 @@ void proposer_turn(struct proposer *p, unsigned classes, uint64_t now_ms)
 {
     p->classes = classes;
     follow_leadership(p, now_ms);
-    if (p->state == PROPOSER_OPEN) {
-        cluster_clock_tick(&p->clock, now_ms);
-        answer_confirmed(p);
-        propose_all(p, now_ms);
-        answer_confirmed(p); /* the only voter has confirmed it itself */
+    if (p->state != PROPOSER_OPEN) {
+        return;
     }
+    cluster_clock_tick(&p->clock, now_ms);
+    answer_confirmed(p);
+    bool goes_on = true;
+    while (goes_on && now_ms >= p->retry_at_ms && may_propose(p) &&
+           (has_work(p) || is_pulse_due(p))) {
+        if (!fill(p)) {
+            p->retry_at_ms = now_ms + PROPOSER_RETRY_MS;
+        } else if (only_reads(p)) {
+            goes_on = begin_round(p, now_ms);
+        } else {
+            goes_on = is_worth_an_entry(p) && propose(p, now_ms);
+        }
+    }
+    answer_confirmed(p); /* the only voter has confirmed it itself */
 }
 
 /* ---- functions of proposer.h ---- */

@@ -142,24 +142,6 @@ static void keep_hard_state(struct replica *r)
     replica_set_hard_state(r, &hs);
 }
 
-static void append_entry(struct replica *r, uint64_t index, const struct raft_entry *e)
-{
-    struct log_entry entry = {.index = index,
-                              .term = e->term,
-                              .kind = (uint8_t)e->type,
-                              .len = (uint32_t)e->buf.len,
-                              .data = e->buf.base};
-    if (log_append(r->log, &entry) == 0) {
-        fli_fatal("out of memory for an entry of the log");
-    }
-    if (e->type == RAFT_CHANGE) {
-        struct configuration conf;
-        int rv = configuration_decode(e->buf.base, e->buf.len, &conf);
-        FLI_ASSERT(rv == 0); /* it was decoded before the core saw it */
-        changes_add(&r->edge.changes, index, &conf);
-    }
-}
-
 static void keep_entries(struct replica *r, const struct raft_update *u)
 {
     uint64_t index = u->entries.index;
@@ -169,7 +151,19 @@ static void keep_entries(struct replica *r, const struct raft_update *u)
         changes_truncate(&r->edge.changes, index);
     }
     for (unsigned i = 0; i < u->entries.n; i++) {
-        append_entry(r, index + i, &u->entries.batch[i]);
+        const struct raft_entry *e = &u->entries.batch[i];
+        const struct log_entry entry = {.index = index + i,
+                                        .term = e->term,
+                                        .kind = (uint8_t)e->type,
+                                        .len = (uint32_t)e->buf.len,
+                                        .data = e->buf.base};
+        must_have(log_append(r->log, &entry));
+        if (e->type == RAFT_CHANGE) {
+            struct configuration conf;
+            int rv = configuration_decode(e->buf.base, e->buf.len, &conf);
+            FLI_ASSERT(rv == 0); /* it was decoded before the core saw it */
+            changes_add(&r->edge.changes, entry.index, &conf);
+        }
     }
     raft_free(u->entries.batch[0].batch);
 }

@@ -359,29 +359,23 @@ static int make_transport(struct opening *o)
     return rv;
 }
 
-static int make_proposer(struct opening *o)
+static int make_takers(struct opening *o)
 {
     struct node *n = o->n;
     size_t entry_max = log_entry_max(n->log);
-    struct proposer_config config = {
+    const struct proposer_config pc = {
         .fsm = n->fsm,
         .queue = &n->commands,
         .batch_max = entry_max < PROPOSER_BATCH_DEFAULT ? entry_max : PROPOSER_BATCH_DEFAULT,
         .turn = n->host.turn};
-    return proposer_init(&n->proposer, &config);
-}
-
-static int make_relay(struct opening *o)
-{
-    struct node *n = o->n;
-    const struct relay_config config = {.peers = &n->peers,
-                                        .election = &n->election,
-                                        .queue = &n->commands,
-                                        .proposer = &n->proposer,
-                                        .ctx = n->cbs.ctx,
-                                        .push = n->cbs.push};
-    relay_init(&n->relay, &config);
-    return 0;
+    const struct relay_config rc = {.peers = &n->peers,
+                                    .election = &n->election,
+                                    .queue = &n->commands,
+                                    .proposer = &n->proposer,
+                                    .ctx = n->cbs.ctx,
+                                    .push = n->cbs.push};
+    relay_init(&n->relay, &rc);
+    return proposer_init(&n->proposer, &pc);
 }
 
 static int make_snapshots(struct opening *o)
@@ -469,8 +463,8 @@ static int check_members(struct opening *o)
 
 /* Everything that can fail without leaving a handle on the loop, in this order. */
 static int (*const steps[])(struct opening *o) = {
-    open_record,   open_log,   load_snapshot,  make_fsm,     begin,           make_transport,
-    make_proposer, make_relay, make_snapshots, make_replica, make_membership, check_members};
+    open_record, open_log,       load_snapshot, make_fsm,        begin,        make_transport,
+    make_takers, make_snapshots, make_replica,  make_membership, check_members};
 
 static int make_parts(struct opening *o)
 {
