@@ -478,7 +478,7 @@ bool relay_quiet(const struct relay *r)
     FLI_LIST_FOREACH(pos, &r->streams)
     {
         const struct relay_stream *o = stream_at(pos);
-        if (o->count > 0 || (o->end == RELAY_OF_FOLLOWER && !stream_idle(o->stream))) {
+        if (o->count > 0 || (o->end == RELAY_OF_FOLLOWER && stream_unsent(o->stream) > 0)) {
             return false;
         }
     }

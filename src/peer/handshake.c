@@ -1,24 +1,38 @@
-/* handshake.c: see handshake.h for the byte table. */
+/* handshake.c: see handshake.h. */
 #include "peer/handshake.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/bytes.h"
 
-#define CRC_OFFSET 8u
-#define CHECKED_OFFSET 12u
-#define ZEROS_OFFSET 70u
-#define ADDRESS_OFFSET 72u
-#define REASON_OFFSET 336u
-#define PEER_OFFSET 512u
-#define START_OFFSET 776u
-#define LOG_OFFSET 792u
+/* Numbers are little endian; zeros follow each text. */
+struct layout {
+    uint8_t magic[8];        /* "fencelok" */
+    uint8_t crc[4];          /* CRC-32C of the bytes behind it */
+    uint8_t protocol[2];     /* HANDSHAKE_PROTOCOL; what follows is read only when it is the same */
+    uint8_t low[2];          /* the lowest version of log and snapshots that the sender can read */
+    uint8_t high[2];         /* the highest one that it knows */
+    uint8_t kind;            /* of stream, enum stream_kind */
+    uint8_t verdict;         /* 0 from the dialer, enum handshake_verdict in the answer */
+    uint8_t members_crc[4];  /* of the members that the cluster began with; 0: not known */
+    uint8_t cluster_id[8];   /* 0 when not known yet */
+    uint8_t node_id[8];      /* the sender's */
+    uint8_t incarnation[8];  /* the sender's: the server that it is in the Raft group */
+    uint8_t target[8];       /* node id of the one that is meant */
+    uint8_t member_index[8]; /* as in struct peer_identity */
+    uint8_t client_len[2], reason_len[2], peer_len[2], zeros[2];
+    uint8_t client_address[MEMBER_ADDRESS_MAX];
+    uint8_t reason[HANDSHAKE_REASON_MAX];
+    uint8_t peer_address[MEMBER_ADDRESS_MAX]; /* where others reach the sender */
+    uint8_t start_number[8], start_nonce[8];  /* of the sender's start */
+    uint8_t term[8], last_index[8];           /* of the last entry that its log has */
+};
 
-_Static_assert(ADDRESS_OFFSET + MEMBER_ADDRESS_MAX == REASON_OFFSET, "the address fits");
-_Static_assert(REASON_OFFSET + HANDSHAKE_REASON_MAX == PEER_OFFSET, "the reason fits");
-_Static_assert(PEER_OFFSET + MEMBER_ADDRESS_MAX == START_OFFSET, "the peer address fits");
-_Static_assert(LOG_OFFSET + 16 == HANDSHAKE_SIZE, "the log's place ends it");
+_Static_assert(sizeof(struct layout) == HANDSHAKE_SIZE, "no byte lies between the fields");
+
+#define CHECKED_OFFSET offsetof(struct layout, protocol)
 
 static const uint8_t MAGIC[8] = {'f', 'e', 'n', 'c', 'e', 'l', 'o', 'k'};
 
@@ -40,6 +54,7 @@ static bool is_zero(const uint8_t *p, size_t len)
 void handshake_encode(const struct handshake *h, const struct handshake_formats *formats,
                       uint8_t out[HANDSHAKE_SIZE])
 {
+    struct layout *l = (struct layout *)out;
     const struct peer_identity *from = &h->from;
     size_t address_len = strnlen(from->client_address, sizeof from->client_address - 1);
     size_t peer_len = strnlen(from->peer_address, sizeof from->peer_address - 1);
@@ -47,30 +62,29 @@ void handshake_encode(const struct handshake *h, const struct handshake_formats 
     FLI_ASSERT(h->kind >= 1 && (unsigned)h->kind <= STREAM_KINDS);
     FLI_ASSERT(is_refusal(h->verdict) == (from->node_id == 0 && from->incarnation == 0));
     memset(out, 0, HANDSHAKE_SIZE);
-    memcpy(out, MAGIC, sizeof MAGIC);
-    fli_put_u16(out + 12, HANDSHAKE_PROTOCOL);
-    fli_put_u16(out + 14, formats->low);
-    fli_put_u16(out + 16, formats->high);
-    out[18] = (uint8_t)h->kind;
-    out[19] = h->verdict;
-    fli_put_u32(out + 20, from->members_crc);
-    fli_put_u64(out + 24, from->cluster_id);
-    fli_put_u64(out + 32, from->node_id);
-    fli_put_u64(out + 40, from->incarnation);
-    fli_put_u64(out + 48, h->target);
-    fli_put_u64(out + 56, from->member_index);
-    fli_put_u16(out + 64, (uint16_t)address_len);
-    fli_put_u16(out + 66, (uint16_t)reason_len);
-    fli_put_u16(out + 68, (uint16_t)peer_len);
-    memcpy(out + PEER_OFFSET, from->peer_address, peer_len);
-    memcpy(out + ADDRESS_OFFSET, from->client_address, address_len);
-    memcpy(out + REASON_OFFSET, h->reason, reason_len);
-    fli_put_u64(out + START_OFFSET, from->start.number);
-    fli_put_u64(out + START_OFFSET + 8, from->start.nonce);
-    fli_put_u64(out + LOG_OFFSET, from->term);
-    fli_put_u64(out + LOG_OFFSET + 8, from->last_index);
-    fli_put_u32(out + CRC_OFFSET,
-                fli_crc32c(0, out + CHECKED_OFFSET, HANDSHAKE_SIZE - CHECKED_OFFSET));
+    memcpy(l->magic, MAGIC, sizeof MAGIC);
+    fli_put_u16(l->protocol, HANDSHAKE_PROTOCOL);
+    fli_put_u16(l->low, formats->low);
+    fli_put_u16(l->high, formats->high);
+    l->kind = (uint8_t)h->kind;
+    l->verdict = h->verdict;
+    fli_put_u32(l->members_crc, from->members_crc);
+    fli_put_u64(l->cluster_id, from->cluster_id);
+    fli_put_u64(l->node_id, from->node_id);
+    fli_put_u64(l->incarnation, from->incarnation);
+    fli_put_u64(l->target, h->target);
+    fli_put_u64(l->member_index, from->member_index);
+    fli_put_u16(l->client_len, (uint16_t)address_len);
+    fli_put_u16(l->reason_len, (uint16_t)reason_len);
+    fli_put_u16(l->peer_len, (uint16_t)peer_len);
+    memcpy(l->peer_address, from->peer_address, peer_len);
+    memcpy(l->client_address, from->client_address, address_len);
+    memcpy(l->reason, h->reason, reason_len);
+    fli_put_u64(l->start_number, from->start.number);
+    fli_put_u64(l->start_nonce, from->start.nonce);
+    fli_put_u64(l->term, from->term);
+    fli_put_u64(l->last_index, from->last_index);
+    fli_put_u32(l->crc, fli_crc32c(0, out + CHECKED_OFFSET, HANDSHAKE_SIZE - CHECKED_OFFSET));
 }
 
 /* Copies a string that must be printable, and padded with zeros; false when it is not. */
@@ -103,40 +117,41 @@ static bool identity_fits(const struct handshake *h)
 int handshake_decode(const uint8_t in[HANDSHAKE_SIZE], const struct handshake_formats *formats,
                      struct handshake *ret)
 {
+    const struct layout *l = (const struct layout *)in;
     struct handshake h;
-    if (memcmp(in, MAGIC, sizeof MAGIC) != 0 ||
-        fli_get_u32(in + CRC_OFFSET) !=
+    if (memcmp(l->magic, MAGIC, sizeof MAGIC) != 0 ||
+        fli_get_u32(l->crc) !=
             fli_crc32c(0, in + CHECKED_OFFSET, HANDSHAKE_SIZE - CHECKED_OFFSET)) {
         return FL_EPROTO;
     }
-    if (fli_get_u16(in + 12) != HANDSHAKE_PROTOCOL || fli_get_u16(in + 14) > formats->high ||
-        fli_get_u16(in + 16) < formats->low) {
+    if (fli_get_u16(l->protocol) != HANDSHAKE_PROTOCOL || fli_get_u16(l->low) > formats->high ||
+        fli_get_u16(l->high) < formats->low) {
         return FL_EVERSION;
     }
     memset(&h, 0, sizeof h);
-    if (in[18] < 1 || in[18] > STREAM_KINDS || in[19] > HANDSHAKE_WENT_BACK ||
-        !is_zero(in + ZEROS_OFFSET, ADDRESS_OFFSET - ZEROS_OFFSET)) {
+    if (l->kind < 1 || l->kind > STREAM_KINDS || l->verdict > HANDSHAKE_WENT_BACK ||
+        !is_zero(l->zeros, sizeof l->zeros)) {
         return FL_EPROTO;
     }
-    h.kind = (enum stream_kind)in[18];
-    h.verdict = in[19];
-    h.from.members_crc = fli_get_u32(in + 20);
-    h.from.version = is_refusal(h.verdict) ? 0 : fli_get_u16(in + 16);
-    h.from.cluster_id = fli_get_u64(in + 24);
-    h.from.node_id = fli_get_u64(in + 32);
-    h.from.incarnation = fli_get_u64(in + 40);
-    h.target = fli_get_u64(in + 48);
-    h.from.member_index = fli_get_u64(in + 56);
-    h.from.start.number = fli_get_u64(in + START_OFFSET);
-    h.from.start.nonce = fli_get_u64(in + START_OFFSET + 8);
-    h.from.term = fli_get_u64(in + LOG_OFFSET);
-    h.from.last_index = fli_get_u64(in + LOG_OFFSET + 8);
+    h.kind = (enum stream_kind)l->kind;
+    h.verdict = l->verdict;
+    h.from.members_crc = fli_get_u32(l->members_crc);
+    h.from.version = is_refusal(h.verdict) ? 0 : fli_get_u16(l->high);
+    h.from.cluster_id = fli_get_u64(l->cluster_id);
+    h.from.node_id = fli_get_u64(l->node_id);
+    h.from.incarnation = fli_get_u64(l->incarnation);
+    h.target = fli_get_u64(l->target);
+    h.from.member_index = fli_get_u64(l->member_index);
+    h.from.start.number = fli_get_u64(l->start_number);
+    h.from.start.nonce = fli_get_u64(l->start_nonce);
+    h.from.term = fli_get_u64(l->term);
+    h.from.last_index = fli_get_u64(l->last_index);
     h.from.asks_raft = h.verdict == 0 && h.kind == STREAM_RAFT;
-    if (!take_text(in + ADDRESS_OFFSET, fli_get_u16(in + 64), h.from.client_address,
+    if (!take_text(l->client_address, fli_get_u16(l->client_len), h.from.client_address,
                    sizeof h.from.client_address) ||
-        !take_text(in + PEER_OFFSET, fli_get_u16(in + 68), h.from.peer_address,
+        !take_text(l->peer_address, fli_get_u16(l->peer_len), h.from.peer_address,
                    sizeof h.from.peer_address) ||
-        !take_text(in + REASON_OFFSET, fli_get_u16(in + 66), h.reason, sizeof h.reason) ||
+        !take_text(l->reason, fli_get_u16(l->reason_len), h.reason, sizeof h.reason) ||
         !identity_fits(&h)) {
         return FL_EPROTO;
     }
@@ -147,7 +162,8 @@ int handshake_decode(const uint8_t in[HANDSHAKE_SIZE], const struct handshake_fo
 void handshake_explain_version(const uint8_t in[HANDSHAKE_SIZE],
                                const struct handshake_formats *formats, char *out, size_t size)
 {
-    unsigned theirs = fli_get_u16(in + 12);
+    const struct layout *l = (const struct layout *)in;
+    unsigned theirs = fli_get_u16(l->protocol);
     if (theirs != HANDSHAKE_PROTOCOL) {
         snprintf(out, size,
                  "it has protocol %u, and this node %u: run one version of fencelock on all nodes",
@@ -157,7 +173,7 @@ void handshake_explain_version(const uint8_t in[HANDSHAKE_SIZE],
     snprintf(out, size,
              "it knows versions %u to %u of log and snapshots, and this node %u to %u: upgrade by "
              "way of a version that both know",
-             fli_get_u16(in + 14), fli_get_u16(in + 16), formats->low, formats->high);
+             fli_get_u16(l->low), fli_get_u16(l->high), formats->low, formats->high);
 }
 
 const char *handshake_verdict_text(enum handshake_verdict verdict)

@@ -1,29 +1,5 @@
 /* handshake.h: the first bytes of each side of a stream between two nodes. Pure.
- *
- *   offset size   little endian
- *   0      8      "fencelok"
- *   8      4      CRC-32C of bytes 12 to 807
- *   12     2      HANDSHAKE_PROTOCOL; what follows is read only when it is the same
- *   14     2      the lowest version of log and snapshots that the sender can read
- *   16     2      the highest one that it knows
- *   18     1      kind of stream, enum stream_kind
- *   19     1      verdict: 0 from the dialer, enum handshake_verdict in the answer
- *   20     4      checksum of the members that the cluster began with; 0: this node does not know
- *   24     8      cluster id, 0 when not known yet
- *   32     8      sender's node id
- *   40     8      sender's incarnation: the server that it is in the Raft group
- *   48     8      node id of the one that is meant
- *   56     8      index of the newest configuration in the sender's log in which it is a member;
- *                 0: it never was one, as far as it knows
- *   64     2      length of the client address
- *   66     2      length of the reason
- *   68     2      length of the peer address
- *   70     2      zeros
- *   72     264    client address, then zeros
- *   336    176    reason, then zeros
- *   512    264    peer address: where others reach the sender; then zeros
- *   776    16     number and nonce of the sender's start
- *   792    16     term and last entry that its log has
+ * Its bytes stand at the head of handshake.c.
  *
  * Decoding checks magic and checksum before anything else is used. The strings are printable ASCII,
  * since they are logged. Nodes of different versions do not talk to each other: one of them could

@@ -199,7 +199,6 @@ void stream_give(struct stream *s, enum stream_kind kind, uint64_t peer_id)
     s->ticks = 0;
     s->kind = kind;
     s->peer_id = peer_id;
-    s->limits = *limits;
     s->heard_ms = fli_clock_ms();
     s->appended = s->gather.len - s->at;
     fli_buf_shrink(&s->gather);
@@ -445,9 +444,10 @@ int stream_send(struct stream *s, uint8_t type, const struct fli_slice *parts, u
     uint8_t header[FRAME_HEADER_SIZE];
     size_t length = 0;
     size_t unsent = stream_unsent(s);
+    const struct stream_limits *limits = &s->t->config.limits[s->kind];
     FLI_ASSERT(!s->let_go && n <= STREAM_PARTS_MAX);
     for (unsigned i = 0; i < n; i++) {
-        if (parts[i].len > s->limits.frame_max - length) {
+        if (parts[i].len > limits->frame_max - length) {
             return FL_EINVAL;
         }
         length += parts[i].len;
@@ -456,7 +456,7 @@ int stream_send(struct stream *s, uint8_t type, const struct fli_slice *parts, u
     if (s->phase == STREAM_LOST) {
         return FL_ENOCONN;
     }
-    if (unsent > s->limits.out_max || size > s->limits.out_max - unsent) {
+    if (unsent > limits->out_max || size > limits->out_max - unsent) {
         return FL_ELIMIT;
     }
     frame_header_encode(type, parts, n, header);
@@ -481,9 +481,4 @@ uint64_t stream_appended(const struct stream *s)
 uint64_t stream_handed(const struct stream *s)
 {
     return s->appended - (s->gather.len - s->at);
-}
-
-bool stream_idle(const struct stream *s)
-{
-    return s->phase == STREAM_LOST || stream_unsent(s) == 0;
 }

@@ -54,7 +54,6 @@ void stream_flush(struct stream *s);
 uint64_t stream_appended(const struct stream *s); /* bytes ever appended */
 uint64_t stream_handed(const struct stream *s);   /* of these, bytes that may have left */
 size_t stream_unsent(const struct stream *s);     /* bytes that the kernel has not taken */
-bool stream_idle(const struct stream *s);         /* nothing waits to be sent, or it is lost */
 uint64_t stream_heard_ms(const struct stream *s); /* loop time of the last bytes from the peer */
 
 void stream_close(struct stream *s); /* discards what is unsent; NULL is fine */

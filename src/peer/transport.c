@@ -1,4 +1,4 @@
-/* transport.c: binding, deadlines, checks of peers, members, log lines, the end. */
+/* transport.c: log lines, security, time limits, binding, members, the end. */
 #include <errno.h>
 #include <netdb.h>
 #include <stdarg.h>
@@ -7,7 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/address.h"
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/listen.h"
@@ -152,15 +151,12 @@ static int transport_bind(struct transport *t, const char *address, char *errmsg
                              .ai_socktype = SOCK_STREAM,
                              .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
     struct addrinfo *list = NULL;
-    struct fli_address a;
-    struct fli_slice text = {(const uint8_t *)address, strlen(address)};
-    if (fli_address_split(text, &a) != NULL || a.host.len >= sizeof host) {
+    if (address_split(address, host, &t->port) != 0) {
         return fli_refuse(errmsg, errmsg_size, FL_EINVAL,
                           "peer address '%.200s' is not HOST:PORT (write [ADDRESS]:PORT for IPv6)",
                           address);
     }
-    snprintf(host, sizeof host, "%.*s", (int)a.host.len, (const char *)a.host.data);
-    snprintf(service, sizeof service, "%u", a.port);
+    snprintf(service, sizeof service, "%u", t->port);
     int rv = getaddrinfo(host, service, &hints, &list);
     if (rv != 0) {
         return fli_refuse(errmsg, errmsg_size, FL_ESYSTEM, "peer address %s: %s", address,
@@ -179,7 +175,6 @@ static int transport_bind(struct transport *t, const char *address, char *errmsg
                                 "another port with --peer (and in --cluster)"
                               : fli_listen_remedy(strerror(rv)));
     }
-    t->port = fli_listen_port(t->fd);
     return 0;
 }
 

@@ -53,7 +53,7 @@ struct transport;
 #define TRANSPORT_SHAKE_TURN_MS 5u     /* time in a turn for handshakes that other nodes began */
 
 struct transport_config {
-    const char *bind_address; /* HOST:PORT; port 0: any. Used during transport_create only. */
+    const char *bind_address; /* HOST:PORT. Used during transport_create only. */
     struct members members;
     struct peer_identity self;
     /* The checksum of the configured members alone. self.members_crc differs from it in a node that
@@ -76,7 +76,7 @@ struct transport_callbacks {
     void *ctx;
     /* Checks a peer's handshake, after the transport's own checks, and fills in `reason` unless the
      * verdict is HANDSHAKE_WELCOME. HANDSHAKE_UNDECIDED: the connection waits, as long as its
-     * deadline allows, and is checked again, as `waited`, by transport_check_again(). The peer may
+     * time allows, and is checked again by transport_check_again(), as `waited`. The peer may
      * not be a member yet; if it is welcomed, transport_set_members() has made it one meanwhile.
      * The reason is logged, and told to a peer that is configured alike: so it must not name a
      * cluster id or an incarnation. */
@@ -101,7 +101,7 @@ struct transport_callbacks {
 int transport_create(uv_loop_t *loop, const struct transport_config *config,
                      const struct transport_callbacks *cbs, struct transport **ret, char *errmsg,
                      size_t errmsg_size) FLI_MUST_USE;
-uint16_t transport_port(const struct transport *t); /* the port that was bound */
+uint16_t transport_port(const struct transport *t); /* of bind_address */
 
 /* Accepts and dials from now on. 0 or FL_ESYSTEM, with a sentence in errmsg. */
 int transport_start(struct transport *t, char *errmsg, size_t errmsg_size) FLI_MUST_USE;

@@ -87,7 +87,6 @@ struct stream {
     uv_tcp_t tcp;
     bool owed;           /* it has waited, and is read once whatever others have used */
     struct fli_tls *tls; /* NULL: none */
-    struct stream_limits limits;
     struct stream_callbacks cbs;
     struct frame_reader in;
     uint64_t heard_ms;

@@ -577,11 +577,6 @@ size_t stream_unsent(const struct stream *st)
     return (size_t)(st->appended - st->handed);
 }
 
-bool stream_idle(const struct stream *st)
-{
-    return st->lost || st->appended == st->handed;
-}
-
 uint64_t stream_heard_ms(const struct stream *st)
 {
     return st->heard_ms;

@@ -130,7 +130,7 @@ static void exchange(struct rig *r, size_t len)
     RUN_UNTIL(r, r->mine.frames == before + 1);
     assert_int_equal(r->mine.body.len, len);
     assert_memory_equal(r->mine.body.data, bytes, len);
-    RUN_UNTIL(r, stream_idle(r->mine.s));
+    RUN_UNTIL(r, stream_unsent(r->mine.s) == 0);
     test_free(bytes);
 }
 
@@ -186,7 +186,7 @@ static void much_at_once(void **state)
         RUN_UNTIL(r, stream_unsent(r->mine.s) < (size_t)2 << 20);
     }
     RUN_UNTIL(r, r->b.streams[0].frames == 24);
-    RUN_UNTIL(r, stream_idle(r->mine.s));
+    RUN_UNTIL(r, stream_unsent(r->mine.s) == 0);
     gives_memory_back(r);
     test_free(bytes);
 }
@@ -441,7 +441,7 @@ TEST_WITH(test_bytes_are_touched, set_up_certs, tear_down)
     struct fli_slice part = {(const uint8_t *)"waits", 5};
     uv_os_fd_t fd;
     rig_pair(r, STREAM_RELAY);
-    RUN_UNTIL(r, stream_idle(r->b.streams[0].s));
+    RUN_UNTIL(r, stream_unsent(r->b.streams[0].s) == 0);
     assert_int_equal(uv_fileno((uv_handle_t *)&r->b.streams[0].s->tcp, &fd), 0);
     plain_send(fd, record, sizeof record - 1);
     assert_int_equal(stream_send(r->mine.s, 5, &part, 1), 0);
