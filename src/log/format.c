@@ -5,7 +5,7 @@
  *
  *   write:  at  bytes
  *            0   6   "FLKLOG"
- *            6   2   version of the format, 1
+ *            6   2   version of the format, 2
  *            8   4   CRC-32C of the header without these four bytes
  *           12   4   block: 4096, or more where the disk asks for it
  *           16   8   log id: random, the same in all segments of a log
@@ -14,19 +14,18 @@
  *           40   8   size of the segment
  *           48   4   number of the segment
  *           52   4   length: header and records, without padding
- *           56   4   records
+ *           56   4   CRC-32C of the records
  *           60   4   all-zero sectors (of 512 bytes) among those of the write, padding included
  *           64   8   before this write: the last entry's index
  *           72   8                      and term
  *           80   8                      the hard state's term
  *           88   8                      and vote
- *           96   4                      the last record's checksum
- *          100   4   after this write: the last record's checksum
- *          104  24   0
+ *           96   4                      the checksum of the last write's header
+ *          100  28   0
  *          128       records
  *
  *   record:  0   4   CRC-32C of all that follows, data included, padding not
- *            4   4   checksum of the record before
+ *            4   4   0
  *            8   8   index
  *           16   8   term
  *           24   4   length of data
@@ -61,26 +60,25 @@ static const struct fli_field header[] = {
     FIELD(U64, segment_size),
     FIELD(U32, segment),
     FIELD(U32, len),
-    FIELD(U32, records),
+    FIELD(U32, crc),
     FIELD(U32, zero_sectors),
     FIELD(U64, before.last_index),
     FIELD(U64, before.last_term),
     FIELD(U64, before.hard.term),
     FIELD(U64, before.hard.vote),
     FIELD(U32, before.chain),
-    FIELD(U32, chain_after),
 };
 #define HEADER_AT 12u
-#define HEADER_END 104u
+#define HEADER_END 100u
 #define HEADER_FIELDS (sizeof header / sizeof header[0])
 
 _Static_assert(LOG_WRITE_HEADER <= LOG_SECTOR, "a header is in one sector");
 _Static_assert(LOG_SEGMENT_MAX <= UINT32_MAX, "an offset in a segment has 32 bits");
 
-uint32_t log_record_encode(const struct log_record *r, uint8_t *out)
+void log_record_encode(const struct log_record *r, uint8_t *out)
 {
     size_t size = log_record_size(r->len);
-    fli_put_u32(out + 4, r->crc_before);
+    fli_put_u32(out + 4, 0);
     fli_put_u64(out + 8, r->index);
     fli_put_u64(out + 16, r->term);
     fli_put_u32(out + 24, r->len);
@@ -91,16 +89,13 @@ uint32_t log_record_encode(const struct log_record *r, uint8_t *out)
         memcpy(out + LOG_RECORD_HEADER, r->data, r->len);
     }
     memset(out + LOG_RECORD_HEADER + r->len, 0, size - LOG_RECORD_HEADER - r->len);
-    uint32_t crc = fli_crc32c(0, out + 4, LOG_RECORD_HEADER - 4 + r->len);
-    fli_put_u32(out, crc);
-    return crc;
+    fli_put_u32(out, fli_crc32c(0, out + 4, LOG_RECORD_HEADER - 4 + r->len));
 }
 
 void log_record_peek(const uint8_t *data, struct log_record *ret)
 {
     *ret = (struct log_record){
         .crc = fli_get_u32(data),
-        .crc_before = fli_get_u32(data + 4),
         .index = fli_get_u64(data + 8),
         .term = fli_get_u64(data + 16),
         .len = fli_get_u32(data + 24),
@@ -140,22 +135,30 @@ static uint32_t zero_sectors(const uint8_t *data, size_t len)
     return n;
 }
 
+static uint32_t records_crc(const struct log_write *w, const uint8_t *data)
+{
+    return fli_crc32c(0, data + LOG_WRITE_HEADER, w->len - LOG_WRITE_HEADER);
+}
+
 static uint32_t header_crc(const uint8_t *data)
 {
     return fli_crc32c(fli_crc32c(0, data, 8), data + 12, LOG_WRITE_HEADER - 12);
 }
 
-void log_write_seal(struct log_write *w, uint8_t *data, size_t padded)
+uint32_t log_write_seal(struct log_write *w, uint8_t *data, size_t padded)
 {
     FLI_ASSERT(w->len >= LOG_WRITE_HEADER && w->len <= padded && padded <= LOG_WRITE_MAX);
     FLI_ASSERT(padded % LOG_SECTOR == 0 && w->offset + padded <= w->segment_size);
     memset(data, 0, LOG_WRITE_HEADER);
     memcpy(data, magic, sizeof magic); /* set first, so that this sector does not count as zero */
     w->zero_sectors = zero_sectors(data, padded);
+    w->crc = records_crc(w, data);
     fli_put_u16(data + 6, LOG_FORMAT_VERSION);
     uint8_t *end = fli_put_fields(data + HEADER_AT, header, HEADER_FIELDS, w);
     FLI_ASSERT(end == data + HEADER_END);
-    fli_put_u32(data + 8, header_crc(data));
+    uint32_t crc = header_crc(data);
+    fli_put_u32(data + 8, crc);
+    return crc;
 }
 
 /* Whether a header with a right checksum is here, of any version. */
@@ -194,7 +197,6 @@ void log_record_apply(struct log_content *now, const struct log_record *r, uint3
                       uint64_t offset)
 {
     struct log_entries *t = &now->entries;
-    now->chain = r->crc;
     switch (r->type) {
     case LOG_RECORD_ENTRY:
         log_entries_add(t, r->term, r->len, r->kind, segment, offset);
@@ -283,7 +285,6 @@ static const char *header_wrong(const struct log_scan *s)
     if (w->block < LOG_BLOCK || w->block > LOG_BLOCK_MAX || (w->block & (w->block - 1)) != 0 ||
         w->len < LOG_WRITE_HEADER || w->len > LOG_WRITE_MAX ||
         w->before.last_index > LOG_INDEX_MAX || log_round_up(w->len, w->block) > s->len - s->at ||
-        !log_is_zero(s->data + s->at + HEADER_END, LOG_WRITE_HEADER - HEADER_END) ||
         w->number == 0) {
         return "the header of a write has impossible numbers";
     }
@@ -302,41 +303,26 @@ static const char *header_wrong(const struct log_scan *s)
     return follows ? NULL : "this write does not follow the one before";
 }
 
-/* Scans the records of a write whose sectors are all there. */
+/* Applies the records of a write whose sectors are all there. */
 static int scan_records(struct log_scan *s)
 {
     size_t p = s->at + LOG_WRITE_HEADER;
     size_t end = s->at + s->write.len;
-    uint32_t n = 0;
     struct log_record r;
-    for (; p < end; p += log_record_size(r.len), n++) {
-        if (!log_record_decode(s->data + p, end - p, &r)) {
-            return damaged(s, p, "a record has a wrong checksum");
+    if (records_crc(&s->write, s->data + s->at) != s->write.crc) {
+        return damaged(s, s->at, "the records of this write have a wrong checksum");
+    }
+    for (; p < end; p += log_record_size(r.len)) {
+        if (!log_record_decode(s->data + p, end - p, &r) || !log_record_can_follow(s->now, &r)) {
+            return damaged(s, p, "a record has an impossible length, type, index or term");
         }
-        size_t pad = log_record_size(r.len) - LOG_RECORD_HEADER - r.len;
-        if (!log_is_zero(r.data + r.len, pad)) {
-            return damaged(s, p + LOG_RECORD_HEADER + r.len, "padding is not zero");
-        }
-        if (r.crc_before != s->now->chain) {
-            return damaged(s, p, "a record does not follow the one before");
-        }
-        bool is_entry = r.type == LOG_RECORD_ENTRY;
-        if ((!is_entry && (r.len != 0 || r.kind != 0)) || !log_record_can_follow(s->now, &r)) {
-            return damaged(s, p,
-                           "a record has a type, an impossible index or a term that cannot follow");
-        }
-        if (is_entry && log_entries_reserve(&s->now->entries) != 0) {
+        if (r.type == LOG_RECORD_ENTRY && log_entries_reserve(&s->now->entries) != 0) {
             return FL_ENOMEM;
         }
         log_record_apply(s->now, &r, s->segment, p);
     }
-    if (n != s->write.records || s->now->chain != s->write.chain_after) {
-        return damaged(s, s->at, "a write has not the records that its header says");
-    }
-    if (!log_is_zero(s->data + end, s->next - end)) {
-        return damaged(s, end, "padding is not zero");
-    }
-    return WHOLE;
+    return log_is_zero(s->data + end, s->next - end) ? WHOLE
+                                                     : damaged(s, end, "padding is not zero");
 }
 
 static int scan_header(struct log_scan *s)
@@ -372,20 +358,16 @@ static int scan_next(struct log_scan *s)
     }
     const struct log_write *w = &s->write;
     s->next = s->at + log_round_up(w->len, w->block);
-    uint32_t zeros = zero_sectors(s->data + s->at, s->next - s->at);
-    if (zeros > w->zero_sectors) {
+    if (zero_sectors(s->data + s->at, s->next - s->at) > w->zero_sectors) {
         return torn(s, s->at + LOG_BLOCK, s->next - s->at);
-    }
-    if (zeros < w->zero_sectors) {
-        return damaged(s, s->at, "a sector that was zero is not");
     }
     if (s->last_in == 0) {
         s->log_id = w->log_id;
         s->next_number = w->number;
         s->now->hard = w->before.hard;
-        s->now->chain = w->before.chain;
         log_entries_reset(&s->now->entries, w->before.last_index, w->before.last_term);
     }
+    s->now->chain = fli_get_u32(s->data + s->at + 8);
     s->next_number++;
     s->last_in = s->segment;
     s->last_at = s->at;

@@ -5,7 +5,7 @@
 
 #include "log/entries.h"
 
-#define LOG_FORMAT_VERSION 1u
+#define LOG_FORMAT_VERSION 2u
 #define LOG_WRITE_HEADER ((size_t)128)
 #define LOG_RECORD_HEADER ((size_t)32)
 #define LOG_RECORD_ALIGN ((size_t)8)
@@ -24,7 +24,6 @@ enum log_record_type {
 
 struct log_record {
     uint32_t crc;
-    uint32_t crc_before; /* of the record before, in whichever write */
     uint64_t index;
     uint64_t term;
     uint32_t len;
@@ -37,7 +36,7 @@ struct log_record {
 struct log_content {
     struct log_entries entries;
     struct log_hard_state hard;
-    uint32_t chain; /* checksum of that record */
+    uint32_t chain; /* checksum of the header of the last write */
 };
 
 /* The same, as the header of a write has it. */
@@ -53,13 +52,12 @@ struct log_write {
     uint64_t number;  /* 1, 2, ... over all segments */
     uint32_t segment; /* number of the file */
     uint64_t segment_size;
-    uint64_t offset; /* in the file */
-    uint32_t block;  /* the write's length on disk is a multiple of it */
-    uint32_t len;    /* header and records, without padding */
-    uint32_t records;
+    uint64_t offset;       /* in the file */
+    uint32_t block;        /* the write's length on disk is a multiple of it */
+    uint32_t len;          /* header and records, without padding */
     uint32_t zero_sectors; /* among those on disk, padding included */
+    uint32_t crc;          /* of the records */
     struct log_state before;
-    uint32_t chain_after;
 };
 
 static inline size_t log_record_size(size_t len)
@@ -71,8 +69,8 @@ static inline size_t log_round_up(size_t n, size_t block)
     return (n + block - 1) / block * block;
 }
 
-/* Writes a record of log_record_size(r->len) bytes; r->crc is ignored. Returns its checksum. */
-uint32_t log_record_encode(const struct log_record *r, uint8_t *out);
+/* Writes a record of log_record_size(r->len) bytes; r->crc is ignored. */
+void log_record_encode(const struct log_record *r, uint8_t *out);
 
 /* Reads the header of a record that was just encoded, without checks. */
 void log_record_peek(const uint8_t *data, struct log_record *ret);
@@ -88,8 +86,8 @@ void log_record_apply(struct log_content *now, const struct log_record *r, uint3
 struct log_state log_state_of(const struct log_content *now);
 
 /* Fills in the header of a write whose records and padding are in place, and counts its zero
- * sectors. padded: its length on disk. */
-void log_write_seal(struct log_write *w, uint8_t *data, size_t padded);
+ * sectors. padded: its length on disk. Returns the header's checksum. */
+uint32_t log_write_seal(struct log_write *w, uint8_t *data, size_t padded);
 
 /* Whether all bytes are zero. */
 bool log_is_zero(const uint8_t *data, size_t len);

@@ -175,13 +175,10 @@ static uint64_t put(struct log *l, struct log_record *r)
     if (b == NULL) {
         return 0;
     }
-    r->crc_before = l->now.chain;
-    r->crc = log_record_encode(r, log_batch_data(b) + b->write.len);
+    log_record_encode(r, log_batch_data(b) + b->write.len);
     log_record_apply(&l->now, r, b->write.segment, b->write.offset + b->write.len);
-    b->hard_at = r->type == LOG_RECORD_HARD_STATE ? b->write.len : 0;
+    b->hard_at = r->type == LOG_RECORD_HARD_STATE ? b->write.len : b->hard_at;
     b->write.len += (uint32_t)size;
-    b->write.records++;
-    b->write.chain_after = r->crc;
     b->last_position = ++l->position;
     l->waiting_bytes += size;
     return l->position;
@@ -228,32 +225,19 @@ uint64_t log_reset(struct log *l, uint64_t index, uint64_t term)
     return position;
 }
 
-/* If the last record is a hard state that no write has taken, the new hard state replaces it. So
- * elections on a full disk need no memory. */
-static uint64_t replace_hard_state(struct log *l, struct log_batch *b,
-                                   const struct log_hard_state *hs)
-{
-    struct log_record r;
-    uint8_t *data = log_batch_data(b) + b->hard_at;
-    log_record_peek(data, &r);
-    FLI_ASSERT(r.type == LOG_RECORD_HARD_STATE);
-    r.index = hs->vote;
-    r.term = hs->term;
-    r.crc = log_record_encode(&r, data);
-    log_record_apply(&l->now, &r, 0, 0);
-    b->write.chain_after = r.crc;
-    b->last_position = ++l->position;
-    return l->position;
-}
-
+/* A write is on disk as a whole or not at all. So it needs no more than one hard state, and in its
+ * place the newest: elections on a full disk need no memory. */
 uint64_t log_set_hard_state(struct log *l, const struct log_hard_state *hs)
 {
-    struct log_batch *b = l->tail;
-    if (b != NULL && b->hard_at != 0 && !is_under_way(l, b)) {
-        return replace_hard_state(l, b, hs);
-    }
     struct log_record r = {.type = LOG_RECORD_HARD_STATE, .index = hs->vote, .term = hs->term};
-    return put(l, &r);
+    struct log_batch *b = l->tail;
+    if (b == NULL || b->hard_at == 0 || is_under_way(l, b)) {
+        return put(l, &r);
+    }
+    log_record_encode(&r, log_batch_data(b) + b->hard_at);
+    log_record_apply(&l->now, &r, 0, 0);
+    b->last_position = ++l->position;
+    return l->position;
 }
 
 /* --- writing --- */
@@ -397,7 +381,8 @@ static void begin(struct log *l, struct log_batch *b)
     w->number = l->next_number++;
     w->segment_size = s->size;
     w->block = (uint32_t)l->block;
-    log_write_seal(w, data, padded);
+    w->before.chain = l->now.chain;
+    l->now.chain = log_write_seal(w, data, padded);
     l->write = (struct log_io){.file = s->file, .data = data, .len = padded, .offset = w->offset};
     l->offset = w->offset + padded;
     l->waiting_bytes -= w->len - LOG_WRITE_HEADER;

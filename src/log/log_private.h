@@ -46,7 +46,7 @@ struct log_batch {
     struct log_chunk *chunk;
     struct log_write write; /* its place, and what it has so far */
     uint64_t last_position; /* of its last record */
-    uint32_t hard_at;       /* where its last record is when that is a hard state, else 0 */
+    uint32_t hard_at;       /* where its hard state is; 0: it has none */
 };
 
 struct log_segment {

@@ -286,7 +286,7 @@ static int begin_log(struct recovery *r)
     }
     memset(data, 0, l->block);
     fli_random(&w.log_id, sizeof w.log_id);
-    log_write_seal(&w, data, l->block);
+    (void)log_write_seal(&w, data, l->block);
     io.data = data;
     log_segment_name(1, io.name);
     int rv = log_segment_make(&io);

@@ -256,29 +256,6 @@ void log_background_done(struct log *l, int result)
     log_begin_write(l);
 }
 
-static void start(struct log *l, int (*work)(struct log_io *io))
-{
-    l->background.work = work;
-    log_start(l, LOG_LANE_BACKGROUND, &l->background);
-}
-
-static void start_prepare(struct log *l, uint32_t superfluous)
-{
-    if (reserve(l) != 0) {
-        return; /* the next write tries again */
-    }
-    struct log_segment oldest = l->segments[0];
-    FLI_ASSERT(newest(l) < NUMBER_MAX);
-    l->background.from[0] = '\0';
-    if (superfluous > 0 && oldest.size == l->config.segment_bytes) {
-        log_segment_name(oldest.number, l->background.from);
-        forget_oldest(l);
-    }
-    l->background.size = l->config.segment_bytes;
-    log_segment_name(newest(l) + 1, l->background.name);
-    start(l, log_segment_make);
-}
-
 /* A new directory gets its second segment only when the first one, which is small, is in use:
  * filling it must not slow down the start. */
 static bool too_early(struct log *l)
@@ -288,18 +265,30 @@ static bool too_early(struct log *l)
            l->offset < s->size / 16;
 }
 
+/* The oldest segment is used up for a new one, or goes when too many like it wait for that. */
 void log_background(struct log *l)
 {
-    if (l->background.busy || l->closing || l->failed) {
+    struct log_io *io = &l->background;
+    if (io->busy || l->closing || l->failed) {
         return;
     }
-    uint32_t superfluous = keep_from(l) - l->segments[0].number;
-    bool odd = superfluous > 0 && l->segments[0].size != l->config.segment_bytes;
-    if (ready(l) < LOG_READY && !too_early(l) && !odd) {
-        start_prepare(l, superfluous);
-    } else if (superfluous > LOG_USED_KEPT || odd) {
-        log_segment_name(l->segments[0].number, l->background.name);
-        forget_oldest(l);
-        start(l, remove_durably);
+    const struct log_segment *oldest = &l->segments[0];
+    uint32_t superfluous = keep_from(l) - oldest->number;
+    bool odd = superfluous > 0 && oldest->size != l->config.segment_bytes;
+    bool makes = ready(l) < LOG_READY && !too_early(l) && !odd && reserve(l) == 0;
+    if (!makes && superfluous <= LOG_USED_KEPT && !odd) {
+        return; /* without memory the next write tries again */
     }
+    io->from[0] = '\0';
+    if (superfluous > 0) {
+        log_segment_name(l->segments[0].number, makes ? io->from : io->name);
+        forget_oldest(l);
+    }
+    if (makes) {
+        FLI_ASSERT(newest(l) < NUMBER_MAX);
+        io->size = l->config.segment_bytes;
+        log_segment_name(newest(l) + 1, io->name);
+    }
+    io->work = makes ? log_segment_make : remove_durably;
+    log_start(l, LOG_LANE_BACKGROUND, io);
 }

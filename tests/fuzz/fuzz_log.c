@@ -56,7 +56,6 @@ static void step(struct mender *m, const uint8_t *r)
     struct log_state *s = &m->state;
     uint64_t index = fli_get_u64(r + 8);
     uint64_t term = fli_get_u64(r + 16);
-    s->chain = fli_get_u32(r);
     switch (r[30]) {
     case LOG_RECORD_ENTRY:
     case LOG_RECORD_RESET:
@@ -75,10 +74,9 @@ static void step(struct mender *m, const uint8_t *r)
     }
 }
 
-/* Records from p to end; returns how many there are. */
-static uint32_t mend_records(struct mender *m, uint8_t *p, uint8_t *end, uint8_t **ret_end)
+/* Records from p to end. */
+static void mend_records(struct mender *m, uint8_t *p, uint8_t *end, uint8_t **ret_end)
 {
-    uint32_t n = 0;
     while ((size_t)(end - p) >= LOG_RECORD_HEADER && p[30] != 0) {
         p[30] = (uint8_t)(1 + p[30] % 5);
         fli_put_u32(p + 24, fli_get_u32(p + 24) % 2048);
@@ -89,17 +87,15 @@ static uint32_t mend_records(struct mender *m, uint8_t *p, uint8_t *end, uint8_t
         if (size > (size_t)(end - p)) {
             break;
         }
-        fli_put_u32(p + 4, m->state.chain);
+        fli_put_u32(p + 4, 0);
         fli_put_u16(p + 28, 0);
         memset(p + LOG_RECORD_HEADER + fli_get_u32(p + 24), 0,
                size - LOG_RECORD_HEADER - fli_get_u32(p + 24));
         fli_put_u32(p, fli_crc32c(0, p + 4, LOG_RECORD_HEADER - 4 + fli_get_u32(p + 24)));
         step(m, p);
         p += size;
-        n++;
     }
     *ret_end = p;
-    return n;
 }
 
 static void mend_segment(struct mender *m, uint32_t segment, uint8_t *data)
@@ -114,13 +110,12 @@ static void mend_segment(struct mender *m, uint32_t segment, uint8_t *data)
                               .block = LOG_BLOCK,
                               .before = m->state};
         if ((m->how & 2) != 0) {
-            w.records = mend_records(m, end, data + SEGMENT, &end);
+            mend_records(m, end, data + SEGMENT, &end);
         }
-        w.chain_after = m->state.chain;
         w.len = (uint32_t)(end - (data + at));
         size_t padded = log_round_up(w.len, LOG_BLOCK);
         memset(end, 0, padded - w.len);
-        log_write_seal(&w, data + at, padded);
+        m->state.chain = log_write_seal(&w, data + at, padded);
         at += padded;
     }
 }

@@ -468,10 +468,10 @@ TEST(other_files)
     rig_fini(&from);
 }
 
-static void newer_version(struct rig *r, size_t i)
+static void other_version_by(struct rig *r, size_t i)
 {
     uint8_t *data = bytes(r, FIRST, NULL);
-    fli_put_u16(data + 6, 2);
+    fli_put_u16(data + 6, (uint16_t)(LOG_FORMAT_VERSION + i));
     uint32_t crc = fli_crc32c(fli_crc32c(0, data, 8), data + 12, LOG_WRITE_HEADER - 12);
     fli_put_u32(data + 8, crc);
 }
@@ -481,8 +481,10 @@ TEST(other_version)
     struct rig from;
     struct rig r;
     small_log(&from);
-    assert_int_equal(try(&from, &r, newer_version, 0), FL_EVERSION);
-    assert_non_null(strstr(r.errmsg, "version 2"));
-    rig_fini(&r);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(try(&from, &r, other_version_by, i == 0 ? 1 : SIZE_MAX), FL_EVERSION);
+        assert_non_null(strstr(r.errmsg, i == 0 ? "version 3" : "version 1"));
+        rig_fini(&r);
+    }
     rig_fini(&from);
 }
