@@ -31,7 +31,11 @@ struct peer *peers_place(struct peers *p, uint64_t id)
 
 static void leave(struct peer *p)
 {
-    struct peer rest = {.id = p->send != NULL ? p->id : 0, .send = p->send};
+    struct peer rest = {0};
+    if (snapshot_send_busy(&p->send)) {
+        rest.id = p->id;
+        rest.send = p->send;
+    }
     FLI_ASSERT(!p->outbound.dialing && p->relay_dials == NULL);
     FLI_ASSERT(p->relay[RELAY_TO_LEADER] == NULL && p->relay[RELAY_OF_FOLLOWER] == NULL);
     outbound_close(&p->outbound);

@@ -12,6 +12,7 @@
 #include "peer/handshake.h"
 #include "peer/members.h"
 #include "peer/outbound.h"
+#include "snapshot/send.h"
 
 /* Each node reports its state to all others once a second, so an operator who looks at
  * one node sees them all. The report also says whether the node could take over, and by which
@@ -75,7 +76,7 @@ struct peer {
     struct relay *relay_dials;     /* NULL: no dial is under way */
     uint64_t redial_ms;
 
-    struct snapshot_send *send; /* node_snapshot.c: a transfer to it; NULL: there was none */
+    struct snapshot_send send; /* node_snapshot.c: transfers to it */
 };
 
 struct peers {

@@ -159,7 +159,7 @@ void node_accepted(void *ctx, enum stream_kind kind, const struct peer_identity 
     } else if (kind == STREAM_RELAY) {
         relay_accept(&n->relay, peer, stream);
     } else {
-        snapshot_install_accept(n->snapshots.install, peer->node_id, stream);
+        snapshot_install_accept(&n->snapshots.install, peer->node_id, stream);
     }
 }
 
@@ -168,7 +168,6 @@ void node_accepted(void *ctx, enum stream_kind kind, const struct peer_identity 
 void node_free(struct node *n)
 {
     replica_destroy(n->replica);
-    node_snapshot_free(n);
     membership_destroy(n->membership);
     proposer_fini(&n->proposer);
     fsm_destroy(n->fsm);

@@ -66,18 +66,17 @@ static void fail(struct node_backup *b, const char *why)
 void node_backup_ended(struct node *n, int error, const char *why)
 {
     struct node_backup *b = &n->backup;
-    const struct snapshot_source_config config = {
-        .host = &n->snapshots.host, .device = n->loop.device, .index = b->index};
     if (b->phase != BACKUP_WRITTEN) {
         return;
     }
     if (error != 0) {
         fail(b, why);
-    } else if (snapshot_source_open(&config, &b->source) != 0) {
-        b->source = NULL;
+        return;
+    }
+    b->source = snapshot_source_open(&n->snapshots.host, n->loop.device, b->index);
+    b->phase = BACKUP_READ;
+    if (b->source == NULL) {
         fail(b, fl_strerror(FL_ENOMEM));
-    } else {
-        b->phase = BACKUP_READ;
     }
 }
 

@@ -114,7 +114,8 @@ struct node_applied {
 
 struct node_snapshots {
     struct host host; /* the node's, but for its log: snapshots are told of as such */
-    struct snapshot_install *install;
+    struct snapshot_send_config sending;
+    struct snapshot_install install;
     struct snapshot_child child;  /* while one is written */
     struct snapshot_meta meta;    /* of the last that a child began; index 0: there was none */
     struct node_applied at_child; /* when the child began */
@@ -125,8 +126,8 @@ struct node_snapshots {
     bool damaged;                     /* the newest is damaged: another one is due */
 };
 
-/* meta: of the one that was loaded. 0 or FL_ENOMEM. */
-int node_snapshot_make(struct node *n, const struct snapshot_meta *meta) FLI_MUST_USE;
+/* meta: of the one that was loaded. */
+void node_snapshot_make(struct node *n, const struct snapshot_meta *meta);
 void node_snapshot_turn(struct node *n);
 void node_snapshot_tick(struct node *n);
 void node_snapshot_wanted(void *ctx, uint64_t peer_id);
@@ -137,7 +138,6 @@ void node_snapshot_stop(struct node *n);
 void node_snapshot_review(struct node *n);
 uint64_t node_snapshot_failures(const struct node *n);
 void node_snapshot_status(const struct node *n, struct node_status *ret);
-void node_snapshot_free(struct node *n);
 
 /* ---- node_backup.c ---- */
 

@@ -62,8 +62,7 @@ static uint64_t keep_index(const struct node *n)
     uint64_t keep = s->meta.index > trailing ? s->meta.index - trailing : 0;
     /* A follower that is being sent an older snapshot needs the entries that follow it. */
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        const struct snapshot_send *send = n->peers.list[i].send;
-        uint64_t sent = send == NULL ? 0 : snapshot_send_index(send);
+        uint64_t sent = snapshot_send_index(&n->peers.list[i].send);
         keep = sent != 0 && sent < keep ? sent : keep;
     }
     return keep;
@@ -92,13 +91,6 @@ static void note_complete(struct node *n, uint64_t size, struct node_applied at)
     s->last_bytes = size;
     s->at_ms = fli_clock_ms();
     s->at_last = at;
-}
-
-/* Whether a snapshot has come: it is decoded, or waits to be installed, or what is left of it is
- * removed. */
-static bool install_works(const struct node_snapshots *s)
-{
-    return snapshot_install_busy(s->install) && snapshot_install_receives(s->install) == 0;
 }
 
 static void taken(struct node *n, const struct snapshot_verdict *v)
@@ -138,15 +130,14 @@ static void poll_child(struct node *n)
     node_release(n);
 }
 
-void node_snapshot_turn(struct node *n)
+static void take_turn(struct node *n)
 {
     struct node_snapshots *s = &n->snapshots;
     struct snapshot_meta meta;
-    poll_child(n);
     bool again = s->damaged || node_backup_is_wanted(n);
     if (s->child.pid != 0 || !node_running(n) || !(is_due(n) || again) ||
         fli_clock_ms() < s->not_before_ms || replica_snapshot_meta(n->replica, again, &meta) != 0 ||
-        install_works(s)) {
+        snapshot_install_works(&s->install)) {
         return;
     }
     s->meta = meta;
@@ -169,9 +160,8 @@ void node_snapshot_turn(struct node *n)
 /* The newest snapshot file is damaged, so neither a follower nor the next start could use it. The
  * state in memory is written again, even when it is of the same entry. One that was being sent may
  * not be the newest any more. */
-static void on_damaged(void *ctx, uint64_t index)
+static void on_damaged(struct node *n, uint64_t index)
 {
-    struct node *n = ctx;
     if (index < replica_snapshot_index(n->replica)) {
         return;
     }
@@ -182,39 +172,15 @@ static void on_damaged(void *ctx, uint64_t index)
     node_wake(n);
 }
 
-static void make_send(struct node *n, struct peer *p)
-{
-    struct snapshot_send_config sc = {.host = &n->snapshots.host,
-                                      .transport = n->peers.transport,
-                                      .device = n->loop.device,
-                                      .peer_id = p->id,
-                                      .ctx = n,
-                                      .damaged = on_damaged};
-    if (snapshot_send_create(&sc, &p->send) != 0) {
-        p->send = NULL; /* it is asked for again */
-    }
-}
-
-/* Whether a transfer that has begun may go on: what forbids to begin one may be known only now. */
-static bool may_go_on(const struct node *n, const struct peer *p)
-{
-    return !snapshot_send_busy(p->send) || membership_may_send_snapshot(n->membership, p->id);
-}
-
 /* Stops transfers to nodes that are no members any more, or that may not have this node's state any
- * longer. Those to nodes that are gone are freed when they have ended. */
+ * longer: what forbids to begin one may be known only now. */
 void node_snapshot_review(struct node *n)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         struct peer *p = &n->peers.list[i];
-        bool is_member = members_find(n->election.members, p->id) != NULL;
-        if (p->send == NULL || (is_member && may_go_on(n, p))) {
-            continue;
-        }
-        snapshot_send_stop(p->send);
-        if (!is_member && !snapshot_send_busy(p->send)) {
-            snapshot_send_destroy(p->send);
-            p->send = NULL;
+        if (snapshot_send_busy(&p->send) && (members_find(n->election.members, p->id) == NULL ||
+                                             !membership_may_send_snapshot(n->membership, p->id))) {
+            snapshot_send_stop(&p->send);
         }
     }
 }
@@ -226,97 +192,91 @@ void node_snapshot_wanted(void *ctx, uint64_t peer_id)
     if (p == NULL || !node_running(n) || !membership_may_send_snapshot(n->membership, peer_id)) {
         return; /* it is asked for again */
     }
-    if (p->send == NULL) {
-        make_send(n, p);
-    }
-    if (p->send != NULL) {
-        snapshot_send_start(p->send, replica_snapshot_index(n->replica));
-    }
+    snapshot_send_start(&p->send, &n->snapshots.sending, peer_id,
+                        replica_snapshot_index(n->replica));
 }
 
 bool node_sends_snapshot(void *ctx, uint64_t peer_id)
 {
     const struct node *n = ctx;
     const struct peer *p = peers_find(&n->peers, peer_id);
-    return p != NULL && p->send != NULL && snapshot_send_busy(p->send);
-}
-
-/* Calls it for each transfer that there is. */
-static void each_send(struct node *n, void (*call)(struct snapshot_send *s))
-{
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        if (n->peers.list[i].send != NULL) {
-            call(n->peers.list[i].send);
-        }
-    }
+    return p != NULL && snapshot_send_busy(&p->send);
 }
 
 void node_snapshot_deposed(struct node *n)
 {
-    each_send(n, snapshot_send_stop);
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        snapshot_send_stop(&n->peers.list[i].send);
+    }
+}
+
+static void send_turn(struct node *n)
+{
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        uint64_t damaged = snapshot_send_turn(&n->peers.list[i].send);
+        if (damaged != 0) {
+            on_damaged(n, damaged);
+        }
+    }
 }
 
 /* ---- installing ---- */
 
-static uint64_t applied_index(void *ctx)
+static void install_turn(struct node *n)
 {
-    const struct node *n = ctx;
-    return replica_applied_index(n->replica);
-}
-
-static void on_ready(void *ctx, const struct snapshot_meta *meta, struct machine *fresh)
-{
-    struct node *n = ctx;
-    struct machine *garbage = fresh;
-    if (n->snapshots.child.pid != 0 && n->phase < PHASE_CLOSE) {
-        return; /* the child's memory is of the state to be replaced; tried again at the next
-                   tick */
+    struct snapshot_install *s = &n->snapshots.install;
+    if (!snapshot_install_turn(s, replica_applied_index(n->replica), n->snapshots.child.pid != 0)) {
+        return;
     }
-    int rv = replica_install(n->replica, fli_clock_ms(), meta, fresh, &garbage);
+    struct machine *garbage = s->machine;
+    int rv = replica_install(n->replica, fli_clock_ms(), &s->meta, s->machine, &garbage);
     if (rv == FL_EBUSY) {
         return;
     }
     if (rv == 0) {
-        host_log(&n->host, 3, "the snapshot of entry %" PRIu64 " is installed", meta->index);
-        note_complete(n, meta->size, applied_now(n));
+        host_log(&n->host, 3, "the snapshot of entry %" PRIu64 " is installed", s->meta.index);
+        note_complete(n, s->meta.size, applied_now(n));
         node_report_installed(n);
     }
-    snapshot_install_taken(n->snapshots.install, rv, garbage);
+    snapshot_install_taken(s, rv, garbage);
     node_wake(n);
 }
 
-int node_snapshot_make(struct node *n, const struct snapshot_meta *meta)
+/* ---- all of it ---- */
+
+void node_snapshot_make(struct node *n, const struct snapshot_meta *meta)
 {
-    struct snapshot_install_config ic = {.host = &n->snapshots.host,
-                                         .device = n->loop.device,
-                                         .ctx = n,
-                                         .applied = applied_index,
-                                         .is_sound = replica_snapshot_is_sound,
-                                         .ready = on_ready};
-    n->snapshots.host = n->host;
-    n->snapshots.host.log = node_log_snapshot;
-    n->snapshots.last_bytes = meta->size;
-    n->snapshots.at_ms = fli_clock_ms();
-    return snapshot_install_create(&ic, &n->snapshots.install);
+    struct node_snapshots *s = &n->snapshots;
+    s->host = n->host;
+    s->host.log = node_log_snapshot;
+    s->sending = (struct snapshot_send_config){
+        .host = &s->host, .transport = n->peers.transport, .device = n->loop.device};
+    s->install = (struct snapshot_install){
+        .host = &s->host, .device = n->loop.device, .is_sound = replica_snapshot_is_sound};
+    s->last_bytes = meta->size;
+    s->at_ms = fli_clock_ms();
 }
 
-/* ---- both ---- */
+void node_snapshot_turn(struct node *n)
+{
+    poll_child(n);
+    install_turn(n);
+    send_turn(n);
+    take_turn(n);
+}
 
 void node_snapshot_tick(struct node *n)
 {
     poll_child(n);
-    snapshot_install_tick(n->snapshots.install);
     node_backup_tick(n);
     node_snapshot_review(n);
-    each_send(n, snapshot_send_tick);
 }
 
 uint64_t node_snapshot_failures(const struct node *n)
 {
-    uint64_t failures = n->snapshots.failures + snapshot_install_failures(n->snapshots.install);
+    uint64_t failures = n->snapshots.failures + n->snapshots.install.failures;
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        const struct snapshot_send *send = n->peers.list[i].send;
-        failures += send == NULL ? 0 : snapshot_send_failures(send);
+        failures += n->peers.list[i].send.failures;
     }
     return failures;
 }
@@ -337,11 +297,5 @@ void node_snapshot_stop(struct node *n)
     node_backup_stop(n);
     snapshot_child_kill(&n->snapshots.child);
     poll_child(n);
-    snapshot_install_stop(n->snapshots.install);
-}
-
-void node_snapshot_free(struct node *n)
-{
-    each_send(n, snapshot_send_destroy);
-    snapshot_install_destroy(n->snapshots.install);
+    snapshot_install_stop(&n->snapshots.install);
 }

@@ -14,7 +14,6 @@
 #ifndef SNAPSHOT_SEND_H
 #define SNAPSHOT_SEND_H
 
-#include "peer/host.h"
 #include "snapshot/format.h"
 #include "snapshot/source.h"
 #include "peer/transport.h"
@@ -32,36 +31,47 @@ enum snapshot_frame {
     SNAPSHOT_DONE = 4
 };
 
-struct snapshot_send;
-
 struct snapshot_send_config {
     const struct host *host;
     struct transport *transport;
     struct log_device *device;
-    uint64_t peer_id;
-    void *ctx;
-    /* The snapshot of this entry is damaged or missing. If it is the newest, make another one. */
-    void (*damaged)(void *ctx, uint64_t index);
 };
 
-/* Makes one for each peer, idle until it is started. 0 or FL_ENOMEM. */
-int snapshot_send_create(const struct snapshot_send_config *config,
-                         struct snapshot_send **ret) FLI_MUST_USE;
+/* Transfers to one peer, one after another. All zeros at first. Others read `failures`. */
+struct snapshot_send {
+    const struct snapshot_send_config *config;
+    uint64_t peer_id;
+    uint64_t index, size;           /* of the snapshot, and of its file */
+    struct snapshot_source *source; /* NULL: nothing is sent */
+    bool dialing;                   /* a call has no answer yet; perhaps of a transfer that ended */
+    struct stream *stream; /* NULL: the file is not open yet, or the peer is being called */
+    uint64_t sent, taken;
+    uint64_t not_before_ms, pause_ms; /* after a failure */
+    uint64_t failures;
+};
 
 /* Begins to send the snapshot of this entry, the newest that there is, unless a transfer is under
  * way or failed a moment ago. One that is replaced before it is open is missing: the next attempt
- * is for its successor. */
-void snapshot_send_start(struct snapshot_send *s, uint64_t index);
+ * is for its successor. `config` stays valid. */
+void snapshot_send_start(struct snapshot_send *s, const struct snapshot_send_config *config,
+                         uint64_t peer_id, uint64_t index);
 
-bool snapshot_send_busy(const struct snapshot_send *s);
-uint64_t snapshot_send_index(const struct snapshot_send *s); /* of what is sent; 0: nothing is */
-void snapshot_send_tick(struct snapshot_send *s);            /* from time to time: gives up a silent
-                                                     follower */
+/* Goes on, in each turn of the loop. Returns the entry of a snapshot that turns out to be damaged
+ * or missing, else 0: if it is the newest, make another one. */
+uint64_t snapshot_send_turn(struct snapshot_send *s);
+
 /* This node does not lead any more, or stops. It stays busy until a call is answered. */
 void snapshot_send_stop(struct snapshot_send *s);
-uint64_t snapshot_send_failures(const struct snapshot_send *s);
 
-/* It must be stopped and the transport closed. NULL is fine. */
-void snapshot_send_destroy(struct snapshot_send *s);
+static inline bool snapshot_send_busy(const struct snapshot_send *s)
+{
+    return s->source != NULL || s->dialing;
+}
+
+/* Of what is sent; 0: nothing is. */
+static inline uint64_t snapshot_send_index(const struct snapshot_send *s)
+{
+    return s->source == NULL ? 0 : s->index;
+}
 
 #endif

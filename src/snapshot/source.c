@@ -1,17 +1,18 @@
 /* source.c: see source.h.
  *
  * The worker has one piece of work at a time: to open the file and read its header, to read the
- * next unit, or to close it. Meanwhile it owns `reader`, `unit` and `error`. */
+ * next unit, or to close it. Meanwhile it owns all fields but `closing`. */
 #include "snapshot/source.h"
 
 #include <stdlib.h>
 
 struct snapshot_source {
-    struct snapshot_source_config config;
+    const struct host *host;
+    struct log_device *device;
+    uint64_t index; /* of the snapshot */
     struct host_work work;
     bool closing;
     struct snapshot_reader *reader;
-    uint64_t size; /* 0: not open */
     struct snapshot_error error;
     struct fli_slice unit; /* what is left of the one that was read last, in the reader */
 };
@@ -20,9 +21,8 @@ static void read_unit(struct host_work *w)
 {
     struct snapshot_source *s = FLI_CONTAINER_OF(w, struct snapshot_source, work);
     struct fli_slice data;
-    int rv = s->reader != NULL
-                 ? 0
-                 : snapshot_reader_open(s->config.device, s->config.index, &s->reader, &s->error);
+    int rv =
+        s->reader != NULL ? 0 : snapshot_reader_open(s->device, s->index, &s->reader, &s->error);
     rv = rv != 0 ? rv : snapshot_reader_next(s->reader, &s->unit, &data, &s->error);
     s->error.code = rv;
 }
@@ -43,7 +43,7 @@ static void closed(struct host_work *w)
 static void finish(struct snapshot_source *s)
 {
     if (s->reader != NULL) {
-        host_work(s->config.host, &s->work, close_file, closed);
+        host_work(s->host, &s->work, close_file, closed);
     } else {
         free(s);
     }
@@ -54,36 +54,20 @@ static void was_read(struct host_work *w)
     struct snapshot_source *s = FLI_CONTAINER_OF(w, struct snapshot_source, work);
     if (s->closing) {
         finish(s);
-        return;
-    }
-    if (s->reader != NULL && s->size == 0) {
-        s->size = snapshot_reader_meta(s->reader)->file_size;
-    }
-    if (s->config.ready != NULL) {
-        s->config.ready(s->config.ctx);
     }
 }
 
-int snapshot_source_open(const struct snapshot_source_config *config, struct snapshot_source **ret)
+struct snapshot_source *snapshot_source_open(const struct host *host, struct log_device *device,
+                                             uint64_t index)
 {
     struct snapshot_source *s = calloc(1, sizeof *s);
-    if (s == NULL) {
-        return FL_ENOMEM;
+    if (s != NULL) {
+        s->host = host;
+        s->device = device;
+        s->index = index;
+        host_work(host, &s->work, read_unit, was_read);
     }
-    s->config = *config;
-    host_work(config->host, &s->work, read_unit, was_read);
-    *ret = s;
-    return 0;
-}
-
-const struct snapshot_meta *snapshot_source_meta(const struct snapshot_source *s)
-{
-    return s->size == 0 ? NULL : snapshot_reader_meta(s->reader);
-}
-
-uint64_t snapshot_source_size(const struct snapshot_source *s)
-{
-    return s->size;
+    return s;
 }
 
 int snapshot_source_next(struct snapshot_source *s, size_t most, struct fli_slice *ret,
@@ -105,13 +89,18 @@ void snapshot_source_take(struct snapshot_source *s, size_t len)
     s->unit.data += len;
     s->unit.len -= len;
     if (s->unit.len == 0) {
-        host_work(s->config.host, &s->work, read_unit, was_read);
+        host_work(s->host, &s->work, read_unit, was_read);
     }
+}
+
+const struct snapshot_meta *snapshot_source_meta(const struct snapshot_source *s)
+{
+    return snapshot_reader_meta(s->reader);
 }
 
 void snapshot_source_close(struct snapshot_source *s)
 {
-    if (s == NULL || s->closing) {
+    if (s == NULL) {
         return;
     }
     s->closing = true;

@@ -114,21 +114,20 @@ static bool part_comes(struct sim_node *n)
     struct sim *s = n->sim;
     uint64_t until = s->now + SOON_MS;
     while (s->now < until && !scenario_has_all(n) &&
-           snapshot_install_receives(n->node->snapshots.install) == 0) {
+           snapshot_install_receives(&n->node->snapshots.install) == 0) {
         sim_step(s);
     }
     sim_pass(s, sim_below(s, 20 + 3 * s->options.delay_ms));
-    return snapshot_install_receives(n->node->snapshots.install) != 0;
+    return snapshot_install_receives(&n->node->snapshots.install) != 0;
 }
 
 /* A stream breaks when all has come and the node cannot install it yet; its sender begins again. */
 static void break_when_whole(struct sim_node *n)
 {
     struct sim *s = n->sim;
-    const struct snapshot_install *in = n->node->snapshots.install;
+    const struct snapshot_install *in = &n->node->snapshots.install;
     uint64_t until = s->now + SOON_MS;
-    while (s->now < until && !scenario_has_all(n) &&
-           (!snapshot_install_busy(in) || snapshot_install_receives(in) != 0)) {
+    while (s->now < until && !scenario_has_all(n) && !snapshot_install_works(in)) {
         sim_step(s);
     }
     if (!scenario_has_all(n)) {

@@ -89,8 +89,7 @@ static void check_label(struct sim_node *n, const struct snapshot_meta *meta)
 static void check_kept(struct sim_node *n)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        const struct snapshot_send *send = n->node->peers.list[i].send;
-        uint64_t sent = send == NULL ? 0 : snapshot_send_index(send);
+        uint64_t sent = snapshot_send_index(&n->node->peers.list[i].send);
         n->sim->marks->snapshots_taken_while_sent += sent != 0;
         SIM_CHECK(n->sim, sent == 0 || log_first_index(n->node->log) <= sent + 1,
                   "node %u sends a snapshot at %llu, and its log begins with %llu", n->index + 1,
@@ -100,25 +99,25 @@ static void check_kept(struct sim_node *n)
 
 /* ---- a snapshot that is being opened ---- */
 
-void __real_snapshot_send_start(struct snapshot_send *s, uint64_t index);
-void __wrap_snapshot_send_start(struct snapshot_send *s, uint64_t index);
+void __real_snapshot_send_start(struct snapshot_send *s, const struct snapshot_send_config *config,
+                                uint64_t peer_id, uint64_t index);
+void __wrap_snapshot_send_start(struct snapshot_send *s, const struct snapshot_send_config *config,
+                                uint64_t peer_id, uint64_t index);
 void __real_replica_snapshot_taken(struct replica *r, uint64_t now_ms,
                                    const struct snapshot_meta *meta, uint64_t keep_index);
 void __wrap_replica_snapshot_taken(struct replica *r, uint64_t now_ms,
                                    const struct snapshot_meta *meta, uint64_t keep_index);
 
-void __wrap_snapshot_send_start(struct snapshot_send *s, uint64_t index)
+void __wrap_snapshot_send_start(struct snapshot_send *s, const struct snapshot_send_config *config,
+                                uint64_t peer_id, uint64_t index)
 {
     struct sim_node *n = sim_running->current;
     bool before = snapshot_send_busy(s);
-    __real_snapshot_send_start(s, index);
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX && !before && snapshot_send_busy(s); i++) {
-        const struct peer *p = &n->node->peers.list[i];
-        if (p->send == s) {
-            n->opens[p->id - 1].life = n->life;
-            n->opens[p->id - 1].index = index;
-            n->opens[p->id - 1].failures = snapshot_send_failures(s);
-        }
+    __real_snapshot_send_start(s, config, peer_id, index);
+    if (!before && snapshot_send_busy(s)) {
+        n->opens[peer_id - 1].life = n->life;
+        n->opens[peer_id - 1].index = index;
+        n->opens[peer_id - 1].failures = s->failures;
     }
 }
 
@@ -127,10 +126,10 @@ static void check_keeps(const struct sim_node *n, uint64_t keep_index)
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX && replica_role(n->node->replica) == REPLICA_LEADER;
          i++) {
         const struct peer *p = &n->node->peers.list[i];
-        bool opens = members_find(n->node->election.members, p->id) != NULL && p->send != NULL &&
-                     snapshot_send_busy(p->send) && n->opens[p->id - 1].life == n->life &&
-                     n->opens[p->id - 1].failures == snapshot_send_failures(p->send);
-        uint64_t index = opens ? snapshot_send_index(p->send) : UINT64_MAX;
+        bool opens = members_find(n->node->election.members, p->id) != NULL &&
+                     snapshot_send_busy(&p->send) && n->opens[p->id - 1].life == n->life &&
+                     n->opens[p->id - 1].failures == p->send.failures;
+        uint64_t index = opens ? snapshot_send_index(&p->send) : UINT64_MAX;
         index = index == 0 ? n->opens[p->id - 1].index : index;
         n->sim->marks->snapshots_taken_while_opened += opens;
         SIM_CHECK(n->sim, keep_index <= index,
@@ -263,6 +262,14 @@ static void work(struct sim_child *c)
     c->over = c->error != 0 || c->step == STEPS;
 }
 
+/* No other snapshot gets its name while it writes, by which that one would be the newest. */
+static void check_alone(const struct sim_node *n)
+{
+    enum snapshot_install_state state = n->node->snapshots.install.state;
+    SIM_CHECK(n->sim, state != INSTALL_DECODING && state != INSTALL_READY,
+              "node %u finishes a snapshot of another while a process writes one", n->index + 1);
+}
+
 static void child_fire(struct sim *s, struct sim_event *e)
 {
     struct sim_node *n = e->node;
@@ -275,6 +282,7 @@ static void child_fire(struct sim *s, struct sim_event *e)
         sim_again(s, e, n->disk.stalled_until - s->now);
         return;
     }
+    check_alone(n);
     if (n->child_waits) {
         sim_again(s, e, 10);
         return;
@@ -299,7 +307,7 @@ static void child_fire(struct sim *s, struct sim_event *e)
 /* What it has is on this disk, and no other snapshot is being put in its place. */
 static void check_begins(const struct sim_node *n, const struct snapshot_meta *meta)
 {
-    const struct snapshot_install *in = n->node->snapshots.install;
+    const struct snapshot_install *in = &n->node->snapshots.install;
     uint64_t durable = log_durable_index(n->node->log);
     uint64_t has = replica_snapshot_index(n->node->replica);
     SIM_CHECK(n->sim, meta->index <= durable || meta->index <= has,
@@ -310,7 +318,7 @@ static void check_begins(const struct sim_node *n, const struct snapshot_meta *m
               "node %u labels a snapshot at %llu with term %llu, and the entry is of term %llu",
               n->index + 1, (unsigned long long)meta->index, (unsigned long long)meta->term,
               (unsigned long long)term);
-    SIM_CHECK(n->sim, !snapshot_install_busy(in) || snapshot_install_receives(in) != 0,
+    SIM_CHECK(n->sim, !snapshot_install_works(in),
               "node %u takes a snapshot while it installs another", n->index + 1);
     SIM_CHECK(n->sim, n->child == NULL, "node %u takes two snapshots at a time", n->index + 1);
 }

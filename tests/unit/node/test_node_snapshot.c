@@ -74,6 +74,20 @@ static void kill_child(void)
     assert_true(pid == 0 || kill(pid, SIGKILL) == 0);
 }
 
+static unsigned ends_later; /* so often a child that is asked for is still there */
+
+pid_t __real_waitpid(pid_t pid, int *status, int options);
+pid_t __wrap_waitpid(pid_t pid, int *status, int options);
+
+pid_t __wrap_waitpid(pid_t pid, int *status, int options)
+{
+    if (pid > 0 && ends_later > 0) {
+        ends_later--;
+        return 0;
+    }
+    return __real_waitpid(pid, status, options);
+}
+
 /* ---- a sender that sends nothing more ---- */
 
 struct call {
@@ -106,7 +120,7 @@ static void lost_cb(void *ctx, const char *why)
 static bool receives(void *ctx)
 {
     const struct node *n = ctx;
-    return snapshot_install_receives(n->snapshots.install) != 0;
+    return snapshot_install_receives(&n->snapshots.install) != 0;
 }
 
 /* From node `from`, of an entry that is far away. The caller closes the stream. */
@@ -184,6 +198,21 @@ TEST_WITH(killed_children_leave_nothing, cluster_set_up, cluster_tear_down)
     cluster_until(c, has_none, n, "a snapshot is taken");
     assert_false(n->snapshots.damaged);
     cluster_until(c, no_parts, n, "nothing is left");
+}
+
+/* A node that stops while a child writes ends when that has ended, which may take a while. */
+TEST_WITH(a_stop_in_the_midst, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 1);
+    cluster_acquire(c, 0, "a", "owner-1");
+    want_snapshot(c, c->nodes[0].node);
+    pid_t pid = c->nodes[0].node->snapshots.child.pid;
+    ends_later = 20;
+    cluster_stop(c, 0, 0);
+    assert_int_equal(ends_later, 0);
+    assert_int_equal(kill(pid, 0), -1);
+    cluster_start(c, 0);
+    cluster_wait_leader(c);
 }
 
 static bool one_part(void *ctx)

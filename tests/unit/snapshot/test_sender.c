@@ -110,7 +110,7 @@ TEST_WITH(pieces_of_one_byte, transfer_set_up, transfer_tear_down)
     say_data(f, 4000, f->file.data + 4000, 60000);
     UNTIL(f, f->r->mine.frames > 0 && f->r->mine.type == SNAPSHOT_TAKEN &&
                  fli_get_u64(f->r->mine.body.data) == 64000);
-    assert_int_equal(snapshot_install_failures(f->install), 0);
+    assert_int_equal(f->install->failures, 0);
 }
 
 TEST_WITH(frames_that_mean_nothing, transfer_set_up, transfer_tear_down)
@@ -141,7 +141,7 @@ TEST_WITH(a_sender_that_begins_again, transfer_set_up, transfer_tear_down)
     struct fixture *f = *state;
     first_piece_is_taken(f);
     send_until_it_is_there(f);
-    assert_int_equal(snapshot_install_failures(f->install), 1);
+    assert_int_equal(f->install->failures, 1);
     assert_true(f->r->mine.lost > 0);
 }
 
@@ -150,7 +150,7 @@ static unsigned taken_sent_in_seconds(struct fixture *f)
     unsigned before = taken_sent;
     for (unsigned i = 0; i < 8; i++) {
         ahead_ms += 501;
-        snapshot_install_tick(f->install);
+        install_turn(f);
     }
     return taken_sent - before;
 }
@@ -163,7 +163,7 @@ TEST_WITH(a_piece_that_never_comes, transfer_set_up, transfer_tear_down)
     first_piece_is_taken(f);
     assert_int_equal(taken_sent_in_seconds(f), 0);
     f->take = FL_EBUSY;
-    UNTIL(f, (snapshot_send_start(f->send, 70), f->readies > 0));
+    UNTIL(f, (start_send(f, 70), f->readies > 0));
     assert_int_equal(taken_sent_in_seconds(f), 8);
 }
 
@@ -175,12 +175,12 @@ TEST_WITH(a_sender_that_is_silent, transfer_set_up, transfer_tear_down)
     struct fixture *f = *state;
     first_piece_is_taken(f);
     ahead_ms += SNAPSHOT_SILENCE_MS / 2;
-    snapshot_install_tick(f->install);
+    install_turn(f);
     assert_int_equal(snapshot_install_receives(f->install), 70);
     ahead_ms += SNAPSHOT_SILENCE_MS / 2 + 1;
-    snapshot_install_tick(f->install);
+    install_turn(f);
     assert_int_equal(snapshot_install_receives(f->install), 0);
-    assert_int_equal(snapshot_install_failures(f->install), 1);
+    assert_int_equal(f->install->failures, 1);
     assert_non_null(strstr(f->install_log, "silence"));
     expect_nothing_left(f);
     UNTIL(f, f->r->mine.lost > 0);
@@ -193,12 +193,12 @@ TEST_WITH(one_that_comes_too_late, transfer_set_up, transfer_tear_down)
     struct fixture *f = *state;
     first_piece_is_taken(f);
     f->applied = 69;
-    snapshot_install_tick(f->install);
+    install_turn(f);
     assert_int_equal(snapshot_install_receives(f->install), 70);
     f->applied = 70;
-    snapshot_install_tick(f->install);
+    install_turn(f);
     expect_refused(f, FL_EINVAL);
-    assert_int_equal(snapshot_install_failures(f->install), 1);
+    assert_int_equal(f->install->failures, 1);
     call(f);
     say_begin(f, 70, 3, f->file.len);
     expect_refused(f, FL_EINVAL);

@@ -16,16 +16,16 @@ TEST_WITH(it_arrives, transfer_set_up, transfer_tear_down)
     assert_true(f->file.len > 3 * SNAPSHOT_WINDOW);
     assert_false(snapshot_send_busy(f->send));
     assert_int_equal(snapshot_send_index(f->send), 0);
-    snapshot_send_start(f->send, 70);
+    start_send(f, 70);
     assert_true(snapshot_send_busy(f->send));
     assert_int_equal(snapshot_send_index(f->send), 70);
-    snapshot_send_start(f->send, 80); /* one is under way */
+    start_send(f, 80); /* one is under way */
     assert_int_equal(snapshot_send_index(f->send), 70);
     UNTIL(f, f->readies > 0);
     assert_int_equal(f->index, 70);
     expect_installed(f);
-    assert_int_equal(snapshot_send_failures(f->send), 0);
-    assert_int_equal(snapshot_install_failures(f->install), 0);
+    assert_int_equal(f->send->failures, 0);
+    assert_int_equal(f->install->failures, 0);
     assert_int_equal(f->r->b.accepted, 1);
     assert_int_equal(snapshot_send_index(f->send), 0);
 }
@@ -35,8 +35,8 @@ TEST_WITH(a_newer_one_does_not_disturb, transfer_set_up, transfer_tear_down)
 {
     struct fixture *f = *state;
     struct snapshot_error error;
-    snapshot_send_start(f->send, 70);
-    UNTIL(f, snapshot_install_busy(f->install));
+    start_send(f, 70);
+    UNTIL(f, f->install->state != INSTALL_IDLE);
     states_add(f->machine, LOCKS, LOCKS + 1);
     write_snapshot(f, 80);
     assert_int_equal(snapshot_clean(sim_device_base(f->from), 0, &error), 0);
@@ -124,7 +124,7 @@ TEST_WITH(the_loop_removes_nothing, transfer_set_up, transfer_tear_down)
     first_piece_is_taken(f);
     (void)break_connections(&f->r->loop);
     expect_nothing_left(f);
-    assert_int_equal(snapshot_install_failures(f->install), 1);
+    assert_int_equal(f->install->failures, 1);
     assert_int_equal(opens, 1);
     assert_int_equal(closes, 1);
     assert_int_equal(removes, 2); /* what an earlier one may have left comes first */
@@ -134,8 +134,9 @@ TEST_WITH(the_loop_removes_nothing, transfer_set_up, transfer_tear_down)
     d->ops = watched_ops;
 }
 
-/* While the half-written file of one that was given up is still being removed, the next one may
- * call. A child must not write a file of that name: it would be removed in the midst. */
+/* While the half-written file of one that was given up is still being removed, the next one that
+ * calls has to call again. A child must not write a file of that name: it would be removed in the
+ * midst. */
 TEST_WITH(one_that_is_removed_is_still_received, transfer_set_up, transfer_tear_down)
 {
     struct fixture *f = *state;
@@ -149,14 +150,16 @@ TEST_WITH(one_that_is_removed_is_still_received, transfer_set_up, transfer_tear_
     (void)break_connections(&f->r->loop);
     UNTIL(f, removes == 2);
     call(f);
-    say_begin(f, 90, 3, f->file.len);
     for (unsigned i = 0; i < 10; i++) {
         assert_true(turn(f, rig_deadline(f->r)));
     }
-    bool is_there = snapshot_install_busy(f->install) && snapshot_install_receives(f->install) == 0;
+    bool is_there = f->install->state != INSTALL_IDLE && snapshot_install_receives(f->install) == 0;
     remove_waits = NULL;
     uv_sem_post(&go);
     assert_true(is_there);
+    UNTIL(f, f->r->mine.lost > 0 && f->install->state == INSTALL_IDLE);
+    call(f);
+    say_begin(f, 90, 3, f->file.len);
     UNTIL(f, snapshot_install_receives(f->install) == 90);
     d->ops = watched_ops;
     (void)break_connections(&f->r->loop);
@@ -198,7 +201,7 @@ TEST_WITH(pieces_that_wait_when_it_breaks, transfer_set_up, transfer_tear_down)
     assert_int_equal(uv_sem_init(&open_waits, 0), 0);
     watch(d);
     watching_ops.open = slow_open;
-    snapshot_send_start(f->send, 70);
+    start_send(f, 70);
     UNTIL(f, snapshot_install_receives(f->install) == 70);
     for (unsigned i = 0; i < 10; i++) {
         ahead_ms += SNAPSHOT_SILENCE_MS / 4;
@@ -207,14 +210,14 @@ TEST_WITH(pieces_that_wait_when_it_breaks, transfer_set_up, transfer_tear_down)
     assert_int_equal(sim_device_files(f->to), 0);
     assert_true(snapshot_send_busy(f->send));
     (void)break_connections(&f->r->loop);
-    UNTIL(f, snapshot_install_failures(f->install) == 1);
+    UNTIL(f, f->install->failures == 1);
     uv_sem_post(&open_waits);
     UNTIL(f, !snapshot_send_busy(f->send));
     send_until_it_is_there(f);
     d->ops = watched_ops;
     uv_sem_destroy(&open_waits);
-    assert_int_equal(snapshot_install_failures(f->install), 1);
-    assert_int_equal(snapshot_send_failures(f->send), 1);
+    assert_int_equal(f->install->failures, 1);
+    assert_int_equal(f->send->failures, 1);
 }
 
 /* The connection breaks after so many turns, from the first to the last. */
@@ -224,14 +227,14 @@ TEST_WITH(connections_that_break, transfer_set_up, transfer_tear_down)
     unsigned cuts = 0;
     for (unsigned turns = 0; turns < 40; turns += turns < 6 ? 1 : 5) {
         unsigned before = f->readies;
-        uint64_t failures = snapshot_send_failures(f->send);
-        UNTIL(f, (snapshot_send_start(f->send, 70), snapshot_send_busy(f->send)));
+        uint64_t failures = f->send->failures;
+        UNTIL(f, (start_send(f, 70), snapshot_send_busy(f->send)));
         for (unsigned i = 0; i < turns && f->readies == before; i++) {
             assert_true(turn(f, rig_deadline(f->r)));
         }
         (void)break_connections(&f->r->loop);
-        UNTIL(f, !snapshot_send_busy(f->send) && !snapshot_install_busy(f->install));
-        assert_true(f->readies > before || snapshot_send_failures(f->send) > failures);
+        UNTIL(f, !snapshot_send_busy(f->send) && f->install->state == INSTALL_IDLE);
+        assert_true(f->readies > before || f->send->failures > failures);
         cuts += f->readies == before;
         if (f->readies == before) {
             assert_int_equal(whole(f), sim_device_files(f->to));
@@ -246,14 +249,14 @@ TEST_WITH(a_disk_that_is_full, transfer_set_up, transfer_tear_down)
     struct fixture *f = *state;
     uint64_t began_ms = fli_clock_ms();
     sim_device_capacity(f->to, 1000000);
-    snapshot_send_start(f->send, 70);
+    start_send(f, 70);
     UNTIL(f, !snapshot_send_busy(f->send));
-    assert_int_equal(snapshot_send_failures(f->send), 1);
-    assert_int_equal(snapshot_install_failures(f->install), 1);
+    assert_int_equal(f->send->failures, 1);
+    assert_int_equal(f->install->failures, 1);
     expect_nothing_left(f);
     /* It is left alone for a moment, which is not over as the clock stood before. */
     set_now(f, began_ms);
-    snapshot_send_start(f->send, 70);
+    start_send(f, 70);
     assert_false(snapshot_send_busy(f->send));
     ahead_ms = 0;
     sim_device_capacity(f->to, UINT64_MAX);
@@ -267,12 +270,12 @@ TEST_WITH(a_disk_that_fails, transfer_set_up, transfer_tear_down)
     static const enum sim_call CALLS[] = {SIM_OPEN,   SIM_WRITE,    SIM_SYNC,
                                           SIM_RENAME, SIM_SYNC_DIR, SIM_READ};
     for (size_t i = 0; i < sizeof CALLS / sizeof CALLS[0]; i++) {
-        uint64_t failures = snapshot_install_failures(f->install);
+        uint64_t failures = f->install->failures;
         unsigned before = f->readies;
         sim_device_fail(f->to, CALLS[i], 1, 1, -EIO);
-        UNTIL(f, (snapshot_send_start(f->send, 70), snapshot_send_busy(f->send)));
-        UNTIL(f, !snapshot_send_busy(f->send) && !snapshot_install_busy(f->install));
-        assert_int_equal(snapshot_install_failures(f->install), failures + 1);
+        UNTIL(f, (start_send(f, 70), snapshot_send_busy(f->send)));
+        UNTIL(f, !snapshot_send_busy(f->send) && f->install->state == INSTALL_IDLE);
+        assert_int_equal(f->install->failures, failures + 1);
         assert_int_equal(f->readies, before);
     }
     send_until_it_is_there(f);
@@ -285,18 +288,18 @@ TEST_WITH(a_receiver_that_cannot_answer, transfer_set_up, transfer_tear_down)
     struct fixture *f = *state;
     sim_device_fail(f->to, SIM_SYNC, 1, 1, -EIO);
     done_lost = 1;
-    snapshot_send_start(f->send, 70);
+    start_send(f, 70);
     UNTIL(f, !snapshot_send_busy(f->send));
     assert_int_equal(done_lost, 0);
-    assert_int_equal(snapshot_send_failures(f->send), 1);
+    assert_int_equal(f->send->failures, 1);
     assert_null(strstr(f->sent_log, "silence"));
     assert_non_null(strstr(f->install_log, "cannot sync"));
     expect_nothing_left(f);
     done_lost = 1;
-    UNTIL(f, (snapshot_send_start(f->send, 70), f->readies == 1));
+    UNTIL(f, (start_send(f, 70), f->readies == 1));
     UNTIL(f, !snapshot_send_busy(f->send));
     assert_int_equal(done_lost, 0);
-    assert_int_equal(snapshot_send_failures(f->send), 2);
+    assert_int_equal(f->send->failures, 2);
     send_until_it_is_there(f);
 }
 
@@ -304,8 +307,9 @@ static void begin_unheard(struct fixture *f)
 {
     unsigned before = f->r->b.accepted;
     start_clock();
-    snapshot_send_start(f->send, 70);
-    RUN_UNTIL(f->r, f->r->b.accepted > before && strstr(f->sent_log, "is sent to node 2") != NULL);
+    start_send(f, 70);
+    RUN_UNTIL(f->r, (send_turn(f), f->r->b.accepted > before) &&
+                        strstr(f->sent_log, "is sent to node 2") != NULL);
     f->accepted = f->r->b.accepted;
 }
 
@@ -313,12 +317,12 @@ static void begin_unheard(struct fixture *f)
 static uint64_t expect_silence(struct fixture *f, unsigned pause_ms)
 {
     char text[64];
-    uint64_t failures = snapshot_send_failures(f->send);
+    uint64_t failures = f->send->failures;
     begin_unheard(f);
     uint64_t at_ms = fli_clock_ms() + 30001;
     stop_clock(at_ms);
-    snapshot_send_tick(f->send);
-    assert_int_equal(snapshot_send_failures(f->send), failures + 1);
+    send_turn(f);
+    assert_int_equal(f->send->failures, failures + 1);
     RUN_UNTIL(f->r, !snapshot_send_busy(f->send));
     snprintf(text, sizeof text, "silence; next attempt in %u ms", pause_ms);
     assert_non_null(strstr(f->sent_log, text));
@@ -335,7 +339,7 @@ TEST_WITH(a_receiver_that_is_silent, transfer_set_up, transfer_tear_down)
     for (unsigned i = 0; i < sizeof PAUSES_MS / sizeof PAUSES_MS[0]; i++) {
         uint64_t at_ms = expect_silence(f, PAUSES_MS[i]);
         stop_clock(at_ms + PAUSES_MS[i] - 1);
-        snapshot_send_start(f->send, 70);
+        start_send(f, 70);
         assert_false(snapshot_send_busy(f->send));
         stop_clock(at_ms + PAUSES_MS[i]);
     }
@@ -349,11 +353,11 @@ TEST_WITH(a_sender_that_cannot_read, transfer_set_up, transfer_tear_down)
 {
     struct fixture *f = *state;
     sim_device_fail(f->from, SIM_READ, 1, 1, -EIO);
-    snapshot_send_start(f->send, 70);
+    start_send(f, 70);
     UNTIL(f, !snapshot_send_busy(f->send));
-    assert_int_equal(snapshot_send_failures(f->send), 1);
+    assert_int_equal(f->send->failures, 1);
     sim_device_fail(f->from, SIM_READ, 6, 1, -EIO);
-    UNTIL(f, (snapshot_send_start(f->send, 70), snapshot_send_failures(f->send) == 2));
+    UNTIL(f, (start_send(f, 70), f->send->failures == 2));
     UNTIL(f, !snapshot_send_busy(f->send));
     send_until_it_is_there(f);
 }
@@ -367,17 +371,17 @@ TEST_WITH(a_file_that_has_changed, transfer_set_up, transfer_tear_down)
     snprintf(name, sizeof name, "%s", sim_device_name(f->from, 0));
     const uint64_t at[] = {20, SNAPSHOT_PIECE + 5000, 3 * SNAPSHOT_PIECE, f->file.len - 1};
     for (unsigned i = 0; i < sizeof at / sizeof at[0]; i++) {
-        uint64_t refused = snapshot_install_failures(f->install);
+        uint64_t refused = f->install->failures;
         sim_device_flip(f->from, name, at[i], 3);
-        UNTIL(f, (snapshot_send_start(f->send, 70), f->damaged == i + 1));
-        assert_int_equal(snapshot_send_failures(f->send), i + 1);
+        UNTIL(f, (start_send(f, 70), f->damaged == i + 1));
+        assert_int_equal(f->send->failures, i + 1);
         UNTIL(f, !snapshot_send_busy(f->send));
         assert_non_null(strstr(f->sent_log, name));
         assert_non_null(strstr(f->sent_log, "byte"));
-        UNTIL(f, !snapshot_install_busy(f->install));
+        UNTIL(f, f->install->state == INSTALL_IDLE);
         assert_int_equal(f->readies, 0);
         /* What it has got was right, so it is the stream's end that it hears of. */
-        assert_true(snapshot_install_failures(f->install) <= refused + 1);
+        assert_true(f->install->failures <= refused + 1);
         assert_null(strstr(f->install_log, "checksum"));
         write_snapshot(f, 70);
     }
@@ -392,7 +396,7 @@ TEST_WITH(a_refused_state_leaves_nothing, transfer_set_up, transfer_tear_down)
                                                          write_snapshot_without_members};
     for (unsigned i = 0; i < 2; i++) {
         write[i](f, 80 + i);
-        UNTIL(f, (snapshot_send_start(f->send, 80 + i), snapshot_install_failures(f->install) > i));
+        UNTIL(f, (start_send(f, 80 + i), f->install->failures > i));
         expect_nothing_left(f);
         UNTIL(f, !snapshot_send_busy(f->send));
         assert_int_equal(f->readies, 0);
@@ -404,13 +408,33 @@ TEST_WITH(it_may_have_to_wait, transfer_set_up, transfer_tear_down)
 {
     struct fixture *f = *state;
     f->take = FL_EBUSY;
-    snapshot_send_start(f->send, 70);
+    start_send(f, 70);
     UNTIL(f, f->readies > 3);
     assert_true(snapshot_send_busy(f->send));
     f->take = 0;
     UNTIL(f, !snapshot_send_busy(f->send));
     expect_installed(f);
-    assert_int_equal(snapshot_send_failures(f->send), 0);
+    assert_int_equal(f->send->failures, 0);
+}
+
+/* It has come while this node writes a snapshot of its own, of an earlier entry: it is not the
+ * newest before that one is, and the sender hears that the node is alive. */
+TEST_WITH(it_waits_for_the_own_one, transfer_set_up, transfer_tear_down)
+{
+    struct fixture *f = *state;
+    f->own = true;
+    start_send(f, 70);
+    UNTIL(f, f->install->taken == f->file.len);
+    for (unsigned i = 0; i < 10; i++) {
+        ahead_ms += SNAPSHOT_SILENCE_MS / 4;
+        assert_true(turn(f, rig_deadline(f->r)));
+    }
+    assert_int_equal(snapshot_install_receives(f->install), 70);
+    assert_int_equal(whole(f), 0);
+    f->own = false;
+    UNTIL(f, f->readies > 0);
+    expect_installed(f);
+    assert_int_equal(f->send->failures, 0);
 }
 
 /* It is whole, and another node calls: that one would take what is said of it for answers to what
@@ -419,12 +443,12 @@ TEST_WITH(what_is_said_of_it_is_for_its_sender, transfer_set_up, transfer_tear_d
 {
     struct fixture *f = *state;
     f->take = FL_EBUSY;
-    snapshot_send_start(f->send, 70);
+    start_send(f, 70);
     UNTIL(f, f->readies > 0);
     call(f);
     f->take = 0;
     expect_installed(f);
-    assert_int_equal(snapshot_send_failures(f->send), 0);
+    assert_int_equal(f->send->failures, 0);
     assert_int_equal(f->r->mine.frames, 0);
 }
 
@@ -432,35 +456,35 @@ TEST_WITH(one_that_is_of_no_use, transfer_set_up, transfer_tear_down)
 {
     struct fixture *f = *state;
     f->take = FL_EINVAL;
-    snapshot_send_start(f->send, 70);
+    start_send(f, 70);
     UNTIL(f, f->readies > 0);
     UNTIL(f, !snapshot_send_busy(f->send));
-    assert_int_equal(snapshot_send_failures(f->send), 1);
-    UNTIL(f, !snapshot_install_busy(f->install));
+    assert_int_equal(f->send->failures, 1);
+    UNTIL(f, f->install->state == INSTALL_IDLE);
 }
 
 /* It is stopped at any moment: see tear_down(). */
 TEST_WITH(stopped_early, transfer_set_up, transfer_tear_down)
 {
     struct fixture *f = *state;
-    snapshot_send_start(f->send, 70);
-    UNTIL(f, snapshot_install_busy(f->install));
+    start_send(f, 70);
+    UNTIL(f, f->install->state != INSTALL_IDLE);
 }
 
 TEST_WITH(stopped_late, transfer_set_up, transfer_tear_down)
 {
     struct fixture *f = *state;
     f->take = FL_EBUSY;
-    snapshot_send_start(f->send, 70);
+    start_send(f, 70);
     UNTIL(f, f->readies > 0);
 }
 
 TEST_WITH(stopped_while_calling, transfer_set_up, transfer_tear_down)
 {
     struct fixture *f = *state;
-    snapshot_send_start(f->send, 70);
+    start_send(f, 70);
     snapshot_send_stop(f->send);
     assert_int_equal(f->holds, 1);
     UNTIL(f, !snapshot_send_busy(f->send) && f->holds == 0);
-    assert_int_equal(snapshot_send_failures(f->send), 0);
+    assert_int_equal(f->send->failures, 0);
 }

@@ -112,21 +112,17 @@ static void read_file(struct fixture *f)
 
 /* ---- node 2 ---- */
 
-static void ready_cb(void *ctx, const struct snapshot_meta *meta, struct machine *fresh)
+void install_turn(struct fixture *f)
 {
-    struct fixture *f = ctx;
-    f->readies++;
-    f->hash = machine_hash(fresh);
-    f->index = meta->index;
-    if (f->take != FL_EBUSY) {
-        snapshot_install_taken(f->install, f->take, fresh);
+    struct snapshot_install *s = f->install;
+    if (snapshot_install_turn(s, f->applied, f->own)) {
+        f->readies++;
+        f->hash = machine_hash(s->machine);
+        f->index = s->meta.index;
+        if (f->take != FL_EBUSY) {
+            snapshot_install_taken(s, f->take, s->machine);
+        }
     }
-}
-
-static uint64_t applied_cb(void *ctx)
-{
-    const struct fixture *f = ctx;
-    return f->applied;
 }
 
 static void log_cb(void *ctx, int level, const char *message)
@@ -156,10 +152,14 @@ static void release_cb(void *ctx)
     f->holds--;
 }
 
-static void damaged_cb(void *ctx, uint64_t index)
+void start_send(struct fixture *f, uint64_t index)
 {
-    struct fixture *f = ctx;
-    f->damaged++;
+    snapshot_send_start(f->send, &f->sending, 2, index);
+}
+
+void send_turn(struct fixture *f)
+{
+    f->damaged += snapshot_send_turn(f->send) != 0;
 }
 
 void set_now(struct fixture *f, uint64_t now_ms)
@@ -176,8 +176,8 @@ bool turn(struct fixture *f, uint64_t deadline_ms)
         h->s = NULL;
         snapshot_install_accept(f->install, 1, s);
     }
-    snapshot_install_tick(f->install);
-    snapshot_send_tick(f->send);
+    install_turn(f);
+    send_turn(f);
     return in_time;
 }
 
@@ -199,20 +199,11 @@ int transfer_set_up(void **state)
         .loop = &f->r->loop, .ctx = f, .log = log_cb, .hold = hold_cb, .release = release_cb};
     f->send_host = f->host;
     f->send_host.log = sent_log_cb;
-    struct snapshot_send_config sc = {.host = &f->send_host,
-                                      .transport = f->r->a.t,
-                                      .device = sim_device_base(f->from),
-                                      .peer_id = 2,
-                                      .ctx = f,
-                                      .damaged = damaged_cb};
-    struct snapshot_install_config ic = {.host = &f->host,
-                                         .device = sim_device_base(f->to),
-                                         .ctx = f,
-                                         .applied = applied_cb,
-                                         .is_sound = replica_snapshot_is_sound,
-                                         .ready = ready_cb};
-    assert_int_equal(snapshot_send_create(&sc, &f->send), 0);
-    assert_int_equal(snapshot_install_create(&ic, &f->install), 0);
+    f->sending = (struct snapshot_send_config){
+        .host = &f->send_host, .transport = f->r->a.t, .device = sim_device_base(f->from)};
+    f->install->host = &f->host;
+    f->install->device = sim_device_base(f->to);
+    f->install->is_sound = replica_snapshot_is_sound;
     *state = f;
     return 0;
 }
@@ -225,8 +216,7 @@ int transfer_tear_down(void **state)
     RUN_UNTIL(f->r, !snapshot_send_busy(f->send) && f->holds == 0);
     rig_close(f->r);
     assert_int_equal(f->holds, 0);
-    snapshot_send_destroy(f->send);
-    snapshot_install_destroy(f->install);
+    assert_true(f->install->state == INSTALL_IDLE && !f->install->work.busy);
     machine_destroy(f->machine);
     sim_device_destroy(f->from);
     sim_device_destroy(f->to);
@@ -245,13 +235,13 @@ unsigned whole(struct fixture *f)
 
 void expect_nothing_left(struct fixture *f)
 {
-    UNTIL(f, !snapshot_install_busy(f->install));
+    UNTIL(f, f->install->state == INSTALL_IDLE);
     assert_int_equal(sim_device_files(f->to), 0);
 }
 
 void expect_installed(struct fixture *f)
 {
-    UNTIL(f, !snapshot_send_busy(f->send) && !snapshot_install_busy(f->install));
+    UNTIL(f, !snapshot_send_busy(f->send) && f->install->state == INSTALL_IDLE);
     assert_true(f->hash == machine_hash(f->machine));
     assert_int_equal(whole(f), 1);
     assert_int_equal(sim_device_files(f->to), 1);
@@ -265,7 +255,7 @@ void send_until_it_is_there(struct fixture *f)
 {
     unsigned before = f->readies;
     /* As the core asks for it again and again. */
-    UNTIL(f, (snapshot_send_start(f->send, 70), f->readies > before));
+    UNTIL(f, (start_send(f, 70), f->readies > before));
     expect_installed(f);
 }
 

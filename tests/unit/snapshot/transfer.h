@@ -16,13 +16,15 @@ struct fixture {
     struct rig *r;
     struct sim_device *from, *to;
     struct machine *machine;
-    struct snapshot_send *send;
-    struct snapshot_install *install;
+    struct snapshot_send_config sending;
+    struct snapshot_send send[1];
+    struct snapshot_install install[1];
+    bool own;          /* node 2 writes a snapshot of its own */
     unsigned accepted; /* streams given to `install` */
     unsigned readies, damaged;
     struct host host, send_host;
     unsigned holds; /* work of both that is under way */
-    int take;       /* what `ready` does: 0 installs it, FL_EBUSY leaves it, else refuses */
+    int take;       /* of one that is ready: 0 installs it, FL_EBUSY leaves it, else refuses */
     uint64_t hash, index;
     uint64_t applied; /* by node 2 */
     char log[512];    /* the last line; and that of each */
@@ -38,6 +40,10 @@ extern unsigned taken_sent;
 
 int transfer_set_up(void **state);
 int transfer_tear_down(void **state); /* from whatever state they are in */
+
+void start_send(struct fixture *f, uint64_t index);
+void send_turn(struct fixture *f);
+void install_turn(struct fixture *f);
 
 /* One turn of the loop, and what has called goes to the part that is for it. */
 bool turn(struct fixture *f, uint64_t deadline_ms);
