@@ -28,7 +28,7 @@ bool daemon_begin(const char *program)
     return fli_standard_keep();
 }
 
-static void complain(const char *fmt, va_list args)
+static void FLI_PRINTF(1, 0) complain(const char *fmt, va_list args)
 {
     (void)fprintf(stderr, "%s: ", program_name);
     (void)vfprintf(stderr, fmt, args);

@@ -90,7 +90,6 @@ struct trouble {
     const char *name;
     char printed[1024]; /* "": nothing yet, or a node is usable again */
     uint64_t printed_ms;
-    bool has_printed;
 };
 
 /* A wrong address must not look like a long queue. And a stderr that nobody reads must not delay
@@ -101,7 +100,7 @@ static void on_trouble(void *arg, uint64_t without_ms, const char *text)
     struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
     uint64_t now_ms = fl_now_ms();
     if ((text[0] != '\0' && without_ms < TROUBLE_FIRST_MS) || strcmp(text, t->printed) == 0 ||
-        (t->has_printed && now_ms - t->printed_ms < TROUBLE_EVERY_MS) || poll(&p, 1, 0) != 1 ||
+        now_ms - t->printed_ms < TROUBLE_EVERY_MS || poll(&p, 1, 0) != 1 ||
         (p.revents & POLLOUT) == 0) {
         return;
     }
@@ -109,7 +108,6 @@ static void on_trouble(void *arg, uint64_t without_ms, const char *text)
                  text[0] != '\0' ? text : ": a node answers again");
     snprintf(t->printed, sizeof t->printed, "%s", text);
     t->printed_ms = now_ms;
-    t->has_printed = true;
 }
 
 /* After a signal nobody is left holding the lock; but an owner that was named may have held it

@@ -45,7 +45,7 @@ const char *cli_nodes_of(const struct cli_args *a)
     return cli_has(a, CLI_OPT_NODES) ? a->text[CLI_OPT_NODES] : "127.0.0.1:7401";
 }
 
-static void complain(const char *fmt, va_list args)
+static void FLI_PRINTF(1, 0) complain(const char *fmt, va_list args)
 {
     char line[2048];
     vsnprintf(line, sizeof line, fmt, args);

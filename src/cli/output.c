@@ -55,34 +55,23 @@ void cli_format_duration(char out[CLI_DURATION_SIZE], uint64_t ms)
     }
 }
 
-/* Cuts the text at its last slash; returns what stood behind that, or NULL. */
-static char *cut_last(char *text)
-{
-    char *slash = strrchr(text, '/');
-    if (slash == NULL) {
-        return NULL;
-    }
-    *slash = '\0';
-    return slash + 1;
-}
-
 struct fl_bytes cli_who(struct fl_bytes owner, char room[CLI_WHO_SIZE])
 {
     char text[FL_OWNER_MAX + 1] = ""; /* USER@HOST/PID/COMMAND/RANDOM */
+    int host = 0;                     /* each: where it ends */
+    int pid = 0;
+    int command = 0;
+    int end = 0;
     if (owner.len <= FL_OWNER_MAX && owner.len > 0) {
         memcpy(text, owner.data, owner.len);
     }
-    bool whole = strlen(text) == owner.len;
-    const char *random = cut_last(text);
-    const char *command = random == NULL ? NULL : cut_last(text);
-    const char *pid = command == NULL ? NULL : cut_last(text);
-    bool is = whole && pid != NULL && pid[0] != '\0' && strspn(pid, "0123456789") == strlen(pid) &&
-              strchr(text, '@') != NULL && strlen(random) == 32 &&
-              strspn(random, "0123456789abcdef") == 32;
-    if (!is) {
+    (void)sscanf(text, "%*[^/@]@%*[^/]%n/%*[0-9]%n/%*[^/]%n/%*32[0-9a-f]%n", &host, &pid, &command,
+                 &end);
+    if (end - command != 1 + 32 || (size_t)end != owner.len) {
         return owner;
     }
-    int len = snprintf(room, CLI_WHO_SIZE, "%s %s, %s", text, pid, command);
+    int len = snprintf(room, CLI_WHO_SIZE, "%.*s %.*s, %.*s", host, text, pid - host - 1,
+                       text + host + 1, command - pid - 1, text + pid + 1);
     return (struct fl_bytes){room, (size_t)len};
 }
 
