@@ -510,7 +510,9 @@ static void command_done(void *ctx, uint32_t index, const struct machine_result 
     if (c != NULL) {
         commands_end(p->config.queue, c, 0, result, (struct fli_slice){NULL, 0});
     }
-    answer_reads(p, index + 1);
+    if (p->applying->reads > 0) {
+        answer_reads(p, index + 1);
+    }
 }
 
 /* ---- turns ---- */

@@ -134,8 +134,9 @@ bool relay_send(struct relay *r, struct command *m)
 
 /* Ends the stream. Of the commands that were sent on it and are unanswered, those that can have had
  * no effect are put back, and the others are answered UNCERTAIN. */
-static void give_up(struct relay_stream *o, const char *why)
+static void give_up(void *ctx, const char *why)
 {
+    struct relay_stream *o = ctx;
     struct relay *r = o->relay;
     struct peer *peer = o->peer;
     bool sends = o->end == RELAY_TO_LEADER;
@@ -276,9 +277,12 @@ static void on_command(struct relay_stream *o, struct fli_slice body)
 
 /* ---- streams ---- */
 
-static void on_frame(struct relay_stream *o, uint8_t type, struct fli_slice body)
+static void on_frame(void *ctx, uint8_t type, struct fli_slice body)
 {
+    struct relay_stream *o = ctx;
     bool leads = o->end == RELAY_OF_FOLLOWER;
+    struct fli_turn *turn = o->relay->config.peers->host->turn;
+    enum fli_turn_part part = fli_turn_enter(turn, leads ? FLI_TURN_PEERS : FLI_TURN_ANSWERS);
     if (type == RELAY_COMMAND && leads) {
         on_command(o, body);
     } else if (type == RELAY_RESULT && !leads) {
@@ -290,21 +294,7 @@ static void on_frame(struct relay_stream *o, uint8_t type, struct fli_slice body
     } else if (leads && stream_send(o->stream, RELAY_PONG, NULL, 0) != 0) {
         give_up(o, "too much is waiting to be sent");
     }
-}
-
-static void frame_cb(void *ctx, uint8_t type, struct fli_slice body)
-{
-    struct relay_stream *o = ctx;
-    struct fli_turn *turn = o->relay->config.peers->host->turn;
-    enum fli_turn_part part =
-        fli_turn_enter(turn, o->end == RELAY_TO_LEADER ? FLI_TURN_ANSWERS : FLI_TURN_PEERS);
-    on_frame(o, type, body);
     fli_turn_leave(turn, part);
-}
-
-static void lost_cb(void *ctx, const char *why)
-{
-    give_up(ctx, why);
 }
 
 /* The number of a stream's first command: random, so that answers that were recorded on another
@@ -328,7 +318,7 @@ static void open_stream(struct relay *r, struct peer *peer, enum relay_end end,
     if (peer->relay[end] != NULL) {
         give_up(peer->relay[end], "the node called again");
     }
-    struct stream_callbacks cbs = {.ctx = o, .frame = frame_cb, .lost = lost_cb};
+    struct stream_callbacks cbs = {.ctx = o, .frame = on_frame, .lost = give_up};
     o->relay = r;
     o->peer = peer;
     o->end = end;

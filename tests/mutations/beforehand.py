@@ -240,8 +240,8 @@ MUTANTS = [
      'c->number > s->next->number',
      'not everybody is answered|sending \\d+, of kind \\d+, is carried out after sending \\d+ of '),
     ('members', 'queries behind a command are answered one command later', 'src/commands/proposer.c',
-     '    answer_reads(p, index + 1);',
-     '    answer_reads(p, index);',
+     '        answer_reads(p, index + 1);',
+     '        answer_reads(p, index);',
      'not everybody is answered \\d+ ms after healing'),
     # Of the fourth thirty.
     ('members', 'a known address is kept, whoever tells a newer one', 'src/members/membership.c',
