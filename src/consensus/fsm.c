@@ -5,15 +5,6 @@
 
 #include "base/clock.h"
 
-static void halt(struct fsm *f, int error)
-{
-    f->broken = error;
-    host_fail(&f->config.host, error, "%s",
-              error == FL_EVERSION
-                  ? "a log entry was written by a newer version of fencelock: upgrade this node"
-                  : "a log entry is corrupt: this node must not go on; restore it from its peers");
-}
-
 void fsm_report(struct fsm *f, const struct machine_command *c, const struct machine_result *r)
 {
     bool of_lock = c->op == MACHINE_OP_ACQUIRE || c->op == MACHINE_OP_RENEW ||
@@ -58,7 +49,12 @@ int fsm_apply(struct fsm *f, const void *entry, size_t len)
     int rv = machine_batch_open(entry, len, &header);
     rv = rv != 0 ? rv : machine_begin(f->machine, entry, len, &cur);
     if (rv != 0) {
-        halt(f, rv);
+        f->broken = rv;
+        host_fail(&f->config.host, rv, "%s",
+                  rv == FL_EVERSION
+                      ? "a log entry was written by a newer version of fencelock: upgrade this node"
+                      : "a log entry is corrupt: this node must not go on; restore it from its "
+                        "peers");
     } else {
         run_commands(f, &cur, &header);
         metrics_observe_ns(&f->apply_times, fli_clock_ns() - began_ns);

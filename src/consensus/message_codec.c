@@ -6,63 +6,46 @@
 #include "base/fields.h"
 #include "machine/batch.h"
 
-/* The fields of each message, in their order, and the version that the library puts into it (raft
- * 0.22). The entries of an APPEND follow, whose number comes last. */
+_Static_assert((int)MESSAGE_APPEND == RAFT_APPEND_ENTRIES &&
+                   (int)MESSAGE_APPEND_RESULT == RAFT_APPEND_ENTRIES_RESULT &&
+                   (int)MESSAGE_VOTE == RAFT_REQUEST_VOTE &&
+                   (int)MESSAGE_VOTE_RESULT == RAFT_REQUEST_VOTE_RESULT &&
+                   (int)MESSAGE_TIMEOUT_NOW == RAFT_TIMEOUT_NOW,
+               "the types are the library's");
+
+/* The fields of each message, by its type, in their order. The entries of an APPEND follow, whose
+ * number comes last. */
 #define NUMBER(name) FIELD(FLI_U64, name)
 #define FLAG(name) FIELD(FLI_BOOL, name)
 #define FIELD(kind, name)                                                                          \
     {                                                                                              \
         kind, offsetof(struct raft_message, name)                                                  \
     }
-static const struct kind {
-    enum message_type type;
-    enum raft_message_type of_core;
-    uint8_t version;
+static const struct {
     unsigned n;
     struct fli_field fields[6];
 } kinds[] = {
-    {MESSAGE_APPEND,
-     RAFT_APPEND_ENTRIES,
-     0,
-     5,
-     {NUMBER(append_entries.term), NUMBER(append_entries.prev_log_index),
-      NUMBER(append_entries.prev_log_term), NUMBER(append_entries.leader_commit),
-      FIELD(FLI_U32, append_entries.n_entries)}},
-    {MESSAGE_APPEND_RESULT,
-     RAFT_APPEND_ENTRIES_RESULT,
-     2,
-     3,
-     {NUMBER(append_entries_result.term), NUMBER(append_entries_result.rejected),
-      NUMBER(append_entries_result.last_log_index)}},
-    {MESSAGE_VOTE,
-     RAFT_REQUEST_VOTE,
-     2,
-     6,
-     {NUMBER(request_vote.term), NUMBER(request_vote.candidate_id),
-      NUMBER(request_vote.last_log_index), NUMBER(request_vote.last_log_term),
-      FLAG(request_vote.disrupt_leader), FLAG(request_vote.pre_vote)}},
-    {MESSAGE_VOTE_RESULT,
-     RAFT_REQUEST_VOTE_RESULT,
-     2,
-     3,
-     {NUMBER(request_vote_result.term), FLAG(request_vote_result.vote_granted),
-      FLAG(request_vote_result.pre_vote)}},
-    {MESSAGE_TIMEOUT_NOW,
-     RAFT_TIMEOUT_NOW,
-     0,
-     3,
-     {NUMBER(timeout_now.term), NUMBER(timeout_now.last_log_index),
-      NUMBER(timeout_now.last_log_term)}},
-    {MESSAGE_ROUND,
-     RAFT_ROUND,
-     0,
-     2,
-     {NUMBER(timeout_now.term), NUMBER(timeout_now.last_log_index)}},
-    {MESSAGE_ROUND_RESULT,
-     RAFT_ROUND_RESULT,
-     0,
-     2,
-     {NUMBER(timeout_now.term), NUMBER(timeout_now.last_log_index)}},
+    [MESSAGE_APPEND] = {5,
+                        {NUMBER(append_entries.term), NUMBER(append_entries.prev_log_index),
+                         NUMBER(append_entries.prev_log_term), NUMBER(append_entries.leader_commit),
+                         FIELD(FLI_U32, append_entries.n_entries)}},
+    [MESSAGE_APPEND_RESULT] = {3,
+                               {NUMBER(append_entries_result.term),
+                                NUMBER(append_entries_result.rejected),
+                                NUMBER(append_entries_result.last_log_index)}},
+    [MESSAGE_VOTE] = {6,
+                      {NUMBER(request_vote.term), NUMBER(request_vote.candidate_id),
+                       NUMBER(request_vote.last_log_index), NUMBER(request_vote.last_log_term),
+                       FLAG(request_vote.disrupt_leader), FLAG(request_vote.pre_vote)}},
+    [MESSAGE_VOTE_RESULT] = {3,
+                             {NUMBER(request_vote_result.term),
+                              FLAG(request_vote_result.vote_granted),
+                              FLAG(request_vote_result.pre_vote)}},
+    [MESSAGE_TIMEOUT_NOW] = {3,
+                             {NUMBER(timeout_now.term), NUMBER(timeout_now.last_log_index),
+                              NUMBER(timeout_now.last_log_term)}},
+    [MESSAGE_ROUND] = {2, {NUMBER(timeout_now.term), NUMBER(timeout_now.last_log_index)}},
+    [MESSAGE_ROUND_RESULT] = {2, {NUMBER(timeout_now.term), NUMBER(timeout_now.last_log_index)}},
 };
 #define KINDS (sizeof kinds / sizeof kinds[0])
 
@@ -70,17 +53,14 @@ _Static_assert(MACHINE_BATCH_MAX <= MESSAGE_ENTRY_MAX, "a batch fits a message")
 
 int message_encode(const struct raft_message *m, struct message_body *ret)
 {
-    unsigned i = 0;
-    while (i < KINDS && kinds[i].of_core != m->type) {
-        i++;
-    }
-    if (i == KINDS) {
+    size_t type = (size_t)m->type;
+    if (type >= KINDS || kinds[type].n == 0) {
         return FL_EINVAL;
     }
-    const uint8_t *end = fli_put_fields(ret->head, kinds[i].fields, kinds[i].n, m);
+    const uint8_t *end = fli_put_fields(ret->head, kinds[type].fields, kinds[type].n, m);
     size_t len = (size_t)(end - ret->head);
     FLI_ASSERT(len <= MESSAGE_HEAD_MAX);
-    ret->type = (uint8_t)kinds[i].type;
+    ret->type = (uint8_t)type;
     ret->entries = 0;
     ret->bytes = 0;
     ret->n = 1;
@@ -146,18 +126,15 @@ static bool decode_entries(struct fli_reader *r, struct raft_entry *entries,
 int message_decode(uint8_t type, struct fli_slice body, struct raft_entry *entries,
                    struct raft_message *ret)
 {
-    unsigned i = 0;
-    while (i < KINDS && kinds[i].type != type) {
-        i++;
-    }
-    if (i == KINDS) {
+    struct fli_reader r;
+    struct raft_message m = {.type = (enum raft_message_type)type};
+    if (type >= KINDS || kinds[type].n == 0) {
         return FL_EPROTO;
     }
-    struct fli_reader r;
-    struct raft_message m = {.type = kinds[i].of_core};
-    m.append_entries.version = kinds[i].version; /* stands first in each message */
+    m.append_entries.version =
+        2; /* stands first in each message; the library looks at it in votes */
     fli_reader_init(&r, body.data, body.len);
-    fli_read_fields(&r, kinds[i].fields, kinds[i].n, &m);
+    fli_read_fields(&r, kinds[type].fields, kinds[type].n, &m);
     bool sound =
         !r.bad && (type != MESSAGE_APPEND || decode_entries(&r, entries, &m.append_entries));
     if (!sound || fli_reader_left(&r) != 0) {

@@ -45,8 +45,8 @@ enum message_type {
 
 /* The two messages of a round, which are not for the core. Their term and number are found in
  * timeout_now.term and timeout_now.last_log_index. */
-#define RAFT_ROUND ((enum raft_message_type)101)
-#define RAFT_ROUND_RESULT ((enum raft_message_type)102)
+#define RAFT_ROUND ((enum raft_message_type)MESSAGE_ROUND)
+#define RAFT_ROUND_RESULT ((enum raft_message_type)MESSAGE_ROUND_RESULT)
 
 /* A body in pieces: `parts[0]` is the head, and each entry adds two. Too large for the stack of a
  * deep call. */

@@ -70,51 +70,39 @@ int peers_send(struct peers *p, uint64_t id, uint8_t type, const struct fli_slic
     return q == NULL ? FL_EINVAL : outbound_send(&q->outbound, type, parts, n);
 }
 
-/* The next peer that is dialed; *at: where to look, 0 at first. NULL: there is none. */
-static struct outbound *next(struct peers *p, unsigned *at)
+static void each(struct peers *p, void (*call)(struct outbound *o))
 {
-    while (*at < KNOWN_MEMBERS_MAX) {
-        struct outbound *o = &p->list[(*at)++].outbound;
-        if (o->host != NULL) {
-            return o;
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        if (p->list[i].outbound.host != NULL) {
+            call(&p->list[i].outbound);
         }
     }
-    return NULL;
 }
 
 void peers_turn(struct peers *p)
 {
-    struct outbound *o;
-    for (unsigned at = 0; (o = next(p, &at)) != NULL;) {
-        outbound_turn(o);
-    }
-}
-
-uint64_t peers_next_ms(struct peers *p)
-{
-    struct outbound *o;
-    uint64_t next_ms = UINT64_MAX;
-    for (unsigned at = 0; (o = next(p, &at)) != NULL;) {
-        uint64_t ms = outbound_next_ms(o);
-        next_ms = ms < next_ms ? ms : next_ms;
-    }
-    return next_ms;
+    each(p, outbound_turn);
 }
 
 void peers_flush(struct peers *p)
 {
-    struct outbound *o;
-    for (unsigned at = 0; (o = next(p, &at)) != NULL;) {
-        outbound_flush(o);
-    }
+    each(p, outbound_flush);
 }
 
 void peers_close(struct peers *p)
 {
-    struct outbound *o;
-    for (unsigned at = 0; (o = next(p, &at)) != NULL;) {
-        outbound_close(o);
+    each(p, outbound_close);
+}
+
+uint64_t peers_next_ms(struct peers *p)
+{
+    uint64_t next_ms = UINT64_MAX;
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        struct outbound *o = &p->list[i].outbound;
+        uint64_t ms = o->host == NULL ? UINT64_MAX : outbound_next_ms(o);
+        next_ms = ms < next_ms ? ms : next_ms;
     }
+    return next_ms;
 }
 
 /* ---- reports ---- */

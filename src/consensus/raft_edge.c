@@ -272,26 +272,18 @@ uint64_t raft_edge_committed(const struct raft_edge *e)
     return e->told > index ? e->told : index;
 }
 
-static void deliver(struct raft_edge *e, const struct raft_message *whole, unsigned first,
+/* The message without its first entries, which are in the log. */
+static void deliver(struct raft_edge *e, const struct raft_message *whole, raft_index first,
                     unsigned n)
 {
     struct raft_message piece = *whole;
     struct raft_append_entries *m = &piece.append_entries;
     if (first > 0) {
-        m->prev_log_term = m->entries[first - 1].term;
+        m->prev_log_index += first;
+        m->prev_log_term = e->term_of(e->ctx, m->prev_log_index);
     }
-    m->prev_log_index += first;
-    m->entries += first;
+    m->entries += n > 0 ? first : 0;
     m->n_entries = n;
-    if (n > 0) {
-        void *batch = raft_malloc(1);
-        if (batch == NULL) {
-            fli_fatal("out of memory for a message of Raft");
-        }
-        for (unsigned i = 0; i < n; i++) {
-            m->entries[i].batch = batch;
-        }
-    }
     receive(e, &piece);
 }
 
@@ -325,30 +317,15 @@ static raft_index committed_entries(struct raft_edge *e, const struct raft_appen
     return commit - m->prev_log_index;
 }
 
-/* Answers a message without news. Its sender may not know that this node has the entries, and
- * repeats it until it gets an answer. Entries that are committed here are in the log of every
- * leader. */
-static void answer_for_committed(struct raft_edge *e, const struct raft_message *whole)
-{
-    struct raft_message m = *whole;
-    m.append_entries.prev_log_index = raft_commit_index(e->raft);
-    m.append_entries.prev_log_term = e->term_of(e->ctx, m.append_entries.prev_log_index);
-    m.append_entries.entries = NULL;
-    m.append_entries.n_entries = 0;
-    receive(e, &m);
-}
-
+/* A message without news is answered as one without entries. Its sender may not know that this node
+ * has them, and repeats it until it gets an answer. */
 static void receive_entries(struct raft_edge *e, const struct raft_message *whole)
 {
     const struct raft_append_entries *m = &whole->append_entries;
     raft_index known = committed_entries(e, m);
-    if (known > 0 && known >= m->n_entries) {
-        answer_for_committed(e, whole);
-        return;
-    }
-    unsigned from = (unsigned)known;
+    unsigned from = known < m->n_entries ? (unsigned)known : m->n_entries;
     unsigned at = next_change(m, from);
-    deliver(e, whole, from, at - from);
+    deliver(e, whole, known, at - from);
     while (at < m->n_entries && was_taken(e, m, at)) {
         unsigned end = next_change(m, at + 1);
         /* A leader begins no change before the one in front of it is committed, even if a new

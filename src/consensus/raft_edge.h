@@ -60,8 +60,7 @@ struct raft_edge {
     uint64_t campaigns; /* election timers that were made to run out; for tests */
 };
 
-/* Gives a message to the core, as far as the core may see it. Entries may be changed: the `batch`
- * of each is set to memory that the core frees, or that is found in its update. At most the first
+/* Gives a message to the core, as far as the core may see it: in pieces, so that at most the first
  * entry of an event is a change. 0; FL_EPROTO: no correct peer sends this, and its connection
  * should be closed. */
 int raft_edge_receive(struct raft_edge *e, struct raft_message *message) FLI_MUST_USE;

@@ -129,17 +129,12 @@ static void apply_committed(struct replica *r)
 
 /* ---- the results of a step ---- */
 
-void replica_set_hard_state(struct replica *r, const struct log_hard_state *hs)
+void replica_set_hard_state(struct replica *r, uint64_t term, uint64_t vote)
 {
-    r->promised_at = log_set_hard_state(r->log, hs);
+    const struct log_hard_state hs = {term, vote};
+    r->promised_at = log_set_hard_state(r->log, &hs);
     must_have(r->promised_at);
     r->held_n = 0; /* of an earlier one: Raft tolerates lost messages */
-}
-
-static void keep_hard_state(struct replica *r)
-{
-    struct log_hard_state hs = {raft_current_term(&r->raft), raft_voted_for(&r->raft)};
-    replica_set_hard_state(r, &hs);
 }
 
 static void keep_entries(struct replica *r, const struct raft_update *u)
@@ -168,32 +163,41 @@ static void keep_entries(struct replica *r, const struct raft_update *u)
     raft_free(u->entries.batch[0].batch);
 }
 
-/* The first entry of the event, if it is a change. No other one is: see raft_edge_receive(). */
-static struct raft_entry *change_in(const struct raft_event *event)
+/* The entries of the event; NULL: it has none. */
+static struct raft_entry *entries_of(const struct raft_event *event, unsigned *ret_n)
 {
     const struct raft_message *m = event->type == RAFT_RECEIVE ? event->receive.message : NULL;
-    struct raft_entry *first = event->type == RAFT_SUBMIT ? event->submit.entries : NULL;
-    if (m != NULL && m->type == RAFT_APPEND_ENTRIES && m->append_entries.n_entries > 0) {
-        first = m->append_entries.entries;
-    }
-    return first != NULL && first->type == RAFT_CHANGE ? first : NULL;
+    bool append = m != NULL && m->type == RAFT_APPEND_ENTRIES;
+    *ret_n = event->type == RAFT_SUBMIT ? event->submit.n
+             : append                   ? m->append_entries.n_entries
+                                        : 0;
+    return *ret_n == 0 ? NULL : append ? m->append_entries.entries : event->submit.entries;
 }
 
-/* A configuration has the library's encoding while the core reads it, and ours before and after. */
+/* A configuration has the library's encoding while the core reads it, and ours before and after.
+ * Only the first entry may be one: see raft_edge_receive(). */
 static int step_core(struct replica *r, struct raft_event *event, struct raft_update *ret)
 {
-    struct raft_entry *change = change_in(event);
+    unsigned n;
     struct configuration conf;
-    if (change == NULL) {
-        return raft_edge_step(&r->edge, event, ret);
+    struct raft_entry *first = entries_of(event, &n);
+    struct raft_buffer ours = first != NULL ? first->buf : (struct raft_buffer){0};
+    bool change = first != NULL && first->type == RAFT_CHANGE;
+    void *batch = first != NULL ? raft_malloc(1) : NULL;
+    for (unsigned i = 0; i < n; i++) {
+        must_have((uintptr_t)batch);
+        first[i].batch = batch;
     }
-    struct raft_buffer ours = change->buf;
-    int rv = configuration_decode(ours.base, ours.len, &conf);
-    FLI_ASSERT(rv == 0); /* it was decoded when it came */
-    change->buf = configuration_to_raft_bytes(&conf);
-    rv = raft_edge_step(&r->edge, event, ret);
-    raft_free(change->buf.base);
-    change->buf = ours;
+    if (change) {
+        int rv = configuration_decode(ours.base, ours.len, &conf);
+        FLI_ASSERT(rv == 0); /* it was decoded when it came */
+        first->buf = configuration_to_raft_bytes(&conf);
+    }
+    int rv = raft_edge_step(&r->edge, event, ret);
+    if (change) {
+        raft_free(first->buf.base);
+        first->buf = ours;
+    }
     return rv;
 }
 
@@ -210,7 +214,7 @@ void replica_step(struct replica *r, struct raft_event *event)
         return;
     }
     if ((u.flags & (RAFT_UPDATE_CURRENT_TERM | RAFT_UPDATE_VOTED_FOR)) != 0) {
-        keep_hard_state(r);
+        replica_set_hard_state(r, raft_current_term(&r->raft), raft_voted_for(&r->raft));
     }
     if ((u.flags & (RAFT_UPDATE_ENTRIES)) != 0) {
         keep_entries(r, &u);
@@ -225,27 +229,20 @@ void replica_step(struct replica *r, struct raft_event *event)
     }
 }
 
-static bool has_all(const struct replica *r, uint64_t id)
-{
-    return replica_match_index(r, id) == replica_last_index(r);
-}
-
 /* The core tells a follower to take over once, as soon as it has confirmed any entry. A follower
  * that still lacks entries ignores that. So the core hears of a transfer only when the follower has
  * all entries. */
 static void hand_over(struct replica *r)
 {
-    if (r->transferee == 0) {
-        return;
-    }
+    uint64_t id = r->transferee;
     bool leads = replica_leads(r);
-    struct raft_event event = {.type = RAFT_TRANSFER};
-    event.transfer.server_id = replica_server_of(r, r->transferee);
-    bool ready = leads && has_all(r, r->transferee);
+    bool ready = leads && id != 0 && replica_match_index(r, id) == replica_last_index(r);
     if (ready || !leads || r->edge.now_ms >= r->transferee_until_ms) {
         r->transferee = 0;
     }
     if (ready) {
+        struct raft_event event = {.type = RAFT_TRANSFER};
+        event.transfer.server_id = replica_server_of(r, id);
         replica_step(r, &event);
     }
 }
@@ -408,12 +405,10 @@ static int submit(struct replica *r, uint64_t now_ms, enum raft_entry_type type,
     if (!replica_leads(r) || replica_transferee(r) != 0) {
         return FL_ENOLEADER;
     }
-    void *batch = len + 64 > log_room(r->log) ? NULL : raft_malloc(1);
-    if (batch == NULL) {
+    if (len + 64 > log_room(r->log)) {
         return FL_EBUSY;
     }
-    r->entries[0] =
-        (struct raft_entry){.term = raft_current_term(&r->raft), .type = type, .batch = batch};
+    r->entries[0] = (struct raft_entry){.term = raft_current_term(&r->raft), .type = type};
     r->entries[0].buf = (struct raft_buffer){(void *)(uintptr_t)data, len}; /* which is read only */
     struct raft_event event = {.type = RAFT_SUBMIT};
     event.submit.entries = r->entries;
@@ -458,7 +453,6 @@ int replica_change(struct replica *r, uint64_t now_ms, const struct configuratio
 int replica_begin(struct replica *r, uint64_t now_ms, const struct configuration *c)
 {
     uint8_t bytes[CONFIGURATION_SIZE_MAX];
-    struct log_hard_state hs = log_get_hard_state(r->log);
     struct log_entry e = {.index = r->snapshot.index + 1,
                           .term = r->snapshot.index == 0 ? 1 : r->snapshot.term,
                           .kind = RAFT_CHANGE,
@@ -467,9 +461,8 @@ int replica_begin(struct replica *r, uint64_t now_ms, const struct configuration
     FLI_ASSERT(c->n > 0 && replica_configuration(r)->n == 0);
     FLI_ASSERT(replica_last_index(r) == r->snapshot.index);
     replica_set_now(r, now_ms);
-    if (hs.term < e.term) {
-        hs = (struct log_hard_state){.term = e.term};
-        replica_set_hard_state(r, &hs);
+    if (replica_term(r) < e.term) {
+        replica_set_hard_state(r, e.term, 0);
     }
     uint64_t position = log_append(r->log, &e);
     if (position == 0) {

@@ -131,7 +131,7 @@ static int start_core(struct replica *r, struct raft_entry *all, size_t n)
      * need another term, and it must be on disk before anything leaves: see replica_send(). */
     if (is_only_voter(r)) {
         hs = (struct log_hard_state){hs.term + 1, r->config.incarnation};
-        replica_set_hard_state(r, &hs);
+        replica_set_hard_state(r, hs.term, hs.vote);
     }
     struct raft_snapshot_metadata meta = {0};
     struct raft_event event = {.type = RAFT_START};

@@ -102,6 +102,6 @@ static inline bool replica_leads(const struct replica *r)
 void replica_step(struct replica *r, struct raft_event *event);
 
 /* Writes term and vote to the log. Messages that depend on them leave once they are on disk. */
-void replica_set_hard_state(struct replica *r, const struct log_hard_state *hs);
+void replica_set_hard_state(struct replica *r, uint64_t term, uint64_t vote);
 
 #endif

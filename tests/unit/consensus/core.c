@@ -46,6 +46,10 @@ void core_step(struct core *c, struct raft_event *event)
 {
     struct raft_update u = {0};
     bool with_edge = c->mode == WITH_EDGE;
+    const struct raft_message *m = event->type == RAFT_RECEIVE ? event->receive.message : NULL;
+    if (m != NULL && m->type == RAFT_APPEND_ENTRIES && m->append_entries.n_entries > 0) {
+        m->append_entries.entries[0].batch = raft_malloc(1);
+    }
     event->time = c->edge.now_ms = c->now_ms;
     c->error = with_edge ? raft_edge_step(&c->edge, event, &u) : raft_step(&c->raft, event, &u);
     if (c->error != 0) {
@@ -141,12 +145,6 @@ int core_receive(struct core *c, uint64_t from, struct raft_message *m)
     }
     struct raft_event event = {.type = RAFT_RECEIVE};
     event.receive.message = m;
-    if (m->type == RAFT_APPEND_ENTRIES && m->append_entries.n_entries > 0) {
-        void *batch = raft_malloc(1);
-        for (unsigned i = 0; i < m->append_entries.n_entries; i++) {
-            m->append_entries.entries[i].batch = batch;
-        }
-    }
     core_step(c, &event);
     return c->error;
 }
