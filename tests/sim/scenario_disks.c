@@ -135,10 +135,12 @@ static void break_when_whole(struct sim_node *n)
     }
 }
 
-/* Until the log of whoever leads begins behind this entry. */
+/* Until the log of whoever leads begins behind this entry: two snapshots may be needed, and one may
+ * come as late as half of this time. */
+#define BEHIND_MS (2 * LATE_MS)
 static void leave_behind(struct sim *s, uint64_t index)
 {
-    uint64_t until = s->now + LATE_MS;
+    uint64_t until = s->now + BEHIND_MS;
     while (log_first_index(scenario_the_leader(s)->node->log) <= index + 1) {
         scenario_churn(s);
         sim_pass(s, 300);
@@ -194,7 +196,7 @@ void scenario_snapshots(struct sim *s)
         } else {
             scenario_churn(s);
             last = replica_last_index(n->node->replica);
-            scenario_cut_off(n, LATE_MS);
+            scenario_cut_off(n, BEHIND_MS);
         }
         leave_behind(s, last);
         bool rots = crashes && sim_below(s, 3) == 0;
