@@ -310,25 +310,24 @@ static void put_expected(const struct membership *m, struct members *ret)
     }
 }
 
+/* 0: it is no address. */
+static uint16_t port_of(const char *address)
+{
+    char host[256];
+    uint16_t port;
+    return address_split(address, host, &port) == 0 ? port : 0;
+}
+
 /* Where they are, by their own word. */
 static void put_told(const struct membership *m, struct members *ret)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         const struct peer *p = &m->config.peers->list[i];
-        char host[256];
-        uint16_t port;
         if (p->id != 0 && membership_knows_as_much(m, p->told.member_index) &&
-            address_split(p->told.peer_address, host, &port) == 0) {
+            port_of(p->told.peer_address) != 0) {
             (void)members_put(ret, p->id, p->told.peer_address);
         }
     }
-}
-
-static bool listens_at(const struct membership *m, const char *address)
-{
-    char host[256];
-    uint16_t port;
-    return address_split(address, host, &port) == 0 && port == transport_port(m->config.transport);
 }
 
 /* A node that is being moved is at its address of before until it is started again there, and tells
@@ -339,8 +338,9 @@ static void put_self(struct membership *m, struct members *ret)
     const struct configuration_server *self =
         configuration_server(replica_configuration(m->replica), id->incarnation);
     const struct member *begun = members_find(&id->members, id->id);
-    bool unknown = m->own_address[0] == '\0' && (begun == NULL || !listens_at(m, begun->address));
-    if (self != NULL && (unknown || listens_at(m, self->address))) {
+    uint16_t port = transport_port(m->config.transport);
+    bool unknown = m->own_address[0] == '\0' && port_of(begun->address) != port;
+    if (self != NULL && (unknown || port_of(self->address) == port)) {
         (void)snprintf(m->own_address, sizeof m->own_address, "%s", self->address);
     }
     (void)members_put(ret, id->id, m->own_address[0] != '\0' ? m->own_address : begun->address);

@@ -161,15 +161,6 @@ static bool bring_in(struct membership *m, const struct machine_node *e)
     return true; /* one node at a time */
 }
 
-static bool give_up_leadership(struct membership *m)
-{
-    int rv = membership_transfer(m, 0, NULL, NULL);
-    if (rv == FL_ENOTFOUND) {
-        membership_log_once(m, "this node is to be removed, and nobody could lead instead");
-    }
-    return rv == 0;
-}
-
 /* Whoever was up when the change was asked for may be lost by the time that it is carried out: a
  * learner that catches up, or an election, comes in between. */
 static bool may_leave(struct membership *m, const struct machine_node *e)
@@ -198,7 +189,11 @@ static bool take_out(struct membership *m, const struct machine_node *e)
         return false;
     }
     if (self) {
-        return give_up_leadership(m); /* or other plans go on: a node that is added may lead */
+        int rv = membership_transfer(m, 0, NULL, NULL);
+        if (rv == FL_ENOTFOUND) {
+            membership_log_once(m, "this node is to be removed, and nobody could lead instead");
+        }
+        return rv == 0; /* or other plans go on: a node that is added may lead */
     }
     if (configuration_remove(&c, e->id) == 0 && configuration_voters(&c) > 0 && change(m, &c)) {
         host_log(&m->config.host, 3, "node %" PRIu64 " is being removed from the cluster", e->id);

@@ -59,36 +59,31 @@ int node_record_open(struct node_record *k, const struct host *host, const char 
                    : record_open(&k->dir, id, members, joins, &k->own.now, errmsg, errmsg_size);
 }
 
-/* Whether the log reaches as far as this node once wrote down. A log cannot tell by itself that
- * its newest segments are missing. Later starts are not refused for it: the files may come back. */
-static int check_tail(const struct node_record *k, char *errmsg, size_t errmsg_size)
-{
-    uint64_t had = k->own.now.starts.index;
-    uint64_t has = log_writes(k->log);
-    if (has >= had) {
-        return 0;
-    }
-    return REFUSE(
-        FL_EDENIED,
-        "the log in %s is an older copy, or its newest part is missing: it had %" PRIu64
-        " writes, and has %" PRIu64 " (up to entry %" PRIu64
-        "): put back the files that were taken away; if they are lost, a member is replaced "
-        "(fencelock cluster replace %" PRIu64 "), and a node alone begins anew with "
-        "fencelockd --recover-from %s --tokens-above N",
-        k->dir.log_path, had, has, log_last_index(k->log), k->own.now.identity.id, k->dir.path);
-}
-
-/* Whether an existing directory may start. */
+/* Whether an existing directory may start: whether the others have not refused it, and the log
+ * reaches as far as this node once wrote down. A log cannot tell by itself that its newest segments
+ * are missing. Later starts are not refused for it: the files may come back. */
 static int check(const struct node_record *k, char *errmsg, size_t errmsg_size)
 {
+    uint64_t id = k->own.now.identity.id;
+    uint64_t had = k->own.now.starts.index;
+    uint64_t has = log_writes(k->log);
     if (k->own.now.starts.next.number == STARTS_REFUSED) {
         return REFUSE(FL_EDENIED,
-                      "the data directory %s is an older copy, the other members have said: "
-                      "move it away, run "
-                      "fencelock cluster replace %" PRIu64 ", and start with an empty one",
-                      k->dir.path, k->own.now.identity.id);
+                      "the data directory %s is an older copy, the other members have said: move "
+                      "it away, run fencelock cluster replace %" PRIu64
+                      ", and start with an empty one",
+                      k->dir.path, id);
     }
-    return check_tail(k, errmsg, errmsg_size);
+    return has >= had
+               ? 0
+               : REFUSE(FL_EDENIED,
+                        "the log in %s is an older copy, or its newest part is missing: it had "
+                        "%" PRIu64 " writes, and has %" PRIu64 " (up to entry %" PRIu64
+                        "): put back the files that were taken away; if they are lost, a member is "
+                        "replaced (fencelock cluster replace %" PRIu64
+                        "), and a node alone begins anew with fencelockd --recover-from %s "
+                        "--tokens-above N",
+                        k->dir.log_path, had, has, log_last_index(k->log), id, k->dir.path);
 }
 
 /* Raises term and index of a file to what is on this disk and stays there. In a witness only
