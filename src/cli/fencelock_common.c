@@ -326,7 +326,7 @@ fl_client *cli_client_create(const struct cli_args *a, const struct fl_client_op
     fl_client *c = NULL;
     int rc = cli_client_try(a, cli_nodes_of(a), more, &c);
     if (rc != 0) {
-        not_opened(a, "what --nodes or FENCELOCK_NODES and the options of TLS name", rc,
+        not_opened(a, "--nodes or FENCELOCK_NODES, or an option of TLS,", rc,
                    fl_client_error(NULL));
     }
     return c;
