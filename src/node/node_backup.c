@@ -14,16 +14,15 @@ struct backup_counts node_backup_counts(const struct node *n)
 
 static void drop(struct node_backup *b)
 {
-    struct snapshot_source *source = b->source;
+    snapshot_source_close(b->source);
     b->source = NULL;
-    b->phase = BACKUP_NONE;
-    snapshot_source_close(source);
+    b->id = 0;
 }
 
 int node_backup_begin(struct node *n, uint64_t *ret_id)
 {
     struct node_backup *b = &n->backup;
-    if (b->phase != BACKUP_NONE) {
+    if (b->id != 0) {
         return FL_EBUSY;
     }
     if (!node_running(n) || replica_leader(n->replica) == 0 ||
@@ -31,7 +30,7 @@ int node_backup_begin(struct node *n, uint64_t *ret_id)
         return FL_ENOLEADER;
     }
     *b = (struct node_backup){
-        .phase = BACKUP_WANTED,
+        .wanted = true,
         .used_ms = fli_clock_ms(),
         .counts = b->counts,
         .read_at_ms = b->read_at_ms,
@@ -45,20 +44,16 @@ int node_backup_begin(struct node *n, uint64_t *ret_id)
 
 bool node_backup_is_wanted(const struct node *n)
 {
-    return n->backup.phase == BACKUP_WANTED;
+    return n->backup.wanted && n->backup.id != 0;
 }
 
-void node_backup_began(struct node *n, uint64_t index)
+void node_backup_began(struct node *n)
 {
-    if (n->backup.phase == BACKUP_WANTED) {
-        n->backup.phase = BACKUP_WRITTEN;
-        n->backup.index = index;
-    }
+    n->backup.wanted = false;
 }
 
 static void fail(struct node_backup *b, const char *why)
 {
-    b->phase = BACKUP_FAILED;
     b->counts.failed++;
     snprintf(b->why, sizeof b->why, "%s", why);
 }
@@ -66,15 +61,14 @@ static void fail(struct node_backup *b, const char *why)
 void node_backup_ended(struct node *n, int error, const char *why)
 {
     struct node_backup *b = &n->backup;
-    if (b->phase != BACKUP_WRITTEN) {
-        return;
+    if (b->id == 0 || b->wanted || b->source != NULL || b->why[0] != '\0') {
+        return; /* it waits for none, or for the next one */
     }
     if (error != 0) {
         fail(b, why);
         return;
     }
-    b->source = snapshot_source_open(&n->snapshots.host, n->loop.device, b->index);
-    b->phase = BACKUP_READ;
+    b->source = snapshot_source_open(&n->snapshots.host, n->loop.device, n->snapshots.meta.index);
     if (b->source == NULL) {
         fail(b, fl_strerror(FL_ENOMEM));
     }
@@ -101,16 +95,16 @@ int node_backup_read(struct node *n, uint64_t id, uint64_t offset, void *data, s
     struct snapshot_error e = {0};
     *ret_len = 0;
     *ret_why = "";
-    if (b->phase == BACKUP_NONE || b->id != id) {
+    if (b->id == 0 || b->id != id) {
         return FL_ENOTFOUND;
     }
     b->used_ms = fli_clock_ms();
-    if (b->phase == BACKUP_FAILED) {
+    if (b->why[0] != '\0') {
         *ret_why = b->why;
         drop(b);
         return FL_EIO;
     }
-    if (b->phase != BACKUP_READ) {
+    if (b->source == NULL) {
         return FL_EBUSY;
     }
     if (offset != b->offset) {
@@ -118,9 +112,8 @@ int node_backup_read(struct node *n, uint64_t id, uint64_t offset, void *data, s
     }
     int rv = read_some(b, data, len, ret_len, &e);
     if (rv != 0 && rv != FL_EBUSY) {
-        snprintf(b->why, sizeof b->why, "%s", e.text);
+        fail(b, e.text);
         *ret_why = b->why;
-        b->counts.failed++;
         drop(b);
         rv = rv == FL_ENOTFOUND || rv == FL_EVERSION ? FL_EIO : rv; /* the file, not the backup */
     } else if (rv == 0 && *ret_len == 0) {
@@ -135,8 +128,8 @@ int node_backup_read(struct node *n, uint64_t id, uint64_t offset, void *data, s
 void node_backup_tick(struct node *n)
 {
     struct node_backup *b = &n->backup;
-    if (b->phase != BACKUP_NONE && fli_clock_since_ms(b->used_ms) > BACKUP_IDLE_MS) {
-        b->counts.failed += b->phase != BACKUP_FAILED;
+    if (b->id != 0 && fli_clock_since_ms(b->used_ms) > BACKUP_IDLE_MS) {
+        b->counts.failed += b->why[0] == '\0';
         host_log(&n->host, 2, "a backup that nobody reads any more is given up");
         drop(b);
     }

@@ -237,12 +237,8 @@ static const char *snapshot_advice(int error, const char *why)
 static int load_snapshot(struct opening *o)
 {
     struct log_device *device = o->n->loop.device;
-    struct snapshot_reader *reader;
     struct snapshot_error error = {0};
-    uint64_t seed[2];
-    fli_random(seed, sizeof seed);
-    int rv = snapshot_reader_open(device, 0, &reader, &error);
-    rv = rv != 0 ? rv : snapshot_decode(reader, seed, &o->meta, &o->machine, &error);
+    int rv = snapshot_load(device, &o->meta, &o->machine, &error);
     if (rv == 0 || rv == FL_ENOTFOUND) {
         rv = snapshot_clean(device, UINT64_MAX, &error);
     }

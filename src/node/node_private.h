@@ -142,26 +142,20 @@ void node_snapshot_status(const struct node *n, struct node_status *ret);
 /* ---- node_backup.c ---- */
 
 struct node_backup {
-    enum node_backup_phase {
-        BACKUP_NONE,
-        BACKUP_WANTED,  /* a snapshot is to be taken for the backup */
-        BACKUP_WRITTEN, /* the snapshot is being written */
-        BACKUP_READ,
-        BACKUP_FAILED
-    } phase;
-    uint64_t id, offset, used_ms;   /* offset: of the next byte; used_ms: of the last read */
-    uint64_t index;                 /* of its snapshot */
-    struct snapshot_source *source; /* of the file, in phase BACKUP_READ */
-    char why[512];
-    struct backup_counts counts; /* node_backup_counts() fills in its age */
-    uint64_t read_at_ms;         /* when the last backup was read to its end */
+    uint64_t id;                    /* 0: there is none */
+    bool wanted;                    /* a snapshot is to be taken for it */
+    struct snapshot_source *source; /* its file, when that is written */
+    char why[512];                  /* not "": it has failed, and its client was not told yet */
+    uint64_t offset, used_ms;       /* offset: of the next byte; used_ms: of the last read */
+    struct backup_counts counts;    /* node_backup_counts() fills in its age */
+    uint64_t read_at_ms;            /* when the last backup was read to its end */
 };
 
 struct backup_counts node_backup_counts(const struct node *n);
 bool node_backup_is_wanted(const struct node *n);
-void node_backup_began(struct node *n, uint64_t index);
-void node_backup_ended(struct node *n, int error, const char *why);
-void node_backup_tick(struct node *n); /* from time to time */
+void node_backup_began(struct node *n); /* a child writes its snapshot */
+void node_backup_ended(struct node *n, int error, const char *why); /* a child has ended */
+void node_backup_tick(struct node *n);                              /* from time to time */
 void node_backup_stop(struct node *n);
 
 /* ---- node_open.c ---- */

@@ -152,7 +152,7 @@ static void take_turn(struct node *n)
         return;
     }
     node_hold(n);
-    node_backup_began(n, s->meta.index);
+    node_backup_began(n);
 }
 
 /* ---- sending ---- */

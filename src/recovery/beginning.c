@@ -32,7 +32,6 @@ struct maker {
     struct beginning_result *result;
     struct machine *old;
     struct snapshot_meta meta; /* of the new snapshot */
-    uint32_t state_crc;
     char *errmsg;
     size_t errmsg_size;
 };
@@ -70,16 +69,16 @@ static void log_message(void *ctx, enum log_level level, const char *message)
     }
 }
 
-static int open_place(struct maker *k, struct place *p, const char *path)
+static int open_place(struct maker *k, struct place *p, const char *path, bool is_new)
 {
     *p = (struct place){.dir = {.lock_fd = -1, .record_fd = -1}};
-    return data_dir_open(path, &p->dir, k->errmsg, k->errmsg_size);
-}
-
-static int open_device(const struct maker *k, struct place *p)
-{
-    return log_files_create(p->dir.log_path, LOG_ENGINE_BEST, &p->device, k->errmsg,
-                            k->errmsg_size);
+    int rv = data_dir_open(path, &p->dir, k->errmsg, k->errmsg_size);
+    if (rv == 0 && is_new && mkdir(p->dir.log_path, 0700) != 0) {
+        rv = REFUSE(k, FL_ESYSTEM, "cannot make %s: %s", p->dir.log_path, strerror(errno));
+    }
+    return rv != 0 ? rv
+                   : log_files_create(p->dir.log_path, LOG_ENGINE_BEST, &p->device, k->errmsg,
+                                      k->errmsg_size);
 }
 
 static int open_log(struct maker *k, struct place *p)
@@ -107,17 +106,15 @@ static void close_place(struct place *p)
 
 static int read_snapshot(struct maker *k, struct place *p)
 {
-    struct snapshot_reader *reader = NULL;
     struct snapshot_meta meta = {0};
     struct snapshot_error error = {0};
     uint64_t seed[2];
     fli_random(seed, sizeof seed);
-    int rv = snapshot_reader_open(p->device, 0, &reader, &error);
+    int rv = snapshot_load(p->device, &meta, &k->old, &error);
     if (rv == FL_ENOTFOUND) {
         k->old = machine_create(seed);
         return 0;
     }
-    rv = rv != 0 ? rv : snapshot_decode(reader, seed, &meta, &k->old, &error);
     k->result->index = meta.index;
     k->result->term = meta.term;
     return rv == 0 ? 0
@@ -176,8 +173,7 @@ static int read_directory(struct maker *k, const char *old_data)
     if (rv != 0) {
         return rv;
     }
-    rv = open_place(k, &p, old_data);
-    rv = rv != 0 ? rv : open_device(k, &p);
+    rv = open_place(k, &p, old_data, false);
     rv = rv != 0 ? rv : open_log(k, &p);
     rv = rv != 0 ? rv : read_snapshot(k, &p);
     rv = rv != 0 ? rv : read_log(k, &p);
@@ -231,35 +227,16 @@ static int choose_entry(struct maker *k)
     return 0;
 }
 
-struct sink {
-    struct snapshot_writer *writer;
-    struct snapshot_error error;
-    uint32_t crc;
-};
-
-static int take_bytes(void *ctx, const void *bytes, size_t len)
-{
-    struct sink *s = ctx;
-    /* The last bytes are the CRC of all others; without the factor, all states would have the same
-     * CRC. */
-    s->crc = fli_crc32c(s->crc * UINT32_C(2654435761) + 1, bytes, len);
-    return snapshot_writer_write(s->writer, bytes, len, &s->error);
-}
-
 static int write_state(struct maker *k, const struct place *p)
 {
-    struct sink s = {0};
-    int rv = snapshot_writer_open(p->device, &k->meta, &s.writer, &s.error);
+    struct snapshot_writer *w = NULL;
+    struct snapshot_error error = {0};
+    int rv = snapshot_writer_open(p->device, &k->meta, &w, &error);
     if (rv == 0) {
-        rv = machine_snapshot_write_heir(k->old, k->result->new_token, take_bytes, &s);
-        if (rv == 0) {
-            rv = snapshot_writer_finish(s.writer, &s.error);
-        } else {
-            snapshot_writer_abort(s.writer);
-        }
+        rv = snapshot_writer_end(
+            w, machine_snapshot_write_heir(k->old, k->result->new_token, snapshot_writer_write, w));
     }
-    k->state_crc = s.crc;
-    return rv == 0 ? 0 : REFUSE(k, rv, "%s", s.error.text);
+    return rv == 0 ? 0 : REFUSE(k, rv, "%s", error.text);
 }
 
 /* Writes an empty log that continues behind the state. */
@@ -280,12 +257,14 @@ static int write_log(struct maker *k, struct place *p)
 static uint32_t begun_crc(const struct maker *k)
 {
     char text[MEMBERS_TEXT_MAX];
-    uint8_t state[20];
+    const uint64_t state[] = {machine_hash(k->old), k->result->new_token, k->meta.index,
+                              k->meta.term};
     uint32_t crc = fli_crc32c(0, text, members_format(k->b->members, text, sizeof text));
-    fli_put_u32(state, k->state_crc);
-    fli_put_u64(state + 4, k->meta.index);
-    fli_put_u64(state + 12, k->meta.term);
-    crc = fli_crc32c(crc, state, sizeof state);
+    for (size_t i = 0; i < sizeof state / sizeof state[0]; i++) {
+        uint8_t bytes[8];
+        fli_put_u64(bytes, state[i]);
+        crc = fli_crc32c(crc, bytes, sizeof bytes);
+    }
     return crc == 0 ? 1 : crc;
 }
 
@@ -304,11 +283,7 @@ static int write_record(struct maker *k, const struct place *p)
 static int make_directory(struct maker *k)
 {
     struct place p;
-    int rv = open_place(k, &p, k->b->data);
-    if (rv == 0 && mkdir(p.dir.log_path, 0700) != 0) {
-        rv = REFUSE(k, FL_ESYSTEM, "cannot make %s: %s", p.dir.log_path, strerror(errno));
-    }
-    rv = rv != 0 ? rv : open_device(k, &p);
+    int rv = open_place(k, &p, k->b->data, true);
     rv = rv != 0 ? rv : write_state(k, &p);
     rv = rv != 0 ? rv : write_log(k, &p);
     rv = rv != 0 ? rv : write_record(k, &p);

@@ -62,7 +62,7 @@ static bool close_others(int pipe, int dir)
 static int sync_and_rest(struct sink *s)
 {
     uint64_t start_ns = fli_clock_ns();
-    int rv = snapshot_writer_sync(s->writer, &s->error);
+    int rv = snapshot_writer_sync(s->writer);
     uint64_t rest_ns = fli_clock_ns() - start_ns;
     rest_ns = rest_ns < REST_MAX_NS ? rest_ns : REST_MAX_NS;
     struct timespec rest = {.tv_nsec = (long)rest_ns};
@@ -74,27 +74,12 @@ static int sync_and_rest(struct sink *s)
 static int take_bytes(void *ctx, const void *bytes, size_t len)
 {
     struct sink *s = ctx;
-    int rv = snapshot_writer_write(s->writer, bytes, len, &s->error);
+    int rv = snapshot_writer_write(s->writer, bytes, len);
     s->size += len;
     if (rv == 0 && s->size - s->synced >= SYNC_BYTES) {
         rv = sync_and_rest(s);
     }
     return rv;
-}
-
-static int write_file(struct log_device *device, const struct machine *m,
-                      const struct snapshot_meta *meta, struct sink *s)
-{
-    int rv = snapshot_writer_open(device, meta, &s->writer, &s->error);
-    if (rv != 0) {
-        return rv;
-    }
-    rv = machine_snapshot_write(m, take_bytes, s);
-    if (rv != 0) {
-        snapshot_writer_abort(s->writer);
-        return rv;
-    }
-    return snapshot_writer_finish(s->writer, &s->error);
 }
 
 /* Whatever is half-written is of a child before, since only one writes at a time, and what another
@@ -106,13 +91,14 @@ static void write_snapshot(struct log_device *device, const struct machine *m,
     uint64_t start_ns = fli_clock_ns();
     (void)!snapshot_clean_parts(device, meta->index, &s.error);
     s.error = (struct snapshot_error){0};
-    v->error = write_file(device, m, meta, &s);
+    v->error = snapshot_writer_open(device, meta, &s.writer, &s.error);
+    if (v->error == 0) {
+        v->error = snapshot_writer_end(s.writer, machine_snapshot_write(m, take_bytes, &s));
+    }
     v->size = s.size;
     v->took_ns = fli_clock_ns() - start_ns;
     if (v->error == 0) {
         (void)!snapshot_clean(device, meta->index, &s.error);
-    } else if (s.error.code == 0) {
-        snprintf(s.error.text, sizeof s.error.text, "%s", fl_strerror(v->error));
     }
     memcpy(v->why, s.error.text, sizeof v->why);
 }

@@ -7,8 +7,8 @@
  * them. One thread at a time, of any kind, uses a writer, reader or part. They also work in a
  * child after fork(), since open allocates their memory (one piece). Errors: 0 or FL_EIO (the
  * message has the system's words, also for a full disk), FL_ECORRUPT with file and byte,
- * FL_EVERSION, FL_ENOMEM, FL_ENOTFOUND. After an error only abort (writer, part) or close
- * (reader) may follow. */
+ * FL_EVERSION, FL_ENOMEM, FL_ENOTFOUND. After an error only the end (writer), abort (part) or
+ * close (reader) may follow. */
 #ifndef SNAPSHOT_FILE_H
 #define SNAPSHOT_FILE_H
 
@@ -36,23 +36,26 @@ struct snapshot_error {
     char text[512];
 };
 
+/* Sets *e and returns its code. */
+int snapshot_fail(struct snapshot_error *e, int code, const char *fmt, ...) FLI_PRINTF(3, 4);
+
 /* --- writing --- */
 
 struct snapshot_writer;
 
-/* Replaces a leftover .part of the same name. */
+/* Replaces a leftover .part of the same name. *e stays valid until the end. */
 FLI_MUST_USE int snapshot_writer_open(struct log_device *d, const struct snapshot_meta *meta,
                                       struct snapshot_writer **ret, struct snapshot_error *e);
-FLI_MUST_USE int snapshot_writer_write(struct snapshot_writer *w, const void *data, size_t len,
-                                       struct snapshot_error *e);
 
-/* Syncs the bytes written so far, which leaves little to finish(). */
-FLI_MUST_USE int snapshot_writer_sync(struct snapshot_writer *w, struct snapshot_error *e);
+/* For machine_snapshot_write(). *e of open has the error. */
+FLI_MUST_USE int snapshot_writer_write(void *writer, const void *data, size_t len);
 
-/* Syncs, renames and syncs the directory: after 0 it is durable. Frees the writer, also on an
- * error, and then removes the part. */
-FLI_MUST_USE int snapshot_writer_finish(struct snapshot_writer *w, struct snapshot_error *e);
-void snapshot_writer_abort(struct snapshot_writer *w);
+/* Syncs the bytes written so far, which leaves little to the end. */
+FLI_MUST_USE int snapshot_writer_sync(struct snapshot_writer *w);
+
+/* The end. error 0: syncs, renames and syncs the directory: after 0 it is durable. Else, and after
+ * an error, the part is removed, and the error returned. Frees the writer. */
+FLI_MUST_USE int snapshot_writer_end(struct snapshot_writer *w, int error);
 
 /* --- reading --- */
 
@@ -79,6 +82,10 @@ void snapshot_reader_close(struct snapshot_reader *r);
 FLI_MUST_USE int snapshot_decode(struct snapshot_reader *r, const uint64_t hash_seed[2],
                                  struct snapshot_meta *ret_meta, struct machine **ret,
                                  struct snapshot_error *e);
+
+/* The same of the newest, while none is removed. FL_ENOTFOUND: there is none. */
+FLI_MUST_USE int snapshot_load(struct log_device *d, struct snapshot_meta *ret_meta,
+                               struct machine **ret, struct snapshot_error *e);
 
 /* The same for a backup, which is the file of a snapshot in any place. It may be one that can be
  * read only once. */

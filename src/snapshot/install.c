@@ -19,7 +19,6 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
-#include "snapshot/private.h"
 
 #define SYNC_BYTES (UINT64_C(4) << 20)
 /* Of received bytes: a sender is given up that sends one beyond the window. */

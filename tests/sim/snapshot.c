@@ -206,7 +206,7 @@ static void die(struct sim_child *c)
     bool before = d->frozen;
     if (c->writer != NULL) {
         d->frozen = true;
-        snapshot_writer_abort(c->writer);
+        (void)!snapshot_writer_end(c->writer, FL_ESYSTEM);
         d->frozen = before;
         c->writer = NULL;
     }
@@ -225,17 +225,16 @@ static int step(struct sim_child *c)
             c->writer = NULL;
             return rv;
         }
-        return snapshot_writer_write(c->writer, c->bytes.data, half, &c->why);
+        return snapshot_writer_write(c->writer, c->bytes.data, half);
     }
     case 1: {
-        int rv =
-            snapshot_writer_write(c->writer, c->bytes.data + half, c->bytes.len - half, &c->why);
-        return rv != 0 ? rv : snapshot_writer_sync(c->writer, &c->why);
+        int rv = snapshot_writer_write(c->writer, c->bytes.data + half, c->bytes.len - half);
+        return rv != 0 ? rv : snapshot_writer_sync(c->writer);
     }
     default: {
         struct snapshot_writer *w = c->writer;
         c->writer = NULL;
-        int rv = snapshot_writer_finish(w, &c->why);
+        int rv = snapshot_writer_end(w, 0);
         if (rv == 0) {
             (void)!snapshot_clean(c->device, c->meta.index, &c->why);
         }
@@ -256,7 +255,7 @@ static void work(struct sim_child *c)
     }
     c->error = step(c);
     if (c->error != 0 && c->writer != NULL) {
-        snapshot_writer_abort(c->writer);
+        (void)!snapshot_writer_end(c->writer, c->error);
         c->writer = NULL;
     }
     c->over = c->error != 0 || c->step == STEPS;

@@ -219,8 +219,8 @@ static void make_snapshot(struct life *life)
     struct snapshot_meta meta = {.index = 7, .term = 1};
     struct snapshot_writer *w = NULL;
     if (well(life, snapshot_writer_open(life->device, &meta, &w, &e))) {
-        assert_int_equal(snapshot_writer_write(w, "abc", 3, &e), 0);
-        assert_int_equal(snapshot_writer_finish(w, &e), 0);
+        assert_int_equal(snapshot_writer_write(w, "abc", 3), 0);
+        assert_int_equal(snapshot_writer_end(w, 0), 0);
         life->snapshot = 7;
         copy_snapshot(life);
     }

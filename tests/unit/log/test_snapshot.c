@@ -31,15 +31,13 @@ static int write_one(struct log_device *d, uint64_t index, uint32_t conf_len, si
     assert_non_null(data);
     rig_fill(data, index, 9, size);
     int rv = snapshot_writer_open(d, &m, &w, e);
+    bool is_open = rv == 0;
     for (size_t at = 0; rv == 0 && at < size; at += cut) {
-        rv = snapshot_writer_write(w, data + at, size - at < cut ? size - at : cut, e);
-        rv = rv == 0 && at % 3 == 0 ? snapshot_writer_sync(w, e) : rv;
-        if (rv != 0) {
-            snapshot_writer_abort(w);
-        }
+        rv = snapshot_writer_write(w, data + at, size - at < cut ? size - at : cut);
+        rv = rv == 0 && at % 3 == 0 ? snapshot_writer_sync(w) : rv;
     }
     free(data);
-    return rv == 0 ? snapshot_writer_finish(w, e) : rv;
+    return is_open ? snapshot_writer_end(w, rv) : rv;
 }
 
 /* Reads all of it; the error of the first call that fails. */
@@ -222,7 +220,7 @@ TEST(directory)
         assert_int_equal(write_one(d, 10 * i, 0, 100, 100, &e), 0);
     }
     assert_int_equal(snapshot_writer_open(d, &m, &w, &e), 0);
-    snapshot_writer_abort(w);
+    assert_int_equal(snapshot_writer_end(w, FL_EIO), FL_EIO);
     assert_int_equal(sim_device_files(sim), 5);
     sim_device_put(sim, "snapshot-00000000000000000098-00000000000000000005.part", "x", 1);
     sim_device_put(sim, "snapshot-00000000000000000099-00000000000000000005.part", "x", 1);

@@ -11,7 +11,7 @@
 #include "base/bytes.h"
 #include "cluster.h"
 #include "node/node_private.h"
-#include "snapshot/private.h"
+#include "snapshot/format.h"
 #include "../../lib/scratch.h"
 
 /* ---- files ---- */

@@ -49,18 +49,12 @@ int __wrap_stream_send(struct stream *s, uint8_t type, const struct fli_slice *p
 
 /* ---- node 1 ---- */
 
-static int sink(void *ctx, const void *bytes, size_t len)
-{
-    struct snapshot_error error;
-    return snapshot_writer_write(ctx, bytes, len, &error);
-}
-
 static struct snapshot_writer *begin_snapshot(struct fixture *f, uint64_t index, bool members)
 {
     struct snapshot_meta meta = {.index = index, .term = 3, .conf_index = 1, .conf_len = 4};
     struct configuration conf = {0};
+    static struct snapshot_error error;
     struct snapshot_writer *w;
-    struct snapshot_error error;
     memcpy(meta.conf, "conf", 4);
     if (members) {
         assert_int_equal(configuration_add(&conf, 1, 1, "127.0.0.1:1", CONFIGURATION_VOTER), 0);
@@ -72,26 +66,22 @@ static struct snapshot_writer *begin_snapshot(struct fixture *f, uint64_t index,
 
 void write_snapshot(struct fixture *f, uint64_t index)
 {
-    struct snapshot_error error;
     struct snapshot_writer *w = begin_snapshot(f, index, true);
-    assert_int_equal(machine_snapshot_write(f->machine, sink, w), 0);
-    assert_int_equal(snapshot_writer_finish(w, &error), 0);
+    int rv = machine_snapshot_write(f->machine, snapshot_writer_write, w);
+    assert_int_equal(snapshot_writer_end(w, rv), 0);
 }
 
 void write_snapshot_without_state(struct fixture *f, uint64_t index)
 {
-    struct snapshot_error error;
     struct snapshot_writer *w = begin_snapshot(f, index, true);
-    assert_int_equal(sink(w, "no state", 8), 0);
-    assert_int_equal(snapshot_writer_finish(w, &error), 0);
+    assert_int_equal(snapshot_writer_end(w, snapshot_writer_write(w, "no state", 8)), 0);
 }
 
 void write_snapshot_without_members(struct fixture *f, uint64_t index)
 {
-    struct snapshot_error error;
     struct snapshot_writer *w = begin_snapshot(f, index, false);
-    assert_int_equal(machine_snapshot_write(f->machine, sink, w), 0);
-    assert_int_equal(snapshot_writer_finish(w, &error), 0);
+    int rv = machine_snapshot_write(f->machine, snapshot_writer_write, w);
+    assert_int_equal(snapshot_writer_end(w, rv), 0);
 }
 
 static void read_file(struct fixture *f)
