@@ -576,7 +576,7 @@ MUTANTS = [
     ('scenarios', 'the last write is not written again at a start', 'src/log/recover.c',
      '    rv = rv == 0 ? write_end_again(r) : rv;\n',
      '',
-     'and a power cut leaves'),
+     'and a power cut leaves|cannot be opened after a power cut'),
     ('scenarios', 'a torn write stays as it is', 'src/log/recover.c',
      '        end = s->torn_end;\n',
      '',
