@@ -379,6 +379,7 @@ static void node_turn(struct node *n)
     if (!n->loop.paused) { /* silence means nothing until the messages of the pause are read */
         election_turn(&n->election, may_call_elections(n));
     }
+    node_snapshot_turn(n); /* the next ones are about the members of what it installs */
     if (!n->failed) {
         membership_turn(n->membership, node_running(n));
         node_record_turn(&n->record);
@@ -389,7 +390,6 @@ static void node_turn(struct node *n)
         node_close(n);
         return;
     }
-    node_snapshot_turn(n);
     peers_turn(&n->peers);
     flush(n);
     plan_turn(n);
