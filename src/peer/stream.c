@@ -228,8 +228,8 @@ static bool has_share(const struct stream *s)
         t->turn = turn;
         t->read_ns = t->shake_ns = 0;
     }
-    return t->read_ns < FLI_TURN_PEERS_US * NS_PER_US &&
-           (!is_shaken(s) || t->shake_ns < TRANSPORT_SHAKE_TURN_MS * 1000 * NS_PER_US);
+    return is_shaken(s) ? t->shake_ns < TRANSPORT_SHAKE_TURN_MS * 1000 * NS_PER_US
+                        : t->read_ns < FLI_TURN_PEERS_US * NS_PER_US;
 }
 
 /* ---- bytes ---- */

@@ -543,16 +543,18 @@ TEST_WITH(test_put_off, set_up_certs, tear_down)
 struct costly {
     struct rig *r;
     unsigned frames;
+    bool spares_handshakes;
 };
 
-/* Each message takes all that a connection may use of a turn. Nothing is left for handshakes. */
+/* Each message takes all that connections may use of a turn. Nothing is left for handshakes, unless
+ * they are spared. */
 static void costly_frame(void *ctx, uint8_t type, struct fli_slice body)
 {
     struct costly *c = ctx;
     struct transport *t = c->r->b.t;
     uint64_t until_ns = fli_clock_ns() + FRAME_COST_US * UINT64_C(1000);
     c->frames++;
-    t->shake_ns = UINT64_C(1000000000);
+    t->shake_ns += c->spares_handshakes ? 0 : UINT64_C(1000000000);
     while (fli_clock_ns() < until_ns) {
     }
 }
@@ -595,6 +597,37 @@ TEST_WITH(test_members_pass_handshakes, set_up_certs, tear_down)
         stranger_fini(&s[i]);
     }
     RUN_UNTIL(r, rig_pending(&r->b) == 0);
+}
+
+/* Says more in each turn than is read of it. */
+static void talk(void *ctx)
+{
+    struct stream *s = ctx;
+    static const uint8_t bytes[FRAME_BYTES];
+    struct fli_slice part = {bytes, sizeof bytes};
+    while (stream_send(s, 5, &part, 1) == 0) {
+    }
+    stream_flush(s);
+}
+
+/* A member that always has more to say keeps nobody out: handshakes have a share of their own. */
+TEST_WITH(test_handshakes_beside_a_talker, set_up_certs, tear_down)
+{
+    struct rig *r = *state;
+    static struct costly c; /* a failure is torn down with it */
+    struct stream_callbacks cbs = {.ctx = &c, .frame = costly_frame, .lost = costly_lost};
+    c = (struct costly){.r = r, .spares_handshakes = true};
+    r->b.unstarted = true;
+    rig_pair(r, STREAM_RAFT);
+    assert_true(stream_start(r->b.streams[0].s, &cbs));
+    r->turn = talk;
+    r->turn_ctx = r->mine.s;
+    RUN_UNTIL(r, c.frames > 3);
+    rig_dial(r, 2, STREAM_RELAY);
+    r->turn = NULL;
+    stream_close(r->turn_ctx);
+    assert_int_equal(r->status, 0);
+    assert_int_equal(security_of(&r->b).deferred, 0);
 }
 
 /* A transport that closes in the middle of handshakes leaves nothing behind. */
