@@ -39,7 +39,8 @@ struct stream *stream_create(struct transport *t, bool dialed)
     s->tcp.data = s->connect.data = s->write.data = s->resolve.data = s;
     frame_reader_init(&s->in, FRAME_MAX);
     fli_buf_init(&s->gather, SIZE_MAX);
-    fli_buf_init(&s->cipher, SIZE_MAX);
+    /* A peer may ask for new keys again and again, and never read the answers. */
+    fli_buf_init(&s->cipher, FLI_TLS_CIPHER_MAX(PIECE) + FLI_TLS_HANDSHAKE_MAX);
     fli_buf_init(&s->out, SIZE_MAX);
     fli_list_push(&t->all, &s->all);
     return s;
@@ -391,6 +392,7 @@ static void put(struct stream *s, struct fli_buf *from)
     struct fli_buf empty = s->out;
     s->out = *from;
     *from = empty;
+    from->max = s->out.max; /* a ceiling stays with its place */
     buf = uv_buf_init((char *)s->out.data + done, (unsigned)(s->out.len - done));
     int rv = uv_write(&s->write, (uv_stream_t *)&s->tcp, &buf, 1, write_cb);
     s->writing = rv == 0;

@@ -2,6 +2,7 @@
  * each state, and what many of them cost. */
 #include "rig.h"
 
+#include <openssl/ssl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -371,6 +372,46 @@ static struct fli_tls_config stranger_with(const char *crt, const char *key)
                                    .ca_file = in_dir("ca.crt")};
 }
 
+/* The size of what waits to be sent, when a member asks for new keys again and again and never
+ * reads: until the connection ends, or a megabyte waits. */
+static size_t asks_for_keys(struct rig *r, struct stranger *s)
+{
+    uint8_t frame[FRAME_HEADER_SIZE];
+    int small = 4096;
+    uv_os_fd_t fd;
+    struct stream *to = r->b.streams[0].s;
+    assert_int_equal(uv_fileno((uv_handle_t *)&to->tcp, &fd), 0);
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+    frame_header_encode(1, NULL, 0, frame);
+    uint64_t deadline_ms = rig_deadline(r);
+    while (r->b.streams[0].lost == 0 && stream_unsent(to) < (size_t)1 << 20) {
+        SSL *ssl = *(SSL **)s->tls; /* its first field */
+        for (unsigned i = 0; i < 500; i++) {
+            assert_int_equal(SSL_key_update(ssl, SSL_KEY_UPDATE_REQUESTED), 1);
+            assert_int_equal(fli_tls_write(s->tls, frame, sizeof frame, &s->out), 0);
+        }
+        ssize_t n = send(s->fd, s->out.data, s->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        fli_buf_consume(&s->out, n > 0 ? (size_t)n : 0);
+        assert_true(rig_turn(r, deadline_ms));
+    }
+    return stream_unsent(to);
+}
+
+TEST_WITH(test_who_asks_for_keys_and_never_reads_is_cut_off, set_up_certs, tear_down)
+{
+    struct rig *r = *state;
+    struct stranger s;
+    struct handshake h = rig_handshake(r);
+    struct fli_tls_config one = stranger_with("one.crt", "one.key");
+    stranger_init(&s, r, &one, "");
+    RUN_UNTIL(r, stranger_turn(&s) || fli_tls_state(s.tls) == FLI_TLS_OPEN);
+    stranger_say(&s, &h);
+    RUN_UNTIL(r, stranger_turn(&s) || r->b.accepted == 1);
+    size_t unsent = asks_for_keys(r, &s);
+    assert_true(unsent < (size_t)1 << 20);
+    stranger_fini(&s);
+}
+
 TEST_WITH(test_strangers_and_certificates, set_up_certs, tear_down)
 {
     struct rig *r = *state;
@@ -519,7 +560,7 @@ static void strangers_init(struct stranger *s, unsigned n, struct rig *r)
     }
 }
 
-/* What is put off waits for its turn; who has gone meanwhile costs nothing. */
+/* What is put off waits for its turn, also when its node has gone meanwhile. */
 TEST_WITH(test_put_off, set_up_certs, tear_down)
 {
     struct rig *r = *state;
