@@ -363,7 +363,7 @@ static int show_config(const struct cli_args *a, const redisReply *map)
     cli_list_one(&l, &o, only == NULL ? CONFIG_WIDTH : 0);
     for (size_t i = 0; i + 1 < map->elements; i += 2) {
         const redisReply *v = map->element[i + 1];
-        const char *name = map->element[i]->str;
+        const char *name = map->element[i]->str != NULL ? map->element[i]->str : "?";
         bool is_it = only != NULL && strcmp(name, only) == 0;
         const char *title = only == NULL ? name : is_it ? "" : NULL;
         char key[64];
@@ -372,7 +372,7 @@ static int show_config(const struct cli_args *a, const redisReply *map)
             *p = '_';
         }
         found = found || is_it;
-        l.none = v->type != REDIS_REPLY_INTEGER && v->type != REDIS_REPLY_STRING;
+        l.none = v->type != REDIS_REPLY_INTEGER && v->str == NULL;
         if (v->type == REDIS_REPLY_INTEGER) {
             cli_list_u64(&l, key, title, CLI_PLAIN, (uint64_t)v->integer);
         } else {

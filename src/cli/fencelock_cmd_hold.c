@@ -190,7 +190,7 @@ int cli_run_by_token(const struct cli_args *a, fl_client *c)
                                .name = cli_name_of(a),
                                .token = cli_token_of(a, a->arg[1]),
                                .ttl_ms = a->number[CLI_OPT_TTL]};
-    bool yes = cli_call(a, c, &ask, &r) == 0;
+    bool yes = cli_call(a, c, &ask, FL_ENOTHELD, &r);
     return print_yes_or_no(a, word, yes, fl_client_error(c), ask.token);
 }
 
@@ -237,7 +237,7 @@ int cli_run_break(const struct cli_args *a, fl_client *c)
     const struct fl_ask ask = {.what = FL_ASK_BREAK, .name = cli_name_of(a)};
     /* a bad address is an error before anything is broken */
     fl_store *s = cli_has(a, CLI_OPT_CLAIM) ? cli_store_create(a, CLI_OPT_CLAIM) : NULL;
-    int code = cli_call(a, c, &ask, &r) == 0
+    int code = cli_call(a, c, &ask, FL_ENOTHELD, &r)
                    ? claim_and_show(a, s, r.token)
                    : print_yes_or_no(a, "broken", false, fl_client_error(c), FL_TOKEN_NONE);
     fl_store_close(s);
@@ -248,7 +248,7 @@ int cli_run_token(const struct cli_args *a, fl_client *c)
 {
     struct fl_result r;
     const struct fl_ask ask = {.what = FL_ASK_TOKEN, .name = cli_name_of(a)};
-    (void)cli_call(a, c, &ask, &r);
+    (void)cli_call(a, c, &ask, 0, &r);
     struct cli_out o = cli_result(a);
     fli_json_bytes(&o.j, "name", cli_name_of(a));
     fli_json_u64(&o.j, "token", r.token);

@@ -125,7 +125,7 @@ int cli_run_guard_adopt(const struct cli_args *a, fl_client *c)
 {
     struct fl_result r;
     const struct fl_ask ask = {.what = FL_ASK_TOKEN, .name = fl_str("fencelock guard adopt")};
-    (void)cli_call(a, c, &ask, &r);
+    (void)cli_call(a, c, &ask, 0, &r);
     exec_guard(a, r.token);
 }
 

@@ -96,8 +96,8 @@ static void put_holders(struct cli_out *o, struct cli_list *f, const struct fl_l
         const struct fl_holder *h = l->held_by[i];
         char left[CLI_DURATION_SIZE];
         fli_json_object(&o->j, NULL);
+        f->none = false; /* the one before may have no address */
         cli_list_count(f, "ttl_left_ms", h->ttl_left_ms);
-        f->none = false;
         if (o->json) {
             put_holder(f, h);
         } else if (several && i > 0) {
@@ -284,7 +284,7 @@ static void add_locks(struct pages *p, fl_client *c)
                                .name = fl_str(p->args->text[CLI_OPT_MATCH]),
                                .cursor = p->cursor,
                                .count = p->count};
-    (void)cli_call(p->args, c, &ask, &r);
+    (void)cli_call(p->args, c, &ask, 0, &r);
     size_t n = pages_take(p, r.locks->len, r.locks->cursor);
     for (size_t i = 0; i < n; i++) {
         add_lock(&p->list, r.locks->locks[i]);
@@ -315,7 +315,7 @@ static void add_sessions(struct pages *p, fl_client *c)
 {
     struct fl_result r;
     const struct fl_ask ask = {.what = FL_ASK_SESSIONS, .cursor = p->cursor, .count = p->count};
-    (void)cli_call(p->args, c, &ask, &r);
+    (void)cli_call(p->args, c, &ask, 0, &r);
     size_t n = pages_take(p, r.sessions->len, r.sessions->cursor);
     for (size_t i = 0; i < n; i++) {
         add_session(&p->list, r.sessions->sessions[i]);

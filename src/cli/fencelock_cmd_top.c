@@ -52,7 +52,7 @@ int cli_run_locks_by(const struct cli_args *a, fl_client *c)
     if (cli_has(a, CLI_OPT_MATCH)) {
         cli_usage("--match: the busiest are of all locks; leave it out with --by");
     }
-    (void)cli_call(a, c, &ask, &r);
+    (void)cli_call(a, c, &ask, 0, &r);
     struct cli_out o = cli_result(a);
     list_busy(&o, r.locks);
     if (r.locks->len == 0 && o.terminal) {

@@ -95,12 +95,12 @@ void cli_need(const struct cli_args *a, const fl_client *c, int rc)
     }
 }
 
-int cli_call(const struct cli_args *a, fl_client *c, const struct fl_ask *ask,
-             struct fl_result *ret)
+bool cli_call(const struct cli_args *a, fl_client *c, const struct fl_ask *ask, int no,
+              struct fl_result *ret)
 {
     int rc = fl_ask(c, ask, ret);
-    cli_need(a, c, rc == FL_ENOTHELD || rc == FL_ENOTFOUND ? 0 : rc);
-    return rc;
+    cli_need(a, c, rc == no ? 0 : rc);
+    return rc == 0;
 }
 
 /* ---- errors ---------------------------------------------------------------------------------- */
@@ -269,6 +269,19 @@ static void read_access(const struct cli_args *a, bool redis, struct cli_access 
     read_login(a, redis, ret);
 }
 
+/* How to get in at nodes or at a storage. It is read once: the file with the password may be a
+ * pipe, or gone when a change is in the log and another client is made to see it done. */
+static const struct cli_access *access_of(const struct cli_args *a)
+{
+    static struct cli_access with;
+    static bool is_read;
+    if (!is_read) {
+        read_access(a, false, &with);
+        is_read = true;
+    }
+    return &with;
+}
+
 void cli_redis_access(const struct cli_args *a, struct cli_access *ret)
 {
     if (!cli_has(a, CLI_OPT_REDIS)) {
@@ -306,14 +319,13 @@ static void on_trouble(void *arg, uint64_t without_ms, const char *text)
 int cli_client_try(const struct cli_args *a, const char *addresses,
                    const struct fl_client_options *more, fl_client **ret)
 {
-    struct cli_access with;
+    const struct cli_access *with = access_of(a);
     struct fl_client_options options =
         more != NULL ? *more : (struct fl_client_options){.user = NULL};
-    read_access(a, false, &with);
     options.timeout_ms = a->number[CLI_OPT_TIMEOUT];
-    options.tls = with.tls;
-    options.user = with.user;
-    options.password = with.password;
+    options.tls = with->tls;
+    options.user = with->user;
+    options.password = with->password;
     int rc = fl_open(addresses, &options, ret);
     if (rc == 0 && isatty(STDERR_FILENO) == 1) {
         fli_client_on_trouble(*ret, on_trouble, &trouble_said);
@@ -372,12 +384,11 @@ fl_client *cli_redlock_open(const struct cli_args *a, bool own_loop, fl_client *
 fl_store *cli_store_create(const struct cli_args *a, enum cli_option option)
 {
     const char *address = cli_has(a, option) ? a->text[option] : "127.0.0.1:7411";
-    struct cli_access with;
-    read_access(a, false, &with);
+    const struct cli_access *with = access_of(a);
     const struct fl_client_options options = {.timeout_ms = a->number[CLI_OPT_TIMEOUT],
-                                              .tls = with.tls,
-                                              .user = with.user,
-                                              .password = with.password};
+                                              .tls = with->tls,
+                                              .user = with->user,
+                                              .password = with->password};
     fl_store *s = NULL;
     int rc = fl_store_open(address, &options, &s);
     if (rc != 0) {
@@ -394,7 +405,7 @@ int cli_with_lock(const struct cli_args *a, fl_client *c,
 {
     struct fl_result r;
     const struct fl_ask ask = {.what = FL_ASK_SHOW, .name = cli_name_of(a)};
-    bool found = cli_call(a, c, &ask, &r) == 0;
+    bool found = cli_call(a, c, &ask, FL_ENOTFOUND, &r);
     int code = show(a, found ? r.locks->locks[0] : NULL);
     fl_lock_list_free(r.locks);
     return code;

@@ -115,9 +115,10 @@ _Noreturn void cli_end(int code);
 _Noreturn void cli_usage(const char *fmt, ...) FLI_PRINTF(1, 2);
 _Noreturn void cli_die(const struct cli_args *a, int code, const char *message);
 void cli_need(const struct cli_args *a, const fl_client *c, int rc);
-/* Asks the nodes. 0, FL_ENOTHELD or FL_ENOTFOUND; any other result ends the process. */
-int cli_call(const struct cli_args *a, fl_client *c, const struct fl_ask *ask,
-             struct fl_result *ret);
+/* Asks the nodes. False: the answer is `no`, a code; 0: there is no such answer. Any other result
+ * ends the process. */
+bool cli_call(const struct cli_args *a, fl_client *c, const struct fl_ask *ask, int no,
+              struct fl_result *ret);
 
 /* --discover: names the members that the nodes know in place of --nodes. */
 void cli_discover(struct cli_args *a);

@@ -315,6 +315,20 @@ class Faults(CliCase):
                 code, _, err = self.run_cli(*words, '--discover', '--nodes', dead, '--timeout', '1s', '--', 'true')
                 self.assertEqual(code, 125, err)
 
+    def test_a_password_that_can_be_read_once(self):
+        """From a pipe. More clients than one need it: a change is in the log when another one is made to see it done."""
+        leader = self.cluster.leader()
+        other = next(n for n in self.cluster.nodes if n is not leader)
+        leader.call('ACL', 'SETUSER', 'operator', 'on', '>a-password', '~*', '+@all')
+        for words in (('cluster', 'add', str(other.id), other.peer), ('status', '--discover')):
+            out, into = os.pipe()
+            os.write(into, b'a-password\n')
+            os.close(into)
+            done = subprocess.run([binary('fencelock'), *words, '--nodes', leader.address, '--user', 'operator', '--password-file',
+                                   '/dev/fd/%d' % out], env=self.env, timeout=PATIENCE_S, capture_output=True, pass_fds=[out])
+            os.close(out)
+            self.assertIn(done.returncode, (DONE, NO), done.stderr) # a status may find something
+
     def test_no_majority(self):
         leader = self.cluster.leader()
         for node in self.cluster.nodes:

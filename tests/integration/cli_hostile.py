@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from cli_scripted import UNKNOWN, CliCase
+from cli_scripted import NO, UNKNOWN, USAGE, CliCase
 from harness import PATIENCE_S, Case, Cluster, binary, env_without_options, main, wait_until
 from scripted_server import ScriptedServer, bulk
 
@@ -24,6 +24,20 @@ class Hostile(CliCase):
         self.assertEqual(done.returncode, UNKNOWN)
         self.assertIn(b'NOLEADER', done.stderr)
         self.assertIn(len(node.requests), range(1, 50)) # it is asked five times a second
+
+    def test_an_answer_that_the_question_does_not_have(self):
+        """No list, no token, no setting's name: it is an error, and the end."""
+        for words in (('locks',), ('sessions',), ('locks', '--by', 'wait'), ('token', 'x'), ('check', 'x', '1', '--json')):
+            done = self.fencelock(*words, '--nodes', self.server(b'-NOTFOUND there is none\r\n').address)
+            self.assertEqual(done.returncode, NO, done)
+            self.assertIn(b'NOTFOUND there is none', done.stderr)
+            self.assertEqual(b'"error"' in done.stdout, '--json' in words, done.stdout)
+        for words in (('locks',), ('sessions',), ('locks', '--by', 'wait')):
+            self.assertEqual(self.fencelock(*words, '--nodes', self.server(b'$-1\r\n').address).returncode, NO)
+        for answer in (b'*2\r\n:1\r\n:2\r\n', b'*2\r\n*-1\r\n*-1\r\n'):
+            done = self.fencelock('cluster', 'config', 'get', 'log-level', '--nodes', self.server(answer).address)
+            self.assertEqual(done.returncode, USAGE, done)
+            self.assertIn(b'there is no such name', done.stderr)
 
     def test_the_time_of_a_backup_without_timeout(self):
         """The next piece may be late."""

@@ -140,7 +140,7 @@ class Shown(Case):
         code, out = self.ask(held(b'permits', 3), 'show', 'x', '--json')
         value = json.loads(out)
         self.assertEqual((value['mode'], value['permits'], value['holders']), ('permits', 3, 2))
-        self.assertEqual([h['token'] for h in value['held_by']], [7, 9])
+        self.assertEqual([(h['token'], h['ttl_left_ms'], h['address']) for h in value['held_by']], [(7, 0, None), (9, 500, None)])
 
 
 if __name__ == '__main__':
