@@ -1,14 +1,12 @@
-/* fencelock_cmd_run.c: `fencelock run` and `fencelock redlock run`: runs a
- * command while it holds a lock, and no longer.
+/* fencelock_cmd_run.c: `fencelock run` and `fencelock redlock run`: runs a command while it holds
+ * a lock, and no longer.
  *
- * There is one thread, and only one poll() waits: neither a silent network nor
- * a full pipe may delay the end of the command.
+ * There is one thread, and only one poll() waits: neither a silent network nor a full pipe may
+ * delay the end of the command.
  *
- *     sent      ttl/3 .. renewals        lost: TERM      KILL   deadline   the
- * server's expiry
+ *     sent      ttl/3 .. renewals        lost: TERM      KILL   deadline   the server's expiry
  *      |-----------|----------------------|---------------|--------|-------------|
- *                                         ttl/4 before the deadline, ttl/20
- * before it */
+ *                                         ttl/4 before the deadline, ttl/20 before it */
 #include <inttypes.h>
 #include <poll.h>
 #include <pwd.h>
@@ -35,15 +33,13 @@
 #define RELEASE_TIMEOUT_MS UINT64_C(2000)
 #define RELEASE_LOST_TIMEOUT_MS UINT64_C(500) /* it will hardly succeed */
 
-/* The queue of the lock. It listens to the events of the lock, asks once who is
- * in the queue (SHOW), and then keeps that list by the events: a thousand
- * waiters ask a thousand times, and not a thousand times a second. Of an owner
- * the last event decides, so those that the answer had counted already do no
- * harm. When events may have been missed it asks again. It looks at events once
- * a second at most: until then they wait at the node. */
+/* The queue of the lock. It listens to the events of the lock, asks once who is in the queue
+ * (SHOW), and then keeps that list by the events: a thousand waiters ask a thousand times, and not
+ * a thousand times a second. Of an owner the last event decides, so those that the answer had
+ * counted already do no harm. When events may have been missed it asks again. It looks at events
+ * once a second at most: until then they wait at the node. */
 struct queue {
-    uint64_t next_ms; /* nothing is looked at before; 0: it has passed;
-                       CLI_NEVER_MS: never */
+    uint64_t next_ms; /* nothing is looked at before; 0: it has passed; CLI_NEVER_MS: never */
     uint64_t pause_ms;
     fl_watch *events;
     bool asks;           /* who is in the queue, next time */
@@ -81,8 +77,7 @@ static void warn_with_remedy(struct runner *r, int status, const char *before, c
                   what == NULL ? "" : what);
 }
 
-/* ---- the place in the queue
- * ------------------------------------------------------------------ */
+/* ---- the place in the queue ------------------------------------------------------------------ */
 
 static size_t count(const struct queue *q)
 {
@@ -156,8 +151,8 @@ static void ask_later(struct queue *q)
     q->pause_ms = q->pause_ms * 2 < PAUSE_MAX_MS ? q->pause_ms * 2 : PAUSE_MAX_MS;
 }
 
-/* That nobody answers is printed once each time: a wrong address must not look
- * like a long queue. */
+/* That nobody answers is printed once each time: a wrong address must not look like a long
+ * queue. */
 static void on_shown(void *arg, const struct fl_result *result)
 {
     struct runner *r = arg;
@@ -183,8 +178,8 @@ static void on_shown(void *arg, const struct fl_result *result)
     show_place(r);
 }
 
-/* Whoever cannot listen asks all the same. And when all that were listed are
- * gone, the names of those behind them were never said. */
+/* Whoever cannot listen asks all the same. And when all that were listed are gone, the names of
+ * those behind them were never said. */
 static void take(struct queue *q, const struct fl_event *e)
 {
     if (e->kind == FL_EVENT_QUEUED || e->wait != 0) { /* or it is granted, or has left */
@@ -213,8 +208,8 @@ static void listen_to_queue(struct runner *r)
     }
 }
 
-/* Until a question is answered no event is fetched: the answer may be older
- * than what comes now. */
+/* Until a question is answered no event is fetched: the answer may be older than what comes
+ * now. */
 static void watch_queue(struct runner *r)
 {
     struct queue *q = &r->queue;
@@ -256,9 +251,7 @@ static void check_servers(struct runner *r)
     }
 }
 
-/* ---- the command
- * -----------------------------------------------------------------------------
- */
+/* ---- the command ----------------------------------------------------------------------------- */
 
 static void start_command(struct runner *r)
 {
@@ -280,17 +273,15 @@ static void on_change(void *arg, fl_lock *lock, enum fl_hold_state state)
     } else if (state == FL_HOLD_JEOPARDY) {
         cli_child_say(c, true, "in jeopardy: the lease cannot be renewed, but has not run out yet");
     } else {
-        /* The library calls the lock lost reserve_ms before the end of its lease,
-     * which is the deadline. */
+        /* The library calls the lock lost reserve_ms before the end of its lease, which is the
+         * deadline. */
         cli_child_stop(c, fl_lock_deadline_ms(lock) + c->reserve_ms, reason == FL_LOST_TAKEN);
         cli_child_say(c, false, "the lock is lost: %s%s", fl_lost_reason_text(reason),
                       c->lost ? "; stopping the command" : "");
     }
 }
 
-/* ---- the course
- * ------------------------------------------------------------------------------
- */
+/* ---- the course ------------------------------------------------------------------------------ */
 
 static int not_acquired(struct runner *r, int status, const char *error)
 {
@@ -388,9 +379,8 @@ static void wait_run_and_release(struct runner *r)
     }
 }
 
-/* Describes the holder for `show`, and names it so that each list, log and
- * event says who it is. The command's arguments are left out: they may have
- * secrets in them. */
+/* Describes the holder for `show`, and names it so that each list, log and event says who it is.
+ * The command's arguments are left out: they may have secrets in them. */
 static void describe_holder(const struct cli_args *a, char note[NOTE_SIZE],
                             char owner[FL_OWNER_MAX + 1])
 {
