@@ -120,11 +120,15 @@ static unsigned count_here(const struct node *n)
     return count;
 }
 
-/* A member counts as connected while this node's stream to it is up. */
+/* A member counts as connected while this node's stream to it is up, and while a founder is called
+ * anew (membership.c). */
 static bool note_member(struct node *n, const struct member *m, bool settled)
 {
     struct peer *p = peers_find(&n->peers, m->id);
-    enum peer_seen now = p != NULL && outbound_is_up(&p->outbound) ? PEER_HERE : PEER_AWAY;
+    bool anew = p != NULL && p->seen == PEER_HERE && p->outbound.dialing &&
+                membership_founds(n->membership);
+    bool up = p != NULL && outbound_is_up(&p->outbound);
+    enum peer_seen now = up || anew ? PEER_HERE : PEER_AWAY;
     if (m->id == n->config.id || p == NULL || now == p->seen ||
         (now == PEER_AWAY && p->seen == PEER_UNKNOWN && !settled)) {
         return false;

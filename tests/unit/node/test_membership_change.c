@@ -106,6 +106,34 @@ TEST_WITH(who_joins_waits_until_another_is_replaced, cluster_set_up, cluster_tea
     assert_int_equal(c->nodes[0].fatal, FL_EDENIED);
 }
 
+static bool is_seen(void *ctx)
+{
+    const struct peer *p = ctx;
+    return p->seen == PEER_HERE;
+}
+
+/* Each founder calls the others anew for their handshakes, and over a long way that takes a while.
+ * The third one is forged: it has been met, and has not written yet. */
+TEST_WITH(who_is_called_anew_is_not_gone, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = *state;
+    cluster_init(c, 3);
+    cluster_start(c, 0);
+    cluster_start(c, 1);
+    struct node *n = c->nodes[0].node;
+    struct peer *p = peers_find(&n->peers, 2);
+    cluster_until(c, is_seen, p, "the second node is connected");
+    struct identity *id = &membership_now(n->membership)->identity;
+    const uint64_t founders[] = {id->incarnation, p->told.incarnation, 77};
+    identity_found(id, founders);
+    n->record.own.kept.identity = *id;
+    membership_turn(n->membership, true);
+    peers_turn(&n->peers);
+    assert_true(p->outbound.dialing);
+    node_watch_tick(n);
+    assert_int_equal(p->seen, PEER_HERE);
+}
+
 /* Who hears no leader may not know of what was replaced, and is not believed for good. */
 TEST_WITH(test_who_has_no_leader_may_be_behind, cluster_set_up, cluster_tear_down)
 {
