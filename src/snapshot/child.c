@@ -88,19 +88,18 @@ static void write_snapshot(struct log_device *device, const struct machine *m,
                            const struct snapshot_meta *meta, struct snapshot_verdict *v)
 {
     struct sink s = {0};
+    struct snapshot_error stays = {0};
     uint64_t start_ns = fli_clock_ns();
-    (void)!snapshot_clean_parts(device, meta->index, &s.error);
-    s.error = (struct snapshot_error){0};
+    (void)!snapshot_clean_parts(device, meta->index, &stays);
     v->error = snapshot_writer_open(device, meta, &s.writer, &s.error);
     if (v->error == 0) {
         v->error = snapshot_writer_end(s.writer, machine_snapshot_write(m, take_bytes, &s));
     }
     v->size = s.size;
     v->took_ns = fli_clock_ns() - start_ns;
-    if (v->error == 0) {
-        (void)!snapshot_clean(device, meta->index, &s.error);
-    }
-    memcpy(v->why, s.error.text, sizeof v->why);
+    stays = (struct snapshot_error){0};
+    (void)!snapshot_clean(device, meta->index, &stays); /* of a full disk, too */
+    memcpy(v->why, v->error != 0 ? s.error.text : stays.text, sizeof v->why);
 }
 
 static _Noreturn void run_child(struct log_device *device, const struct machine *m,

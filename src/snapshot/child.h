@@ -28,8 +28,8 @@ struct snapshot_child {
     int pipe;  /* has the verdict, or nothing when the child was killed */
 };
 
-/* Forks the child. It also removes what earlier ones have left, and, when its own is on disk, the
- * snapshots before. 0; FL_ESYSTEM: there is no child, and nothing has happened. */
+/* Forks the child. It also removes what earlier ones have left, and in the end all but the newest
+ * whole one. 0; FL_ESYSTEM: there is no child, and nothing has happened. */
 int snapshot_child_start(struct snapshot_child *c, struct log_device *device,
                          const struct machine *m, const struct snapshot_meta *meta) FLI_MUST_USE;
 

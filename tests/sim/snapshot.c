@@ -234,11 +234,7 @@ static int step(struct sim_child *c)
     default: {
         struct snapshot_writer *w = c->writer;
         c->writer = NULL;
-        int rv = snapshot_writer_end(w, 0);
-        if (rv == 0) {
-            (void)!snapshot_clean(c->device, c->meta.index, &c->why);
-        }
-        return rv;
+        return snapshot_writer_end(w, 0);
     }
     }
 }
@@ -259,6 +255,10 @@ static void work(struct sim_child *c)
         c->writer = NULL;
     }
     c->over = c->error != 0 || c->step == STEPS;
+    if (c->over) {
+        struct snapshot_error none;
+        (void)!snapshot_clean(c->device, c->meta.index, c->error == 0 ? &c->why : &none);
+    }
 }
 
 /* No other snapshot gets its name while it writes, by which that one would be the newest. */

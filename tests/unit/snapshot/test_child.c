@@ -301,6 +301,32 @@ TEST_WITH(a_write_that_fails_is_told, set_up, tear_down)
     assert_int_equal(files(r), 0);
 }
 
+/* What older ones take on a full disk makes room for the next attempt. */
+TEST_WITH(one_that_fails_leaves_no_older_one, set_up, tear_down)
+{
+    struct rig *r = *state;
+    struct rlimit before;
+    char *older = scratch_path(r->dir, "snapshot-00000000000000000006-00000000000000000003");
+    start(r);
+    wait_for_end(r);
+    scratch_write(older, "old", 3); /* it could not be removed, or the child was killed */
+    assert_int_equal(whole_snapshots(r), 2);
+    r->meta.index++;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    struct rlimit small = {.rlim_cur = 4096, .rlim_max = before.rlim_max};
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    start(r);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    wait_for_end(r);
+    (void)signal(SIGXFSZ, SIG_DFL);
+    assert_int_equal(r->end.error, FL_EIO);
+    assert_non_null(strstr(r->end.why, strerror(EFBIG)));
+    assert_int_equal(files(r), 1);
+    assert_int_equal(access(older, F_OK), -1);
+    free(older);
+}
+
 /* The directory is gone: the child says so, this process goes on. */
 TEST_WITH(a_directory_that_is_gone_is_told, set_up, tear_down)
 {
