@@ -159,11 +159,11 @@ static void take_turn(struct node *n)
 
 /* The newest snapshot file is damaged, so neither a follower nor the next start could use it. The
  * state in memory is written again, even when it is of the same entry. One that was being sent may
- * not be the newest any more. */
+ * not be the newest any more; nor while a child writes its successor, which may have removed it. */
 static void on_damaged(struct node *n, uint64_t index)
 {
-    if (index < replica_snapshot_index(n->replica)) {
-        return;
+    if (index < replica_snapshot_index(n->replica) || n->snapshots.child.pid != 0) {
+        return; /* if it is still wanted, this is found again */
     }
     if (!n->snapshots.damaged) {
         host_log(&n->host, 1, "the newest snapshot cannot be used; another one is taken");

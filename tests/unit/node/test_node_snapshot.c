@@ -3,9 +3,11 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "../../lib/child_pid.h"
 #include "base/bytes.h"
@@ -198,6 +200,57 @@ TEST_WITH(killed_children_leave_nothing, cluster_set_up, cluster_tear_down)
     cluster_until(c, has_none, n, "a snapshot is taken");
     assert_false(n->snapshots.damaged);
     cluster_until(c, no_parts, n, "nothing is left");
+}
+
+static unsigned unusable; /* lines about a newest snapshot that cannot be used */
+
+static void count_unusable(void *ctx, int level, const char *part, const char *message)
+{
+    unusable += strstr(message, "the newest snapshot cannot be used") != NULL;
+}
+
+static bool is_replaced(void *ctx)
+{
+    return access(ctx, F_OK) != 0;
+}
+
+static bool has_failed(void *ctx)
+{
+    const struct snapshot_send *send = ctx;
+    return send->failures != 0;
+}
+
+/* A child has removed the one before, and its end was not noticed yet: a follower that needs that
+ * one gets its successor, and nobody is told of a damage. */
+TEST_WITH(one_that_a_child_has_replaced, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    struct node *n = c->nodes[leader].node;
+    char name[LOG_NAME_MAX + 1];
+    cluster_acquire(c, leader, "a", "owner-1");
+    while (n->snapshots.made == 0) {
+        want_snapshot(c, n);
+        cluster_until(c, has_none, n, "the snapshot is written");
+    }
+    snapshot_name(n->snapshots.meta.index, n->snapshots.meta.term, false, name);
+    char *first = scratch_path(n->record.dir.log_path, name);
+    n->cbs.log = count_unusable;
+    unusable = 0;
+    cluster_acquire(c, leader, "b", "owner-1");
+    want_snapshot(c, n);
+    n->snapshots.damaged = false; /* it is as one that was due */
+    ends_later = UINT_MAX;
+    cluster_until(c, is_replaced, first, "the next one is there");
+    uint64_t id = c->nodes[cluster_other_than(c, leader)].node->config.id;
+    struct snapshot_send *send = &peers_find(&n->peers, id)->send;
+    node_snapshot_wanted(n, id);
+    cluster_until(c, has_failed, send, "the former one is not there");
+    ends_later = 0;
+    cluster_until(c, has_none, n, "the child's end is noticed");
+    assert_int_equal(unusable, 0);
+    assert_false(n->snapshots.damaged);
+    free(first);
 }
 
 /* A node that stops while a child writes ends when that has ended, which may take a while. */
