@@ -172,10 +172,14 @@ static void send_command(struct watched *w, int argc, const char **argv, uint64_
     while (r == NULL && !w->interrupted && fli_clock_ms() < until_ms) {
         r = hear(w, until_ms);
     }
+    char why[256] = "";
     if (r == NULL || r->type == REDIS_REPLY_ERROR) {
-        fail(w, argv[0], r != NULL ? r->str : "no answer in time");
+        (void)snprintf(why, sizeof why, "%s", r != NULL ? r->str : "no answer in time");
     }
     freeReplyObject(r);
+    if (why[0] != '\0') {
+        fail(w, argv[0], why);
+    }
 }
 
 /* Watches until the time is over. After a signal it still reads what is on its way. */
