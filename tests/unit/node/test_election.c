@@ -7,7 +7,6 @@
 #include "cluster.h"
 #include "node/node_private.h"
 #include "consensus/replica_private.h"
-#include "consensus/replica_private.h"
 
 #define SUSPENDED_MS 86400000u
 
@@ -201,6 +200,45 @@ TEST_WITH(test_a_silent_leader_is_replaced, cluster_set_up, cluster_tear_down)
     assert_int_not_equal(cluster_wait_leader(c), leader);
     cluster_acquire(c, leader, "b", "owner-1");
     cluster_expect_same_hash(c);
+}
+
+static bool is_found_gone(void *ctx)
+{
+    const struct stream_to *s = ctx;
+    return peers_find(&s->n->peers, s->leader_id)->gone;
+}
+
+/* Longer than one that is gone has to be; or it is given up. */
+static bool is_silent(void *ctx)
+{
+    const struct node *n = ctx;
+    return replica_leader(n->replica) == 0 ||
+           replica_silence_ms(n->replica, fli_clock_ms()) >= 3 * n->election.heartbeat_ms;
+}
+
+/* A follower is gone, and the leader is silent for less than an election time. */
+TEST_WITH(test_a_follower_that_is_gone_replaces_no_leader, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    unsigned gone = (leader + 1) % 3;
+    struct node *left = c->nodes[(leader + 2) % 3].node;
+    cluster_acquire(c, leader, "a", "owner-1");
+    cluster_wait_caught_up(c);
+    uint64_t campaigns_before = left->replica->edge.campaigns;
+    cluster_stop(c, gone, 0);
+    struct stream_to s = {left, gone + 1};
+    cluster_until(c, is_found_gone, &s, "it is found that nobody listens there");
+    stand_still(c->nodes[leader].node);
+    cluster_until(c, is_silent, left, "the leader is silent");
+    cluster_run_ms(c, 100); /* all turns of an election */
+    uint64_t replaces = left->election.gone_id;
+    bool impatient = left->replica->edge.leader_gone;
+    node_loop_start(c->nodes[leader].node);
+    assert_int_equal(replaces, 0);
+    assert_false(impatient);
+    assert_int_equal(left->replica->edge.campaigns, campaigns_before);
+    assert_int_equal(cluster_wait_leader(c), leader);
 }
 
 static bool rounds_are_over(void *ctx)
