@@ -178,6 +178,7 @@ MUTANTS = [
      'return log_segment_size(l, segment);', 'log/test_log_ahead', 'the entries behind a follower are rarely those that are written'),
     ('a bad sector is the error of all that were read with it', AHEAD, '    if (result == 0 || l->reading->len <= l->reading->need) {', '    if (result == 0 || l->reading->need > 0) {',
      'log/test_log_ahead', 'the node ends either way'),
+    ('a write of another course goes on here', 'src/log/format.c', 'b->chain == is.chain;', 'true;', 'log/test_log_damage', 'a disk there has one course'),
     ('what was read is kept whatever it takes', AHEAD, 'bytes > l->config.cache_bytes', 'bytes > SIZE_MAX / 2', 'log/test_log_ahead', 'memory is no matter there'),
     ('a turn sends all that a follower lacks', 'src/consensus/replica_send.c', '(r->rest_bytes < REPLICA_REST_BYTES ||', '(r->rest_bytes < SIZE_MAX ||',
      'consensus/test_consensus_catch_up', NO_TIME),

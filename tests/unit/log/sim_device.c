@@ -499,14 +499,17 @@ void sim_device_drain(struct sim_device *d)
 
 #define CALLS_MAX 10u /* of an operation of lane BACKGROUND */
 
-/* From some call on, none does anything. Returns what the operation does. */
+/* From some call on, none does anything. Returns what the operation does. Only the test closes the
+ * log of a process that ends so: the operation has not been cancelled. */
 static int crash_background(struct sim_device *d, struct log_io *io)
 {
     const struct log_device_ops *ops = d->base.ops;
+    bool cancelled = atomic_exchange(&d->base.cancelled, false);
     d->base.ops = &sim_ops;
     d->calls_left = sim_device_random(d, CALLS_MAX);
     int rv = io->work(io);
     d->calls_left = UINT64_MAX;
+    atomic_store(&d->base.cancelled, cancelled);
     d->base.ops = ops;
     return rv;
 }

@@ -196,12 +196,57 @@ TEST(torn_large_write)
     rig_fini(&from);
 }
 
+static void tear_last_and_put(struct rig *r, size_t at)
+{
+    bytes(r, FIRST, NULL)[5 * LOG_BLOCK + at] = 1;
+    tear_last(r, 0xfd);
+}
+
+/* A write of which the header is there leaves nothing behind its end. */
+TEST(behind_a_torn_write)
+{
+    struct rig from;
+    struct rig r;
+    small_log(&from);
+    assert_int_equal(try(&from, &r, tear_last_and_put, LOG_SECTOR), 0);
+    check_whole(&r, 3);
+    rig_fini(&r);
+    assert_int_equal(try(&from, &r, tear_last_and_put, LOG_BLOCK), FL_ECORRUPT);
+    assert_non_null(strstr(r.errmsg, "at byte 20480: a part of this write is missing"));
+    rig_fini(&r);
+    rig_fini(&from);
+}
+
+static void put_in_second(struct rig *r, size_t at)
+{
+    bytes(r, SECOND, NULL)[at] = 1;
+}
+
+/* One without its header reaches no further than the largest write. */
+TEST(as_far_as_a_write_reaches)
+{
+    struct rig from;
+    struct rig r;
+    rig_init(&from, 1, LOG_SEGMENT_DEFAULT);
+    rig_open(&from);
+    assert_int_not_equal(rig_append(&from, 3, 20000), 0);
+    rig_sync(&from);
+    sim_device_drain(from.sim);
+    rig_close(&from);
+    assert_int_equal(try(&from, &r, put_in_second, LOG_WRITE_MAX - 1), 0);
+    assert_int_equal(log_last_index(r.log), 1);
+    rig_fini(&r);
+    assert_int_equal(try(&from, &r, put_in_second, LOG_WRITE_MAX), FL_ECORRUPT);
+    rig_fini(&r);
+    rig_fini(&from);
+}
+
 static void tear_middle(struct rig *r, size_t mask)
 {
     zero_sectors(r, mask, 2 * LOG_BLOCK, 24);
 }
 
-/* The same with a whole write behind it: damage. */
+/* A large write with such holes, and a whole write behind it: damage. */
 TEST(hole_in_the_middle)
 {
     struct rig from;
@@ -300,6 +345,31 @@ TEST(repeated)
     rig_fini(&r);
     assert_int_equal(try(&from, &r, repeat_older, 0), FL_ECORRUPT);
     rig_fini(&r);
+    rig_fini(&from);
+}
+
+/* Two logs with one past, of which each then has two writes of the same numbers, places and terms.
+ * A write of one does not continue the other: the one before it has other entries. */
+TEST(of_another_course)
+{
+    struct rig from;
+    struct rig courses[2];
+    small_log(&from);
+    for (size_t i = 0; i < 2; i++) {
+        struct rig *r = &courses[i];
+        assert_int_equal(try(&from, r, nothing, 0), 0);
+        for (size_t len = 100; len <= 200; len += 100) {
+            assert_int_not_equal(rig_append(r, 3, len + i), 0);
+            rig_sync(r);
+        }
+        rig_close(r);
+    }
+    memcpy(bytes(&courses[1], FIRST, NULL) + 7 * LOG_BLOCK,
+           bytes(&courses[0], FIRST, NULL) + 7 * LOG_BLOCK, LOG_BLOCK);
+    assert_int_equal(rig_try_open(&courses[1]), FL_ECORRUPT);
+    assert_non_null(strstr(courses[1].errmsg, "at byte 28672: this write does not follow"));
+    rig_fini(&courses[0]);
+    rig_fini(&courses[1]);
     rig_fini(&from);
 }
 
