@@ -80,7 +80,7 @@ MUTANTS = [
     ('scenarios', 'the log behind one that is being sent is compacted', 'src/node/node_snapshot.c',
      'keep = sent != 0 && sent < keep ? sent : keep;',
      'keep = sent == 1 && sent < keep ? sent : keep;',
-     'node \\d+ sends a snapshot at \\d+, and its log begins with \\d+'),
+     'node \\d+ sends a snapshot at \\d+, and its log begins with \\d+|node \\d+ opens a snapshot at \\d+ to send it, and keeps its'),
     # Of the second thirty.
     ('members', 'a node that is there is added again', 'src/members/membership_change.c',
      'bool known = server != NULL || plan_of(m, what->id)->id != 0;',

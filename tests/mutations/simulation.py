@@ -56,7 +56,7 @@ MUTANTS = [
     (8, 'a lease depends on an address', SESSION, 'm->clock_ms + new_ttl_ms;', 'm->clock_ms + new_ttl_ms + ((uintptr_t)t >> 5 & 1);',
      'differs from the others'),
     (8, 'a snapshot forgets lock-delays', 'src/machine/restore.c', 'machine_session_describe(m, s, lockdelay_ms, label);', 'machine_session_describe(m, s, 0, label);',
-     'differs from the (log|others)|saw other events'),
+     'differs from the (log|others)|saw other events|is another state'),
     (9, 'a snapshot forgets a token', 'src/machine/restore.c', '    fli_read_fields(r, &snapshot_version, 1, m);',
      '    fli_read_fields(r, &snapshot_version, 1, m);\n    m->last_token -= m->last_token > 60;', 'snapshot|is granted after|differs from'),
     (10, 'who asks overtakes those who wait', ACQUIRE, '(lock_contention(lock) == NULL || contention_of(lock)->queue.len == 0) &&', '(lock != NULL) &&',
