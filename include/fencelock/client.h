@@ -56,8 +56,8 @@
  *   FL_ASK_RELEASE, yes. When an earlier try had no answer and a later one finds nothing to
  *   fl_lock_release release, the result is FL_EUNCERTAIN: the lock is surely not held under this
  *                   token any more, but whether this call or the lease's end did it is unknown.
- *                   A release without an answer goes on after the call, until the lease has ended,
- *                   unless the owner is given.
+ *                   An fl_lock_release() without an answer goes on after the call, until the lease
+ *                   has ended, unless the owner is given.
  *   FL_ASK_TOKEN    yes; it may burn a token, which does no harm
  *   FL_ASK_BREAK    no: a second one could break the next holder. FL_EUNCERTAIN.
  *   reading calls   yes

@@ -70,7 +70,8 @@ int fl_backup(fl_client *c, size_t node, uint64_t timeout_ms,
 {
     struct fetch f = {.c = c,
                       .plan = fli_at_node(FLI_CALL_BACKUP, node, timeout_ms),
-                      .timeout_ms = timeout_ms != 0 ? timeout_ms : c->engine.timeout_ms,
+                      .timeout_ms =
+                          timeout_ms != 0 || c == NULL ? timeout_ms : c->engine.timeout_ms,
                       .sink = sink,
                       .arg = arg};
     size_t len = 1;

@@ -77,9 +77,12 @@ int fl_member_change(fl_client *c, enum fl_change what, const struct fl_member_c
                                         [FL_CHANGE_MOVE] = "MOVE",
                                         [FL_CHANGE_TRANSFER] = "TRANSFER"};
     char number[24];
+    if ((unsigned)what > FL_CHANGE_TRANSFER) {
+        return fli_fail(c, FL_EINVAL, "this version of the library does not know that change");
+    }
     (void)snprintf(number, sizeof number, "%" PRIu64, change->id);
     const char *const all[] = {"CLUSTER",
-                               (size_t)what < sizeof names / sizeof names[0] ? names[what] : "?",
+                               names[what],
                                change->id != 0 ? number : NULL,
                                change->peer_address,
                                change->learner ? "LEARNER" : NULL,

@@ -132,7 +132,9 @@ int fli_client_make(const char *nodes, const struct fl_client_options *options, 
     if (rc == 0 && (rc = fli_check_reserved(NULL, own.reserved, 8)) != 0) {
         snprintf(why, sizeof why, "%.300s", errors[0]);
     }
-    rc = rc != 0 ? rc : fli_url_client(&nodes, &own, &room, why, sizeof why);
+    if (rc == 0 && kind != FLI_OF_REDIS) { /* their log-in is of another kind */
+        rc = fli_url_client(&nodes, &own, &room, why, sizeof why);
+    }
     rc = rc != 0 ? rc : make(nodes, &own, kind, ret, why);
     fli_url_forget(&room);
     snprintf(errors[kind == FLI_OF_STORE], sizeof errors[0], "%s", rc == 0 ? "" : why);

@@ -20,7 +20,7 @@ struct owned {
         } any;
     } list;
     redisReply *reply;
-    void **parts[2]; /* of fl_show(): the queue, and the holders */
+    void **parts[2]; /* of FL_ASK_SHOW: the queue, and the holders */
 };
 
 static bool is_text(struct fl_bytes b, const char *text)

@@ -206,7 +206,9 @@ static int make_client(struct fli_redlock *r, const struct fl_redlock_options *o
              ? fli_fail(NULL, FL_EINVAL, "more than %u servers are given", FL_REDLOCK_SERVERS_MAX)
              : 0;
     for (uint32_t i = 0; i < r->n && rc == 0; i++) {
-        rc = fli_server_init(&r->servers[i], r, i);
+        rc = fli_server_init(&r->servers[i], r, i) == 0
+                 ? 0
+                 : fli_fail(NULL, FL_ENOMEM, "%s", fl_strerror(FL_ENOMEM));
     }
     if (rc != 0) {
         fl_close(*ret);

@@ -1,6 +1,7 @@
 /* test_arguments.c: arguments of the public calls that are refused before anything is sent. */
 #include "../../lib/unit.h"
 
+#include <limits.h>
 #include <stddef.h>
 
 #include "client/lists.h"
@@ -48,6 +49,28 @@ TEST(no_client)
     assert_int_equal(fl_lock_take(c, "x", NULL, &lock), FL_EINVAL);
     assert_non_null(strstr(fl_client_error(c), "not opened"));
     assert_int_equal(fl_ask(c, &check, &r), FL_EINVAL);
+    assert_int_equal(fl_backup(c, 0, 0, never, NULL), FL_EINVAL);
+    fl_close(c);
+}
+
+/* What a newer header names is not asked for. */
+TEST(kinds_that_are_not_known)
+{
+    fl_client *c;
+    struct fl_result r;
+    const struct fl_member_change member = {.id = 1};
+    assert_int_equal(fl_open("127.0.0.1:1", NULL, &c), 0);
+    for (int more = 0; more < 2; more++) {
+        int past = more == 0 ? 1 : INT_MAX / 2;
+        const struct fl_ask ask = {.what = (enum fl_asked)(FL_ASK_SESSIONS + past),
+                                   .name = fl_str("x")};
+        assert_int_equal(fl_ask(c, &ask, &r), FL_EINVAL);
+        assert_int_equal(fl_ask_start(c, &ask, NULL, NULL, NULL), FL_EINVAL);
+        assert_int_equal(
+            fl_member_change(c, (enum fl_change)(FL_CHANGE_TRANSFER + past), &member, 10),
+            FL_EINVAL);
+        assert_non_null(strstr(fl_client_error(c), "does not know"));
+    }
     fl_close(c);
 }
 

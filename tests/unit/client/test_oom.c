@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "fencelock/client.h"
+#include "fencelock/redlock.h"
 
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t n, size_t size);
@@ -356,6 +356,17 @@ static void scenario_shared(void)
     fl_lock_free(p[1].lock);
 }
 
+/* Whoever opens a client, hears why there is none. */
+static void scenario_redlock(void)
+{
+    const struct fl_redlock_options servers = {.servers = "127.0.0.1:1,127.0.0.1:2"};
+    fl_client *c = NULL;
+    bool opened = is_done(fl_redlock_open(&servers, &c));
+    assert_int_equal(opened, c != NULL);
+    assert_int_equal(opened, fl_client_error(NULL)[0] == '\0');
+    fl_close(c);
+}
+
 static void run_with_failures(void (*scenario)(void))
 {
     scenario(); /* what libraries allocate once for ever */
@@ -394,6 +405,11 @@ TEST(test_session)
 TEST(test_shared)
 {
     run_with_failures(scenario_shared);
+}
+
+TEST(test_redlock)
+{
+    run_with_failures(scenario_redlock);
 }
 
 int main(int argc, char **argv)

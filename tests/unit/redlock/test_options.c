@@ -36,6 +36,7 @@ TEST(test_servers)
                                       "127.0.0.1:1,",
                                       "h h:1",
                                       "[::1:2",
+                                      "fencelock://u:p@127.0.0.1:1",
                                       "127.0.0.1:1,127.0.0.1:1"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         const struct fl_redlock_options o = {.servers = bad[i]};
