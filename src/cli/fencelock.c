@@ -198,6 +198,9 @@ int main(int argc, char **argv)
     }
     take_url(&args, CLI_OPT_NODES, "--nodes", "FENCELOCK_NODES");
     take_url(&args, CLI_OPT_STORE, "--store", "FENCELOCK_STORE");
+    if (cli_has(&args, CLI_OPT_CLAIM) && fli_url_is(args.text[CLI_OPT_CLAIM])) {
+        cli_usage("--claim is HOST:PORT, and no URL"); /* everybody could read its password */
+    }
     if (args.warning[0] != '\0') {
         cli_complain("%s", args.warning);
     }

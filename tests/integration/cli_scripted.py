@@ -280,7 +280,8 @@ class Outcomes(CliCase):
         self.assertEqual(self.ask(node, 'break', 'x', '--claim', store.address)[0], NO)
         self.assertEqual(store.requests, [])
         node = self.server(b':8\r\n')
-        self.assertEqual(self.ask(node, 'break', 'x', '--claim', 'nonsense:')[0], USAGE)
+        for address in ('nonsense:', 'fencelock://ann:secret@127.0.0.1:1'): # everybody could read that
+            self.assertEqual(self.ask(node, 'break', 'x', '--claim', address)[0], USAGE)
         self.assertEqual(node.requests, []) # nothing was broken
 
     def test_a_backup_of_which_no_more_comes(self):
