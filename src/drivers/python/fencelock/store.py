@@ -18,8 +18,9 @@ class Store:
         options = _native.ClientOptions(timeout_ms=_native.milliseconds(timeout, 'timeout'), tls=None if files is None else ctypes.pointer(files),
                                        user=user and user.encode(), password=password and password.encode())
         self._handle = c_void_p()
-        if lib.fl_store_open(address.encode(), byref(options), byref(self._handle)) != 0:
-            raise ValueError('%r is no address: write HOST:PORT' % address)
+        status = lib.fl_store_open(address.encode(), byref(options), byref(self._handle))
+        if status != 0:
+            raise _errors.of(status, _native.text_of(lib.fl_store_error(None)))
 
     def close(self):
         """Nobody may be inside another call."""

@@ -247,8 +247,10 @@ class Storage(Base):
         at.set('key', 'new', newer)
         self.assertEqual((at.get('key'), at.get('nothing')), (b'new', None))
         self.assertEqual((at.delete('key', newer), at.delete('key', newer)), (True, False))
-        with self.assertRaises(ValueError):
+        with self.assertRaisesRegex(ValueError, 'write HOST:PORT'):
             store.Store('nonsense')
+        with self.assertRaisesRegex(ValueError, 'TLS: '):
+            store.Store('127.0.0.1:1', tls=fencelock.Tls(ca_file='/no/such/file'))
 
 
 if __name__ == '__main__':
