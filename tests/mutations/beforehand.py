@@ -459,7 +459,7 @@ MUTANTS = [
     ('members', 'whoever joins does not note its cluster', 'src/members/membership.c',
      '    if (c->n != 0 && *noted == 0) {',
      '    if (c->n != 0 && *noted == 0 && !membership_now(m)->identity.joins) {',
-     'it has not noted what it knows of the others'),
+     'it has not noted what it knows of the others|halts: the log is of another cluster than the data d'),
     ('members', 'whoever is moved tells its new address before it is there', 'src/members/membership.c',
      'if (self != NULL && (unknown || port_of(self->address) == port)) {',
      'if (self != NULL && (unknown || self->id != 0)) {',

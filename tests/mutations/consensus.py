@@ -62,7 +62,7 @@ MUTANTS = [
     ('members', 'half of the rest is a majority', CHANGE,
      'return found > voters / 2;',
      'return found + (of == OF_THE_OTHERS) > voters / 2;',
-     'node \\d+ is taken out while \\d+ of the \\d+ others are connected'),
+     'node \\d+ is (taken out|to leave) while \\d+ of the \\d+ others are connected'),
     ('members', 'an incarnation that is replaced already is replaced again', CHANGE,
      'if (what->incarnation != 0 && (server == NULL || server->incarnation != what->incarnation)) {',
      'if (what->incarnation != 0 && server == NULL) {',
