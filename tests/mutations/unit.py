@@ -26,6 +26,8 @@ MUTANTS = [
     ('a follower that lacks what it was promised is not asked for it again', 'src/consensus/raft_edge.c', 'if (match < p->asked && m->rejected > p->asked) {',
      'if (0 && match < p->asked && m->rejected > p->asked) {', 'consensus/test_consensus_raft_edge',
      'a newer snapshot has to come within a heartbeat of one that was not sent'),
+    ('an old rejection is believed', 'src/consensus/raft_edge.c', 'if (m->rejected <= match) {', 'if (0 && m->rejected <= match) {',
+     'consensus/test_consensus_raft_edge', 'no answer of the simulation is overtaken just then, in six hundred seeds'),
     ('elections compare two clocks', 'src/consensus/election.c', '    bool silent = until_silent_ms(e, now_ms) == 0;',
      '    bool silent = until_silent_ms(e, uv_now(e->host.loop)) == 0;', 'node/test_node_election',
      'the core elects by its own timer, later'),
