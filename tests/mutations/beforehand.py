@@ -60,7 +60,7 @@ MUTANTS = [
     ('members', 'a truncation keeps the change at its place', 'src/consensus/configuration.c',
      'changes_last(c)->index >= index) {',
      'changes_last(c)->index > index) {',
-     'node \\d+ notes \\d+ as the change that is not committed and \\d+ as'),
+     'node \\d+ notes \\d+ as the change that is not committed and \\d+ as|has sent a message that no correct node sends'),
     ('members', 'another incarnation may join while one is known', 'src/members/membership_callers.c',
      ' &&\n           configuration_find(replica_configuration(m->replica), told->node_id) == NULL;\n}',
      ';\n}',
