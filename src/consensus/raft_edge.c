@@ -144,14 +144,11 @@ static void receive_vote_request(struct raft_edge *e, struct raft_message *m)
 /* ---- messages that no correct peer sends ---- */
 
 /* Every kind of message has its term in one place. */
-#define TERM_IS_THERE(kind)                                                                        \
-    _Static_assert(offsetof(struct raft_message, kind.term) ==                                     \
-                       offsetof(struct raft_message, append_entries.term),                         \
-                   "the term of a message")
-TERM_IS_THERE(append_entries_result);
-TERM_IS_THERE(request_vote);
-TERM_IS_THERE(request_vote_result);
-TERM_IS_THERE(timeout_now);
+#define TERM_AT offsetof(struct raft_message, append_entries.term)
+_Static_assert(offsetof(struct raft_message, append_entries_result.term) == TERM_AT, "its term");
+_Static_assert(offsetof(struct raft_message, request_vote.term) == TERM_AT, "its term");
+_Static_assert(offsetof(struct raft_message, request_vote_result.term) == TERM_AT, "its term");
+_Static_assert(offsetof(struct raft_message, timeout_now.term) == TERM_AT, "its term");
 
 /* Whether the message gives an entry that is committed here another term. */
 static bool contradicts(const struct raft_edge *e, uint64_t index, uint64_t term)

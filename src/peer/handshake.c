@@ -110,8 +110,7 @@ static bool identity_fits(const struct handshake *h)
     if (!is_refusal(h->verdict)) {
         return from->node_id != 0 && from->incarnation != 0 && from->start.number != 0;
     }
-    static const struct peer_identity nobody;
-    return memcmp(from, &nobody, sizeof nobody) == 0;
+    return is_zero((const uint8_t *)from, sizeof *from);
 }
 
 int handshake_decode(const uint8_t in[HANDSHAKE_SIZE], const struct handshake_formats *formats,
