@@ -295,7 +295,7 @@ static void transfer_turn(struct membership *m)
  * The list is built again whenever one of its sources has changed. The sources are: the newest
  * configuration in the log; the members given at the start, as long as the log has none; on the
  * leader, the nodes that are to be added; and nodes that called, were let in, and have the
- * configuration that this node has, or a later one: they know best where they are. The list is
+ * configuration that is committed here, or a later one: they know best where they are. The list is
  * stored nowhere. */
 
 /* Only the leader calls a node that is to be added. */
@@ -380,17 +380,19 @@ void membership_members_turn(struct membership *m)
 {
     struct peer_identity *self = transport_self(m->config.transport);
     uint64_t index = replica_configuration_index(m->replica);
+    bool certain = replica_configuration_committed(m->replica);
     /* With the index goes its term: by both a leader judges whether it knows all. */
     self->term = replica_term(m->replica);
     self->last_index = replica_last_index(m->replica);
     self->cluster_id = cluster_id_of(m);
     self->member_index = replica_member_index(m->replica);
     self->members_crc = membership_now(m)->identity.begun_crc;
-    if (!m->members_due && index == m->members_index) {
+    if (!m->members_due && index == m->members_index && certain == m->members_certain) {
         return;
     }
     m->members_due = false;
     m->members_index = index;
+    m->members_certain = certain;
     drop_strangers(m);
     struct members fresh = make_members(m);
     bool same = members_equal(&fresh, &m->members);

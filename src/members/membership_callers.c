@@ -47,7 +47,9 @@ static bool is_ahead(const struct membership *m, const struct peer_identity *tol
 
 bool membership_knows_as_much(const struct membership *m, uint64_t told_index)
 {
-    return told_index != 0 && told_index >= replica_configuration_index(m->replica);
+    uint64_t index;
+    (void)replica_committed_configuration(m->replica, &index);
+    return told_index != 0 && told_index >= index;
 }
 
 /* Whether the machine has a plan to add the node, or to do so when the one before has left. */

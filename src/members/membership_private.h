@@ -26,6 +26,7 @@ struct membership {
     char own_address[MEMBER_ADDRESS_MAX]; /* at which this node is; "": not known to be a member */
     bool members_due;                     /* the list of members must be made anew */
     uint64_t members_index;               /* of the configuration that the list was made from */
+    bool members_certain;                 /* that one was committed */
     uint64_t started_ms;
     bool leads; /* the proposer was open in the last turn */
     uint64_t leads_since_ms;
@@ -88,7 +89,8 @@ void membership_members_turn(struct membership *m);
 /* ---- membership_callers.c ---- */
 
 /* Whether somebody who is a member by that configuration of its log knows as much of the members as
- * this node. */
+ * this node knows for certain. What is not committed may never come: a node that is not moved then
+ * stays where it says that it is. */
 bool membership_knows_as_much(const struct membership *m, uint64_t told_index);
 /* Whether somebody that was let in still may be. */
 bool membership_is_let_in(const struct membership *m, const struct peer_identity *told);
