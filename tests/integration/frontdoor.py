@@ -706,6 +706,7 @@ class Check(Case):
             script = "local own = redis.call('get', KEYS[1]) == ARGV[1] if own then redis.call(%s) end return own and 1 or 0" % change
             with open(path, 'w') as f:
                 f.write('%s = release\n' % hashlib.sha1(script.encode()).hexdigest())
+            wait_until(lambda: not self.watched(redis), what='the end of the former MONITOR')
             p = self.run_check(redis, '--duration', '10m', '--json', '--front-door-aliases', path)
             wait_until(lambda: self.watched(redis), what='MONITOR')
             redis.call('EVAL', script, 1, 'lock:1', 'nobody')

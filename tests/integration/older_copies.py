@@ -2,6 +2,7 @@
 """A data directory that is an older copy of itself is put back: the node is refused and ends, and the others go on. A node whose
 directory is the newest one is never refused, wherever it was killed."""
 
+import glob
 import json
 import os
 import random
@@ -93,6 +94,7 @@ class OlderCopies(Case):
             shutil.rmtree(path)
         if node.running(): # a copy of a directory that changes is not one of any moment
             node.pause()
+            wait_until(lambda: not glob.glob(os.path.join(node.data, 'log', 'snapshot-*.part')), what='the end of the child of a snapshot')
         shutil.copytree(node.data, path)
         if node.running():
             node.resume()
