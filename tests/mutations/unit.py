@@ -39,6 +39,8 @@ MUTANTS = [
      'no correct node sends it'),
     ('a sender does not hear that its stream broke', 'src/snapshot/send.c', '    give_up(ctx, why);', '    (void)ctx, (void)why;',
      'snapshot/test_snapshot_transfer', 'a silence ends it as well, and the simulation has the time'),
+    ('a transfer that was stopped once is stopped for ever', 'src/snapshot/send.c', '    s->dialing = false;\n    if (s->source == NULL) {',
+     '    s->dialing = s->source == NULL;\n    if (s->source == NULL) {', 'snapshot/test_snapshot_transfer', 'a leader is seldom replaced in the moment of a call, and leads again'),
     ('a transfer that is done does not end', 'src/snapshot/send.c', '        s->pause_ms = 0;\n        snapshot_send_stop(s);\n', '        s->pause_ms = 0;\n',
      'snapshot/test_snapshot_transfer', 'the receiver ends the stream as well, so it costs a line and a pause'),
     ('a follower waits for a disk that was slow', 'src/log/log.c', 'l->slow_ns = now_ns - l->since_ns > SLOW_NS ? now_ns : l->slow_ns;', '(void)now_ns;',

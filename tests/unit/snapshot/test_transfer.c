@@ -488,3 +488,18 @@ TEST_WITH(stopped_while_calling, transfer_set_up, transfer_tear_down)
     UNTIL(f, !snapshot_send_busy(f->send) && f->holds == 0);
     assert_int_equal(f->send->failures, 0);
 }
+
+/* The answer comes when nothing is sent any more: then the next transfer may call. */
+TEST_WITH(stopped_before_the_answer, transfer_set_up, transfer_tear_down)
+{
+    struct fixture *f = *state;
+    start_send(f, 70);
+    UNTIL(f, f->send->dialing);
+    snapshot_send_stop(f->send);
+    assert_true(snapshot_send_busy(f->send));
+    start_send(f, 70);
+    assert_int_equal(snapshot_send_index(f->send), 0);
+    UNTIL(f, !snapshot_send_busy(f->send));
+    assert_int_equal(f->send->failures, 0);
+    send_until_it_is_there(f);
+}
