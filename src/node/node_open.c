@@ -431,8 +431,8 @@ static int make_membership(struct opening *o)
     return membership_create(&config, &n->membership);
 }
 
-/* Whether the configured members can be the cluster in the node's log: at least one must have its
- * configured address. Others may have been added, removed or moved since. */
+/* Whether the configured members can be the node's cluster: at least one must have the address that
+ * it has in the log, or had when the directory was begun. Others may have changed since. */
 static int check_members(struct opening *o)
 {
     struct node *n = o->n;
@@ -447,8 +447,7 @@ static int check_members(struct opening *o)
         members_equal(c->members, begun)) {
         return 0;
     }
-    if (conf->n == 0 ||
-        (!members_overlap(c->members, &now) && !members_overlap(c->members, begun))) {
+    if (!members_overlap(c->members, &now) && !members_overlap(c->members, begun)) {
         return identity_refuse_members(&n->record.dir, conf->n == 0 ? begun : &now, c->members,
                                        o->errmsg, o->errmsg_size);
     }
