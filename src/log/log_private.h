@@ -131,6 +131,8 @@ void log_background_done(struct log *l, int result);
  * called `name`.part. 0: it is open as `file`; or a negative errno. Then it may be called again
  * with io as it is then: `from` is what could not be removed. */
 int log_segment_make(struct log_io *io);
+/* Removes the file `name`, durably. */
+int log_segment_remove(struct log_io *io);
 
 /* read.c */
 /* A chunk that has all these bytes of a segment; NULL: none has. */

@@ -190,7 +190,8 @@ static int read_segment(struct recovery *r, struct log_segment *s)
 
 /* --- repairing --- */
 
-/* Removes ready segments that are too many, not of the size wanted now, or not all zeros. */
+/* Removes ready segments that are too many, not of the size wanted now, or not all zeros. The
+ * newest goes first and durably, so no crash leaves a gap. */
 static int remove_surplus(struct recovery *r)
 {
     struct log *l = r->l;
@@ -202,13 +203,13 @@ static int remove_surplus(struct recovery *r)
         }
     }
     while (l->segments_len > kept) {
-        char name[LOG_NAME_MAX + 1];
+        struct log_io io = {.device = r->d};
         struct log_segment *s = &l->segments[l->segments_len - 1];
-        log_segment_name(s->number, name);
+        log_segment_name(s->number, io.name);
         log_segment_close(l, s);
-        int rv = r->d->ops->remove(r->d, name);
-        if (rv != 0 && rv != -ENOENT) {
-            return io_error(r, "remove", name, rv);
+        int rv = log_segment_remove(&io);
+        if (rv != 0) {
+            return io_error(r, "remove", io.name, rv);
         }
         l->stats.bytes -= s->size;
         l->segments_len--;

@@ -72,6 +72,7 @@ static int open_part(struct log_io *io, const char *part)
     int rv = io->from[0] == '\0' ? -ENOENT : d->ops->rename(d, io->from, part, true);
     if (rv == 0) {
         rv = d->ops->sync_dir(d); /* the old name must be gone before the content is overwritten */
+        io->from[0] = rv == 0 ? '\0' : io->from[0];
     } else if (rv == -ENOENT) {
         flags |= LOG_OPEN_CREATE;
         rv = d->ops->remove(d, part);
@@ -109,7 +110,7 @@ int log_segment_make(struct log_io *io)
     return rv;
 }
 
-static int remove_durably(struct log_io *io)
+int log_segment_remove(struct log_io *io)
 {
     struct log_device *d = io->device;
     int rv = d->ops->remove(d, io->name);
@@ -191,9 +192,9 @@ bool log_next_segment(struct log *l)
 
 /* Segments below this one are superfluous: they hold nothing above the snapshot, and a later
  * segment on disk has the state at their end. */
-static uint32_t keep_from(struct log *l)
+static uint32_t keep_from(const struct log *l)
 {
-    struct log_entries *t = &l->now.entries;
+    const struct log_entries *t = &l->now.entries;
     if (l->durable < l->truncated_at) {
         return l->segments[0].number;
     }
@@ -208,8 +209,13 @@ static uint32_t keep_from(struct log *l)
     return keep;
 }
 
+static uint32_t superfluous(const struct log *l)
+{
+    return keep_from(l) - l->segments[0].number;
+}
+
 /* The oldest segment is about to be removed, and its entries with it. */
-static void forget_oldest(struct log *l)
+static void take_oldest(struct log *l, char name[LOG_NAME_MAX + 1])
 {
     struct log_entries *t = &l->now.entries;
     struct log_segment gone = l->segments[0];
@@ -218,15 +224,29 @@ static void forget_oldest(struct log *l)
         first++;
     }
     FLI_ASSERT(first <= l->compact_index + 1 || first == t->first);
+    log_segment_name(gone.number, name);
     log_entries_drop(t, first);
     l->segments_len--;
     memmove(l->segments, l->segments + 1, l->segments_len * sizeof *l->segments);
     l->stats.bytes -= gone.size;
 }
 
+/* The segment that is made, is made out of a superfluous one. */
+static void reuse_oldest(struct log *l)
+{
+    if (superfluous(l) > 0) {
+        take_oldest(l, l->background.from);
+        l->stats.recycled++;
+    }
+}
+
+/* On a full disk, what has become superfluous meanwhile may be all the room that there is. */
 static void retry(struct log *l, int error)
 {
     struct log_io *io = &l->background;
+    if (io->work == log_segment_make && io->from[0] == '\0') {
+        reuse_oldest(l);
+    }
     if (log_try_again(l, LOG_LANE_BACKGROUND, io)) {
         log_message(l, ready(l) == 0 ? LOG_LEVEL_ERROR : LOG_LEVEL_WARNING,
                     "cannot %s %s/%s: %s: %s; this is tried again",
@@ -249,7 +269,6 @@ void log_background_done(struct log *l, int result)
         struct log_segment made = {.number = newest(l) + 1, .size = io->size, .file = io->file};
         int rv = log_segments_add(l, &made);
         FLI_ASSERT(rv == 0); /* room was made before the operation began */
-        l->stats.recycled += io->from[0] != '\0';
         io->file = NULL;
     }
     log_background(l);
@@ -272,23 +291,19 @@ void log_background(struct log *l)
     if (io->busy || l->closing || l->failed) {
         return;
     }
-    const struct log_segment *oldest = &l->segments[0];
-    uint32_t superfluous = keep_from(l) - oldest->number;
-    bool odd = superfluous > 0 && oldest->size != l->config.segment_bytes;
-    bool makes = ready(l) < LOG_READY && !too_early(l) && !odd && reserve(l) == 0;
-    if (!makes && superfluous <= LOG_USED_KEPT && !odd) {
+    bool makes = ready(l) < LOG_READY && !too_early(l) && reserve(l) == 0;
+    if (!makes && superfluous(l) <= LOG_USED_KEPT) {
         return; /* without memory the next write tries again */
     }
+    io->work = makes ? log_segment_make : log_segment_remove;
     io->from[0] = '\0';
-    if (superfluous > 0) {
-        log_segment_name(l->segments[0].number, makes ? io->from : io->name);
-        forget_oldest(l);
-    }
     if (makes) {
+        reuse_oldest(l);
         FLI_ASSERT(newest(l) < NUMBER_MAX);
         io->size = l->config.segment_bytes;
         log_segment_name(newest(l) + 1, io->name);
+    } else {
+        take_oldest(l, io->name);
     }
-    io->work = makes ? log_segment_make : remove_durably;
     log_start(l, LOG_LANE_BACKGROUND, io);
 }

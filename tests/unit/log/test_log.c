@@ -470,6 +470,30 @@ TEST_WITH(full_disk, setup, teardown)
     assert_int_equal(log_get_hard_state(r->log).term, 7);
 }
 
+/* What a snapshot makes superfluous may be all the room that there is. The first segment of a large
+ * size is smaller, and its room alone too little. */
+TEST(full_disk_with_superfluous_segments)
+{
+    static const uint64_t sizes[] = {SMALL, 2 * LOG_FIRST_BYTES};
+    for (unsigned i = 0; i < 2; i++) {
+        struct rig r;
+        rig_init(&r, i, sizes[i]);
+        rig_open(&r);
+        sim_device_capacity(r.sim, stats_of(&r).bytes + 4 * sizes[i]);
+        while (!stats_of(&r).waiting_for_segment) {
+            append(&r, 1, 9000);
+            log_flush(r.log);
+            sim_device_drain(r.sim);
+        }
+        log_compact(r.log, log_durable_index(r.log));
+        rig_sync(&r);
+        rig_crash(&r, SIM_CRASH_POWER);
+        rig_open(&r);
+        assert_true(rig_entry_ok(&r, log_last_index(r.log)));
+        rig_fini(&r);
+    }
+}
+
 /* Closing while the disk is full and the next attempt is a pause away. */
 TEST_WITH(closed_while_full, setup, teardown)
 {

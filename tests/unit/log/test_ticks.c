@@ -148,6 +148,28 @@ TEST(files_that_cannot_be_looked_at)
     rig_fini(&r);
 }
 
+/* Of the ready ones that a start removes, the power may take any removal back. */
+TEST(surplus_leaves_no_gap)
+{
+    for (unsigned seed = 0; seed < 30; seed++) {
+        struct rig r;
+        rig_init(&r, seed, LOG_SEGMENT_MIN);
+        rig_open(&r);
+        (void)rig_append(&r, 1, LOG_SEGMENT_MIN / 2);
+        rig_sync(&r);
+        sim_device_drain(r.sim);
+        assert_non_null(sim_device_data(r.sim, "segment-0000000003", NULL));
+        rig_close(&r);
+        r.config.segment_bytes = 2 * LOG_SEGMENT_MIN;
+        sim_device_fail(r.sim, SIM_SYNC_DIR, 1 + seed % 3, 1, -EIO);
+        assert_int_equal(rig_try_open(&r), FL_EIO);
+        sim_device_crash(r.sim, SIM_CRASH_POWER);
+        rig_open(&r);
+        assert_true(rig_entry_ok(&r, 1));
+        rig_fini(&r);
+    }
+}
+
 /* Whoever knows that there is a log does not get a new one. */
 TEST(a_log_that_must_exist)
 {
