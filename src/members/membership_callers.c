@@ -67,12 +67,14 @@ static bool may_join(const struct membership *m, const struct peer_identity *tol
            configuration_find(replica_configuration(m->replica), told->node_id) == NULL;
 }
 
-/* Whether a node is one of those with which this one, which has no log yet, forms the cluster. */
+/* Whether a node is one of those with which this one, which has no log yet, forms the cluster. Two
+ * that tell the same incarnation would make no configuration. */
 static bool may_found(const struct membership *m, const struct peer_identity *told)
 {
     const struct identity *self = &membership_now(m)->identity;
     const struct member *founder = members_find(&self->members, told->node_id);
-    return membership_founds(m) && founder != NULL &&
+    uint64_t met = membership_number_of(m, told->incarnation);
+    return membership_founds(m) && founder != NULL && (met == 0 || met == told->node_id) &&
            (!identity_is_founded(self) ||
             self->founders[founder - self->members.list] == told->incarnation);
 }

@@ -134,6 +134,26 @@ TEST_WITH(who_is_called_anew_is_not_gone, cluster_set_up, cluster_tear_down)
     assert_int_equal(p->seen, PEER_HERE);
 }
 
+/* A founder that lies: two of one incarnation make no configuration. */
+TEST_WITH(an_incarnation_has_one_number, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = *state;
+    char reason[HANDSHAKE_REASON_MAX];
+    cluster_init(c, 3);
+    cluster_start(c, 0);
+    cluster_start(c, 1);
+    struct node *n = c->nodes[0].node;
+    struct peer *p = peers_find(&n->peers, 2);
+    cluster_until(c, is_seen, p, "the second node is connected");
+    struct peer_identity third = p->told;
+    third.node_id = 3;
+    assert_int_equal(membership_check_peer(n->membership, &third, reason), HANDSHAKE_STRANGER);
+    third.incarnation = membership_now(n->membership)->identity.incarnation;
+    assert_int_equal(membership_check_peer(n->membership, &third, reason), HANDSHAKE_STRANGER);
+    third.incarnation ^= p->told.incarnation;
+    assert_int_equal(membership_check_peer(n->membership, &third, reason), HANDSHAKE_UNDECIDED);
+}
+
 /* Who hears no leader may not know of what was replaced, and is not believed for good. */
 TEST_WITH(test_who_has_no_leader_may_be_behind, cluster_set_up, cluster_tear_down)
 {
