@@ -111,21 +111,25 @@ static void taken(struct node *n, const struct snapshot_verdict *v)
     node_wake(n);
 }
 
+static void ended(struct node *n, const struct snapshot_verdict *v)
+{
+    node_backup_ended(n, v->error, v->why);
+    if (v->error != 0) {
+        failed(n, v->why);
+    } else {
+        taken(n, v);
+    }
+}
+
 /* Polls the child. The node does not end before. */
 static void poll_child(struct node *n)
 {
-    struct node_snapshots *s = &n->snapshots;
     struct snapshot_verdict v;
-    if (!snapshot_child_ended(&s->child, &v)) {
+    if (!snapshot_child_ended(&n->snapshots.child, &v)) {
         return;
     }
     if (n->phase < PHASE_CLOSE) {
-        node_backup_ended(n, v.error, v.why);
-        if (v.error != 0) {
-            failed(n, v.why);
-        } else {
-            taken(n, &v);
-        }
+        ended(n, &v);
     }
     node_release(n);
 }
@@ -144,15 +148,15 @@ static void take_turn(struct node *n)
     s->meta.node_id = n->config.id;
     s->meta.made_ms = fli_clock_wall_ms();
     s->at_child = applied_now(n);
+    node_backup_began(n);
     enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_SNAPSHOT);
     int rv = snapshot_child_start(&s->child, n->loop.device, fsm_machine(n->fsm), &s->meta);
     fli_turn_leave(n->host.turn, part);
-    if (rv != 0) {
-        failed(n, "there is no process to write it");
-        return;
+    if (rv == 0) {
+        node_hold(n);
+    } else {
+        ended(n, &(struct snapshot_verdict){.error = rv, .why = "there is no process to write it"});
     }
-    node_hold(n);
-    node_backup_began(n);
 }
 
 /* ---- sending ---- */

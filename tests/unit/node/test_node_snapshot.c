@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -338,4 +339,26 @@ TEST_WITH(an_error_that_passes_costs_no_directory, cluster_set_up, cluster_tear_
     cluster_start(c, 0);
     cluster_wait_leader(c);
     cluster_check(c, 0, "a", token, MACHINE_DONE);
+}
+
+/* A client whose backup no process can write is told so at once, and the next one is let in. */
+TEST_WITH(a_backup_without_a_process, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 1);
+    struct node *n = c->nodes[0].node;
+    struct rlimit before;
+    uint64_t id;
+    size_t len;
+    char data[16];
+    const char *why = "";
+    cluster_acquire(c, 0, "a", "owner-1");
+    assert_int_equal(node_backup_begin(n, &id), 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    const struct rlimit none = {.rlim_cur = 3, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    node_snapshot_turn(n);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(node_backup_read(n, id, 0, data, sizeof data, &len, &why), FL_EIO);
+    assert_non_null(strstr(why, "no process"));
+    assert_int_equal(node_backup_begin(n, &id), 0);
 }
