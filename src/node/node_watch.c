@@ -121,12 +121,12 @@ static unsigned count_here(const struct node *n)
 }
 
 /* A member counts as connected while this node's stream to it is up, and while a founder is called
- * anew (membership.c). */
+ * anew (membership.c), even if the cluster is formed meanwhile. */
 static bool note_member(struct node *n, const struct member *m, bool settled)
 {
     struct peer *p = peers_find(&n->peers, m->id);
     bool anew = p != NULL && p->seen == PEER_HERE && p->outbound.dialing &&
-                membership_founds(n->membership);
+                fli_clock_ms() < p->call_at_ms;
     bool up = p != NULL && outbound_is_up(&p->outbound);
     enum peer_seen now = up || anew ? PEER_HERE : PEER_AWAY;
     if (m->id == n->config.id || p == NULL || now == p->seen ||

@@ -132,6 +132,12 @@ TEST_WITH(who_is_called_anew_is_not_gone, cluster_set_up, cluster_tear_down)
     assert_true(p->outbound.dialing);
     node_watch_tick(n);
     assert_int_equal(p->seen, PEER_HERE);
+    /* The cluster may be formed before this call is answered: the other one has called, too. */
+    struct configuration all;
+    identity_configuration(id, &all);
+    assert_int_equal(replica_begin(n->replica, fli_clock_ms(), &all), 0);
+    node_watch_tick(n);
+    assert_int_equal(p->seen, PEER_HERE);
 }
 
 /* A founder that lies: two of one incarnation make no configuration. */
