@@ -444,7 +444,7 @@ static void tick_cb(uv_timer_t *timer)
         node_record_tick(&n->record);
     }
     relay_tick(&n->relay);
-    node_snapshot_tick(n);
+    node_backup_tick(n);
     node_watch_tick(n);
 }
 

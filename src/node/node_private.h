@@ -129,14 +129,9 @@ struct node_snapshots {
 /* meta: of the one that was loaded. */
 void node_snapshot_make(struct node *n, const struct snapshot_meta *meta);
 void node_snapshot_turn(struct node *n);
-void node_snapshot_tick(struct node *n);
 void node_snapshot_wanted(void *ctx, uint64_t peer_id);
 bool node_sends_snapshot(void *ctx, uint64_t peer_id);
-void node_snapshot_deposed(struct node *n);
 void node_snapshot_stop(struct node *n);
-/* The list of members has changed, or this node has heard of a state that differs. */
-void node_snapshot_review(struct node *n);
-uint64_t node_snapshot_failures(const struct node *n);
 void node_snapshot_status(const struct node *n, struct node_status *ret);
 
 /* ---- node_backup.c ---- */

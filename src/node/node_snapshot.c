@@ -176,28 +176,23 @@ static void on_damaged(struct node *n, uint64_t index)
     node_wake(n);
 }
 
-/* Stops transfers to nodes that are no members any more, or that may not have this node's state any
- * longer: what forbids to begin one may be known only now. */
-void node_snapshot_review(struct node *n)
+/* Whether a node may have this node's state. What forbids to begin a transfer may be known only
+ * when it is under way. */
+static bool may_send(const struct node *n, uint64_t peer_id)
 {
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        struct peer *p = &n->peers.list[i];
-        if (snapshot_send_busy(&p->send) && (members_find(n->election.members, p->id) == NULL ||
-                                             !membership_may_send_snapshot(n->membership, p->id))) {
-            snapshot_send_stop(&p->send);
-        }
-    }
+    return replica_role(n->replica) == REPLICA_LEADER &&
+           members_find(n->election.members, peer_id) != NULL &&
+           membership_may_send_snapshot(n->membership, peer_id);
 }
 
 void node_snapshot_wanted(void *ctx, uint64_t peer_id)
 {
     struct node *n = ctx;
     struct peer *p = peers_find(&n->peers, peer_id);
-    if (p == NULL || !node_running(n) || !membership_may_send_snapshot(n->membership, peer_id)) {
-        return; /* it is asked for again */
+    if (p != NULL && node_running(n) && may_send(n, peer_id)) { /* else it is asked for again */
+        snapshot_send_start(&p->send, &n->snapshots.sending, peer_id,
+                            replica_snapshot_index(n->replica));
     }
-    snapshot_send_start(&p->send, &n->snapshots.sending, peer_id,
-                        replica_snapshot_index(n->replica));
 }
 
 bool node_sends_snapshot(void *ctx, uint64_t peer_id)
@@ -207,17 +202,14 @@ bool node_sends_snapshot(void *ctx, uint64_t peer_id)
     return p != NULL && snapshot_send_busy(&p->send);
 }
 
-void node_snapshot_deposed(struct node *n)
-{
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        snapshot_send_stop(&n->peers.list[i].send);
-    }
-}
-
 static void send_turn(struct node *n)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        uint64_t damaged = snapshot_send_turn(&n->peers.list[i].send);
+        struct peer *p = &n->peers.list[i];
+        if (snapshot_send_busy(&p->send) && !may_send(n, p->id)) {
+            snapshot_send_stop(&p->send);
+        }
+        uint64_t damaged = snapshot_send_turn(&p->send);
         if (damaged != 0) {
             on_damaged(n, damaged);
         }
@@ -269,22 +261,6 @@ void node_snapshot_turn(struct node *n)
     take_turn(n);
 }
 
-void node_snapshot_tick(struct node *n)
-{
-    poll_child(n);
-    node_backup_tick(n);
-    node_snapshot_review(n);
-}
-
-uint64_t node_snapshot_failures(const struct node *n)
-{
-    uint64_t failures = n->snapshots.failures + n->snapshots.install.failures;
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        failures += n->peers.list[i].send.failures;
-    }
-    return failures;
-}
-
 void node_snapshot_status(const struct node *n, struct node_status *ret)
 {
     const struct node_snapshots *s = &n->snapshots;
@@ -292,12 +268,17 @@ void node_snapshot_status(const struct node *n, struct node_status *ret)
     ret->snapshot_last_ms = s->last_ns / 1000000;
     ret->snapshot_last_bytes = s->last_bytes;
     ret->snapshot_age_ms = fli_clock_ms() - s->at_ms;
-    ret->snapshot_failures = node_snapshot_failures(n);
+    ret->snapshot_failures = s->failures + s->install.failures;
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        ret->snapshot_failures += n->peers.list[i].send.failures;
+    }
 }
 
 void node_snapshot_stop(struct node *n)
 {
-    node_snapshot_deposed(n);
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        snapshot_send_stop(&n->peers.list[i].send);
+    }
     node_backup_stop(n);
     snapshot_child_kill(&n->snapshots.child);
     poll_child(n);

@@ -58,7 +58,6 @@ static void note_leadership(struct node *n, enum node_role role, uint64_t leader
     log_leadership(n, leads, leader, opened);
     if (w->role == NODE_LEADER && !leads) {
         membership_deposed(n->membership);
-        node_snapshot_deposed(n);
     }
     w->term_led = leads && w->role != NODE_LEADER ? replica_term(n->replica) : w->term_led;
     w->role = role;
@@ -125,8 +124,8 @@ static unsigned count_here(const struct node *n)
 static bool note_member(struct node *n, const struct member *m, bool settled)
 {
     struct peer *p = peers_find(&n->peers, m->id);
-    bool anew = p != NULL && p->seen == PEER_HERE && p->outbound.dialing &&
-                fli_clock_ms() < p->call_at_ms;
+    bool anew =
+        p != NULL && p->seen == PEER_HERE && p->outbound.dialing && fli_clock_ms() < p->call_at_ms;
     bool up = p != NULL && outbound_is_up(&p->outbound);
     enum peer_seen now = up || anew ? PEER_HERE : PEER_AWAY;
     if (m->id == n->config.id || p == NULL || now == p->seen ||
@@ -354,7 +353,6 @@ static void compare_states(struct node *n, struct peer *t)
         return;
     }
     note_difference(n, t, r->hash_index);
-    node_snapshot_review(n);
     unsigned voters = configuration_voters(replica_configuration(n->replica));
     unsigned differ = voters_that_differ(n);
     if (differ > voters / 2 && differ > 1) {

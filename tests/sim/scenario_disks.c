@@ -470,9 +470,9 @@ void scenario_torn(struct sim *s)
 static void fail_at_snapshot(struct sim_node *n, enum sim_call call)
 {
     struct sim *s = n->sim;
-    uint64_t failures = node_snapshot_failures(n->node);
+    uint64_t failures = n->node->snapshots.failures;
     uint64_t until = s->now + LATE_MS;
-    while (node_snapshot_failures(n->node) == failures) {
+    while (n->node->snapshots.failures == failures) {
         n->disk.troubled = true;
         sim_device_fail(n->disk.device, call, 1, 1, -EIO);
         scenario_churn(s);

@@ -187,10 +187,10 @@ TEST_WITH(killed_children_leave_nothing, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 1);
     struct node *n = c->nodes[0].node;
-    uint64_t failures = node_snapshot_failures(n);
+    uint64_t failures = n->snapshots.failures;
     cluster_acquire(c, 0, "a", "owner-1");
     /* When this process stood still, the child was faster. */
-    while (node_snapshot_failures(n) < failures + 2) {
+    while (n->snapshots.failures < failures + 2) {
         want_snapshot(c, n);
         leave_part(n, 1);
         kill_child();
