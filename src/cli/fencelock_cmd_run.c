@@ -4,7 +4,7 @@
  * There is one thread, and only one poll() waits: neither a silent network nor a full pipe may
  * delay the end of the command.
  *
- *     sent      ttl/3 .. renewals        lost: TERM      KILL   deadline   the server's expiry
+ *     sent    ttl/6 to ttl/3: renewal    lost: TERM      KILL   deadline   the server's expiry
  *      |-----------|----------------------|---------------|--------|-------------|
  *                                         ttl/4 before the deadline, ttl/20 before it */
 #include <inttypes.h>

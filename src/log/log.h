@@ -15,7 +15,7 @@
  * to 48 bytes for each entry in the segments.
  *
  * One thread, the one of log_device_poll(). Callbacks come from log_device_poll() and
- * log_flush_here() only, except `say`, which any call may cause. */
+ * log_flush_here() only, except `log`, which any call may cause. */
 #ifndef LOG_LOG_H
 #define LOG_LOG_H
 

@@ -260,7 +260,7 @@ static void space_done(struct host_work *work)
     w->own.disk_free_bytes = (uint64_t)w->space.f_bavail * w->space.f_frsize;
 }
 
-/* ---- reports (report.h) ---------------------------------------------------------------------- */
+/* ---- reports (peers.h) ----------------------------------------------------------------------- */
 
 static uint64_t less(uint64_t a, uint64_t b)
 {

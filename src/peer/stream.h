@@ -7,8 +7,8 @@
  * the loop costs one write. Bytes that were appended and not handed over have surely not left the
  * node: compare stream_appended() with stream_handed().
  *
- * Memory: a stream that was idle for a while frees its buffers; stream_flush(), called each turn,
- * does that.
+ * Memory: a stream with nothing to send keeps little; stream_flush(), called each turn, frees the
+ * rest.
  *
  * Limits: bodies of at most frame_max bytes, both ways; out_max bytes not yet sent, beyond which
  * sending fails. What TLS adds to them counts.
@@ -54,7 +54,7 @@ void stream_flush(struct stream *s);
 uint64_t stream_appended(const struct stream *s); /* bytes ever appended */
 uint64_t stream_handed(const struct stream *s);   /* of these, bytes that may have left */
 size_t stream_unsent(const struct stream *s);     /* bytes that the kernel has not taken */
-uint64_t stream_heard_ms(const struct stream *s); /* loop time of the last bytes from the peer */
+uint64_t stream_heard_ms(const struct stream *s); /* when the last bytes came, on clock.h's clock */
 
 void stream_close(struct stream *s); /* discards what is unsent; NULL is fine */
 

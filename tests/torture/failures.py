@@ -212,7 +212,7 @@ class Failures(unittest.TestCase):
         if code in (0, -signal.SIGKILL): # the latter by us, since it did not get on
             return None
         if code == -signal.SIGABRT and kind == 'alloc' and 'out of memory' in said:
-            return None # fli_fatal: of this program, or of the raft library (src/consensus/raft_heap.h)
+            return None # fli_fatal: of this program
         if code == -signal.SIGABRT and self.is_known(server):
             self.silent += 1
             return None

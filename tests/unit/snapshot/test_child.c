@@ -1,4 +1,4 @@
-/* test_snapshot_child.c: a snapshot that a child process writes: what is in it, and what comes of a
+/* test_child.c: a snapshot that a child process writes: what is in it, and what comes of a
  * child that is killed, fails, or is not wanted any more. Real processes, a real directory. */
 #include "../../lib/unit.h"
 

@@ -1,4 +1,4 @@
-/* test_snapshot_sender.c: a snapshot from a sender that begins again, falls silent, or breaks the
+/* test_sender.c: a snapshot from a sender that begins again, falls silent, or breaks the
  * rules. */
 #include "transfer.h"
 

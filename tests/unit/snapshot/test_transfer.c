@@ -1,4 +1,4 @@
-/* test_snapshot_transfer.c: a snapshot on its way from node 1 to node 2: cut connections, damage,
+/* test_transfer.c: a snapshot on its way from node 1 to node 2: cut connections, damage,
  * full disks, and whoever stops. */
 #include "transfer.h"
 
