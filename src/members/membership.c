@@ -330,20 +330,26 @@ static void put_told(const struct membership *m, struct members *ret)
     }
 }
 
-/* A node that is being moved is at its address of before until it is started again there, and tells
- * that one; also when it has been started at the old one once more. */
+/* A node tells an address only when it listens at its port. One that is being moved is at its
+ * address of before until it is started again there, and tells that one; also when it has been
+ * started at the old one once more. One that knows no address of its port tells none: then where
+ * the others' logs put it counts, which may know of a move that its own does not. */
 static void put_self(struct membership *m, struct members *ret)
 {
     const struct identity *id = &membership_now(m)->identity;
     const struct configuration_server *self =
         configuration_server(replica_configuration(m->replica), id->incarnation);
-    const struct member *begun = members_find(&id->members, id->id);
+    const char *begun = members_find(&id->members, id->id)->address;
+    char *told = transport_self(m->config.transport)->peer_address;
     uint16_t port = transport_port(m->config.transport);
-    bool unknown = m->own_address[0] == '\0' && port_of(begun->address) != port;
-    if (self != NULL && (unknown || port_of(self->address) == port)) {
-        (void)snprintf(m->own_address, sizeof m->own_address, "%s", self->address);
+    if (self != NULL && port_of(self->address) == port) {
+        (void)snprintf(told, MEMBER_ADDRESS_MAX, "%s", self->address);
+    } else if (told[0] == '\0' && port_of(begun) == port) {
+        (void)snprintf(told, MEMBER_ADDRESS_MAX, "%s", begun);
     }
-    (void)members_put(ret, id->id, m->own_address[0] != '\0' ? m->own_address : begun->address);
+    if (told[0] != '\0' || members_find(ret, id->id) == NULL) {
+        (void)members_put(ret, id->id, told[0] != '\0' ? told : begun);
+    }
 }
 
 static struct members make_members(struct membership *m)

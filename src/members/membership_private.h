@@ -22,11 +22,10 @@ struct membership_operation {
 struct membership {
     struct membership_config config;
     struct replica *replica;
-    struct members members;               /* this node among them */
-    char own_address[MEMBER_ADDRESS_MAX]; /* at which this node is; "": not known to be a member */
-    bool members_due;                     /* the list of members must be made anew */
-    uint64_t members_index;               /* of the configuration that the list was made from */
-    bool members_certain;                 /* that one was committed */
+    struct members members; /* this node among them */
+    bool members_due;       /* the list of members must be made anew */
+    uint64_t members_index; /* of the configuration that the list was made from */
+    bool members_certain;   /* that one was committed */
     uint64_t started_ms;
     bool leads; /* the proposer was open in the last turn */
     uint64_t leads_since_ms;

@@ -176,11 +176,6 @@ static struct identity *identity_of(struct node *n)
     return &n->record.own.now.identity;
 }
 
-static const char *own_address(struct node *n)
-{
-    return members_find(&identity_of(n)->members, n->config.id)->address;
-}
-
 static int open_record(struct opening *o)
 {
     struct node *n = o->n;
@@ -312,7 +307,6 @@ static void fill_self(struct node *n, struct peer_identity *self)
                                    .start = n->record.own.now.starts.own,
                                    .term = log_get_hard_state(n->log).term,
                                    .last_index = log_last_index(n->log)};
-    snprintf(self->peer_address, sizeof self->peer_address, "%s", own_address(n));
     if (client_address != NULL) {
         snprintf(self->client_address, sizeof self->client_address, "%s", client_address);
     }

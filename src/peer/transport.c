@@ -245,11 +245,6 @@ struct peer_identity *transport_self(struct transport *t)
 
 void transport_set_members(struct transport *t, const struct members *members)
 {
-    const struct member *self = members_find(members, t->config.self.node_id);
-    if (self != NULL) {
-        (void)snprintf(t->config.self.peer_address, sizeof t->config.self.peer_address, "%s",
-                       self->address);
-    }
     t->config.members = *members;
     FLI_LIST_FOREACH(pos, &t->all)
     {

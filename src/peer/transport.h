@@ -112,7 +112,7 @@ struct peer_identity *transport_self(struct transport *t);
 /* Checks again the handshakes that wait for a decision. From the loop, not within a callback. */
 void transport_check_again(struct transport *t);
 
-/* Sets the members, and this node's own address. Streams of nodes that are no longer members end,
+/* Sets the members. Streams of nodes that are no longer members end,
  * and their owners get `lost`; so it must not be called within a stream's callback. Calls to them
  * end as well. */
 void transport_set_members(struct transport *t, const struct members *members);

@@ -479,7 +479,6 @@ void sim_node_start(struct sim_node *n)
     n->failed_why[0] = '\0';
     n->turn_at = SIM_NEVER;
     n->lost_ms = 0;
-    n->says_where = false;
     n->disk.error_now = n->disk.troubled = false;
     n->kill_child = false;
     n->labelled = n->labelled_change = 0;

@@ -98,10 +98,6 @@ static void forsake(struct transport *t)
 
 void transport_set_members(struct transport *t, const struct members *members)
 {
-    const struct member *self = members_find(members, t->self.node_id);
-    if (self != NULL) {
-        (void)snprintf(t->self.peer_address, sizeof t->self.peer_address, "%s", self->address);
-    }
     t->members = *members;
     lose(t, 0);
     forsake(t);

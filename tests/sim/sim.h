@@ -228,7 +228,6 @@ struct sim_node {
     uint64_t asked_life;  /* of that one */
     unsigned seen;        /* its state as a member, see members_look.c */
     bool joins;           /* its directory was begun to join */
-    bool says_where;      /* in this life it has told at which port it listens */
     uint64_t knew_change; /* that its core took for committed when it started */
     uint64_t stopping_ms; /* since when it is to end in order, by its own clock */
     uint64_t works_begin; /* no thread begins with anything before */
