@@ -173,7 +173,7 @@ static bool went_back(const struct membership *m, const struct peer_identity *pe
 
 /* Records the start of a caller. False: it is not on this disk yet; or that its answer has recorded
  * this node's start is not, and a start that speaks with others must not be resumed by the next
- * one. A start that there is no room for need not be kept. */
+ * one. */
 static bool record_start(struct membership *m, const struct peer *p,
                          const struct peer_identity *peer)
 {
@@ -186,9 +186,8 @@ static bool record_start(struct membership *m, const struct peer *p,
     }
     const struct starts *now = &membership_now(m)->starts;
     const struct starts *kept = &membership_kept(m)->starts;
-    const struct starts_known *k = starts_find(now, peer->incarnation);
-    const struct starts_known *on_disk = starts_find(kept, peer->incarnation);
-    return (k == NULL || (on_disk != NULL && start_is(on_disk->start, k->start))) &&
+    const struct starts_known *k = starts_find(kept, peer->incarnation);
+    return k != NULL && start_is(k->start, peer->start) &&
            (!peer->welcomes || kept->next.number == now->next.number);
 }
 
@@ -223,7 +222,7 @@ static void hear_of_other(struct membership *m, const struct starts_known *sent)
     }
     note_start(m, sent->id, sent->incarnation, sent->start);
     const struct starts_known *k = starts_find(&membership_now(m)->starts, sent->incarnation);
-    if (p != NULL && p->told.incarnation == sent->incarnation && k != NULL &&
+    if (p != NULL && p->told.incarnation == sent->incarnation &&
         start_is_past(p->told.start, k->start)) {
         membership_hang_up(m, sent->id);
     }
@@ -330,9 +329,7 @@ void membership_answered(struct membership *m, uint64_t peer_id, enum handshake_
     bool wiped = verdict == HANDSHAKE_OTHER_INCARNATION && !membership_now(m)->identity.joins &&
                  replica_member_index(m->replica) == 0;
     p->verdict = verdict;
-    if (verdict == HANDSHAKE_WELCOME) {
-        note_recorded(m);
-    } else if (verdict == HANDSHAKE_WENT_BACK) {
+    if (verdict == HANDSHAKE_WENT_BACK) {
         note_refused(m);
     }
     if (verdict == HANDSHAKE_WENT_BACK || verdict == HANDSHAKE_REMOVED || wiped) {
