@@ -177,21 +177,9 @@ void handshake_explain_version(const uint8_t in[HANDSHAKE_SIZE],
 
 const char *handshake_verdict_text(enum handshake_verdict verdict)
 {
-    static const char *const TEXTS[] = {
-        [HANDSHAKE_WELCOME] = "welcome",
-        [HANDSHAKE_STRANGER] =
-            "it does not take this node for a member, or is not the node that was called",
-        [HANDSHAKE_OTHER_CLUSTER] =
-            "it belongs to another cluster: look whether the data directory is the right one",
-        [HANDSHAKE_OTHER_MEMBERS] =
-            "its cluster began with other members: give all nodes the same, or join with --join",
-        [HANDSHAKE_OTHER_INCARNATION] =
-            "it knows this node with other data: run fencelock cluster replace",
-        [HANDSHAKE_OTHER_VERSION] =
-            "it is of another version: run one version of fencelock on all nodes",
-        [HANDSHAKE_REMOVED] = "this node was removed from the cluster",
-        [HANDSHAKE_WENT_BACK] = "it knows that the data directory of this node is an older copy",
-    };
-    const char *text = verdict < sizeof TEXTS / sizeof TEXTS[0] ? TEXTS[verdict] : NULL;
-    return text != NULL ? text : "no reason that is known here";
+    return verdict == HANDSHAKE_OTHER_CLUSTER
+               ? "it belongs to another cluster: look whether the data directory is the right one"
+           : verdict == HANDSHAKE_OTHER_MEMBERS ? "its cluster began with other members: give all "
+                                                  "nodes the same, or join with --join"
+                                                : "it tells no reason";
 }

@@ -95,7 +95,7 @@ int handshake_decode(const uint8_t in[HANDSHAKE_SIZE], const struct handshake_fo
 void handshake_explain_version(const uint8_t in[HANDSHAKE_SIZE],
                                const struct handshake_formats *formats, char *out, size_t size);
 
-/* The meaning of a verdict, for logs, when no reason was given. Never NULL. */
+/* What a verdict means that was told without a reason, as two of them are. Never NULL. */
 const char *handshake_verdict_text(enum handshake_verdict verdict);
 
 #endif

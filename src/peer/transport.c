@@ -106,7 +106,7 @@ void transport_get_security(const struct transport *t, struct transport_security
 static void tick_cb(uv_timer_t *timer)
 {
     struct transport *t = timer->data;
-    bool waits = t->accept_waits && accept_start(t) != 0;
+    bool waits = !uv_is_active((uv_handle_t *)&t->listener) && accept_start(t) != 0;
     if (t->security.context != NULL && fli_clock_since_ms(t->files_ms) >= FLI_TLS_FILES_MS) {
         t->files_ms = fli_clock_ms();
         renew(t, false);

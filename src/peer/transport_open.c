@@ -283,15 +283,12 @@ static void listener_cb(uv_poll_t *listener, int status, int events)
     transport_log(t, 2, "a connection to the peer port cannot be accepted: %s%s",
                   uv_strerror(error), fli_files_remedy(uv_strerror(error)));
     (void)uv_poll_stop(&t->listener);
-    t->accept_waits = true;
     transport_tick_soon(t);
 }
 
 int accept_start(struct transport *t)
 {
-    int rv = uv_poll_start(&t->listener, UV_READABLE, listener_cb);
-    t->accept_waits = rv != 0;
-    return rv;
+    return uv_poll_start(&t->listener, UV_READABLE, listener_cb);
 }
 
 /* ---- the stream ---- */

@@ -114,9 +114,8 @@ struct transport {
     bool started;   /* the timer is a live handle */
     bool listening; /* and the listener */
     bool closing;
-    bool accept_waits; /* for descriptors: nothing is accepted until the next tick */
-    uv_poll_t listener;
-    uv_timer_t timer; /* ticks */
+    uv_poll_t listener; /* not active: it waits for descriptors until the next tick */
+    uv_timer_t timer;   /* ticks */
     struct fli_list all;
     uint64_t turned_away; /* connections that were refused, or dropped; for tests */
     void (*close_cb)(void *ctx);
