@@ -97,6 +97,7 @@ int cluster_try_start(struct cluster *c, unsigned i, char *errmsg, size_t errmsg
     struct node_config config = {
         .id = i + 1,
         .data_dir = cn->dir,
+        .peer_address = c->bind_address,
         .client_address = client,
         .members = &c->members,
         .limits = c->limits,

@@ -46,6 +46,7 @@ struct cluster {
     uv_loop_t loop;
     unsigned n;
     struct members members;
+    const char *bind_address;  /* of a node that starts; NULL: as in `members` */
     int reserved[CLUSTER_MAX]; /* sockets that keep the nodes' ports from everybody else */
     struct cluster_node nodes[CLUSTER_MAX];
     unsigned hold_ms;

@@ -9,6 +9,7 @@
 #include "consensus/replica_private.h"
 #include "members/membership_private.h"
 #include "node/node_private.h"
+#include "../../lib/ports.h"
 #include "../../lib/scratch.h"
 
 static bool has_failed(void *ctx)
@@ -595,6 +596,27 @@ TEST_WITH(test_addresses_of_who_is_ahead, cluster_set_up, cluster_tear_down)
     assert_string_equal(address_of(n, moved + 1), "127.0.0.1:2");
     changes_truncate(&n->replica->edge.changes, replica_last_index(n->replica) + 1);
     membership_members_turn(n->membership);
+}
+
+/* Where the others reach a node that listens at another port, it cannot know: they may have moved
+ * it since its log was written. It tells nothing, so where their logs put it counts. */
+TEST_WITH(test_who_listens_elsewhere_tells_no_address, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 1);
+    struct node *n = c->nodes[0].node;
+    assert_string_equal(transport_self(n->peers.transport)->peer_address, address_of(n, 1));
+    cluster_stop(c, 0, 0);
+    uint16_t port;
+    char elsewhere[32];
+    int reserved = port_reserve(&port);
+    (void)snprintf(elsewhere, sizeof elsewhere, "127.0.0.1:%u", port);
+    c->bind_address = elsewhere;
+    cluster_start(c, 0);
+    cluster_wait_leader(c);
+    close(reserved);
+    n = c->nodes[0].node;
+    assert_string_equal(transport_self(n->peers.transport)->peer_address, "");
+    assert_string_equal(address_of(n, 1), c->members.list[0].address);
 }
 
 /* A member that only knows that somebody is to be added cannot tell who calls: it may be a life
