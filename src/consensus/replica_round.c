@@ -89,20 +89,23 @@ uint64_t replica_round_confirmed(const struct replica *r)
     return r->round.confirmed;
 }
 
+static void confirm(struct replica *r)
+{
+    r->round.confirmed = r->round.number;
+    if (r->round.wanted) {
+        begin(r);
+    }
+}
+
 static void take_answer(struct replica *r, uint64_t from, uint64_t term, uint64_t number)
 {
-    struct replica_round *round = &r->round;
-    if (!is_under_way(r) || term != round->term || number != round->number ||
+    if (!is_under_way(r) || term != r->round.term || number != r->round.number ||
         configuration_server(replica_configuration(r), from) == NULL) {
         return;
     }
-    raft_edge_peer(&r->edge, from)->round = round->number;
-    if (!has_majority(r)) {
-        return;
-    }
-    round->confirmed = round->number;
-    if (round->wanted) {
-        begin(r);
+    raft_edge_peer(&r->edge, from)->round = number;
+    if (has_majority(r)) {
+        confirm(r);
     }
 }
 
@@ -130,9 +133,15 @@ uint64_t replica_round_due_ms(const struct replica *r)
     return is_under_way(r) ? r->round.sent_ms + r->edge.heartbeat_ms : UINT64_MAX;
 }
 
+/* When the configuration has changed meanwhile, those who have answered may be a majority of it. */
 void replica_round_turn(struct replica *r)
 {
-    if (r->edge.now_ms >= replica_round_due_ms(r)) {
+    if (r->edge.now_ms < replica_round_due_ms(r)) {
+        return;
+    }
+    if (has_majority(r)) {
+        confirm(r);
+    } else {
         ask(r);
     }
 }

@@ -183,3 +183,46 @@ TEST_WITH(learners_do_not_count, NULL, group_stop)
     assert_int_equal(confirmed(&group, l), before);
     GROUP_UNTIL(&group, confirmed(&group, l) == round);
 }
+
+/* The configuration changes while a round is on its way: those that have answered are a majority of
+ * the new one, and nobody else will answer. */
+TEST_WITH(who_is_left_is_a_majority, NULL, group_stop)
+{
+    struct group *g = start(2);
+    unsigned l = group_elect(g);
+    struct replica *r = group_replica(g, l);
+    struct configuration alone = g->conf;
+    alone.n = 1;
+    alone.servers[0] = g->conf.servers[l];
+    group_begin_term(g, l);
+    uint64_t round = replica_round(r, g->now_ms);
+    assert_int_equal(replica_change(r, g->now_ms, &alone), 0);
+    GROUP_UNTIL(g, confirmed(g, l) == round);
+    round = replica_round(r, g->now_ms);
+    assert_int_equal(confirmed(g, l), round);
+}
+
+/* Likewise with four members, of which two say nothing, and one of these goes. */
+TEST_WITH(a_majority_of_the_rest_confirms, NULL, group_stop)
+{
+    struct group *g = start(4);
+    unsigned l = group_elect(g);
+    unsigned silent = l == 3 ? 2 : 3;
+    unsigned gone = l < 2 ? 2 : 1;
+    struct replica *r = group_replica(g, l);
+    struct configuration three = g->conf;
+    three.n = 0;
+    for (unsigned i = 0; i < 4; i++) {
+        if (i != gone) {
+            three.servers[three.n++] = g->conf.servers[i];
+        }
+    }
+    group_begin_term(g, l);
+    group_isolate(g, silent, true);
+    group_isolate(g, gone, true);
+    uint64_t round = replica_round(r, g->now_ms);
+    group_run(g, 10);
+    assert_true(confirmed(g, l) < round);
+    assert_int_equal(replica_change(r, g->now_ms, &three), 0);
+    GROUP_UNTIL(g, confirmed(g, l) == round);
+}
