@@ -215,7 +215,8 @@ int machine_query(struct machine *m, const struct machine_command *query, uint64
  * too early, never too late, and is after clock_ms unless one is due then.
  * machine_lease_give_up(): true with the EXPIRE of a lease that is due at this timestamp, which is
  * to be in the next batch. Both only while no term mark waits: until then, deadlines are too early.
- * machine_leases_take_back(): this node leads no more, and what it has given up may live on. */
+ * machine_leases_take_back(): this node leads no more. What it has given up may live on, and what
+ * it has prolonged has its full ttl from the next leader. */
 bool machine_renew(struct machine *m, const struct machine_command *c, uint64_t now_ms,
                    struct machine_result *ret) FLI_MUST_USE;
 uint64_t machine_next_lease(struct machine *m, uint64_t clock_ms);

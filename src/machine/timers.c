@@ -29,6 +29,9 @@
 #include "machine/state.h"
 
 #define CORRECTIONS 500u /* of the bounds of leases, at a time */
+/* A renewal that would move a lease further from what is stored needs an entry. Term marks may move
+ * it as far again before the next one. */
+#define LATER_MAX_MS ((uint64_t)INT32_MAX)
 
 static bool is_lease(const struct timer *t)
 {
@@ -325,7 +328,7 @@ bool machine_lease_watch(struct machine *m, struct session *s, uint64_t deadline
 {
     uint64_t until_ms = machine_lease_until(m, s);
     until_ms = until_ms > deadline_ms ? until_ms : deadline_ms;
-    if (s->lease.place != LEASE_WATCHED || until_ms - s->lease.at_ms > UINT32_MAX) {
+    if (s->lease.place != LEASE_WATCHED || until_ms - s->lease.at_ms > LATER_MAX_MS) {
         return false;
     }
     s->later_ms = (uint32_t)(until_ms - s->lease.at_ms);
@@ -375,11 +378,18 @@ bool machine_lease_give_up(struct machine *m, uint64_t clock_ms, struct machine_
     return true;
 }
 
+/* Bounds in memory may be far ahead of the next term's clock, which goes on from the log. Each that
+ * sinks moves towards the root only, so those in front of it are the ones that have sunk. */
 void machine_leases_take_back(struct machine *m)
 {
     struct fli_heap_node *n;
     while ((n = fli_heap_min(&m->leaving)) != NULL) {
         move(m, FLI_CONTAINER_OF(n, struct timer, node), LEASE_WATCHED);
+    }
+    for (size_t i = 0; i < m->leases.len; i++) {
+        struct timer *t = FLI_CONTAINER_OF(m->leases.slots[i], struct timer, node);
+        session_of_lease(t)->later_ms = 0;
+        fli_heap_update(&m->leases, &t->node);
     }
 }
 

@@ -17,8 +17,8 @@
  *     token, in their order.
  *  6. An explicit session has a lease and is found by its owner; or it is ending, is found by its
  *     serial and is on the list of work. It lists exactly its own requests.
- *  7. What is due remains undone only for want of steps. The heap has one timer for each lease,
- *     wait and delay and nothing else, and is a heap.
+ *  7. What is due remains undone only for want of steps. The heaps have one timer for each lease,
+ *     wait and delay and nothing else, and are heaps.
  *  8. No cycle of sessions wait for each other.
  *  9. The digest is the sum of the hashes of all records and timers.
  * 10. n_multi of each queue and the numbers of requests (of each session, of implicit sessions, of
@@ -74,16 +74,23 @@ static void check_timer(const struct machine *m, struct tally *t, const struct t
     t->digest += machine_digest_timer(timer);
 }
 
-static void check_heap(const struct machine *m, const struct tally *t)
+static void check_heap(const struct fli_heap *h)
+{
+    for (size_t i = 0; i < h->len; i++) {
+        FLI_ASSERT(h->slots[i]->pos == i);
+        FLI_ASSERT(i == 0 || !h->less(h->slots[i], h->slots[(i - 1) / 4]));
+    }
+}
+
+static void check_timers(const struct machine *m, const struct tally *t)
 {
     FLI_ASSERT(m->timers.len + m->leases.len + m->leaving.len == t->timers);
-    uint64_t last_ms = 0;
+    check_heap(&m->timers);
+    check_heap(&m->leases);
+    check_heap(&m->leaving);
     for (size_t i = 0; i < m->timers.len; i++) {
-        const struct fli_heap_node *n = m->timers.slots[i];
-        FLI_ASSERT(n->pos == i);
-        FLI_ASSERT(i == 0 || !m->timers.less(n, m->timers.slots[(i - 1) / 4]));
-        last_ms = CONST_CONTAINER_OF(n, struct timer, node)->at_ms;
-        FLI_ASSERT(machine_has_work(m) || last_ms + 1 >= machine_next_deadline(m));
+        uint64_t at_ms = CONST_CONTAINER_OF(m->timers.slots[i], struct timer, node)->at_ms;
+        FLI_ASSERT(machine_has_work(m) || at_ms + 1 >= machine_next_deadline(m));
     }
 }
 
@@ -412,7 +419,7 @@ void machine_check(struct machine *m)
         sessions++;
     }
     check_waits(m, &t);
-    check_heap(m, &t);
+    check_timers(m, &t);
     FLI_ASSERT(sessions == m->sessions.len + m->ending.len);
     FLI_ASSERT(t.implicit == m->n_implicit);
     FLI_ASSERT(m->locks.len == t.locks_held + m->idle.len + t.locks_between);

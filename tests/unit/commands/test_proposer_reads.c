@@ -364,6 +364,14 @@ TEST_WITH(a_new_leader_gives_each_lease_its_full_ttl, start_three, stop)
     assert_int_equal(check(r, next, token), MACHINE_NO);
 }
 
+static void hand_over(struct rig *r, unsigned from, unsigned to)
+{
+    assert_int_equal(replica_transfer(group_replica(&r->g, from), r->g.now_ms, to + 1), 0);
+    while (rig_leader(r) != to) {
+        rig_step(r);
+    }
+}
+
 /* A leader gives a lease up, and is replaced before that is committed. When it leads again it
  * watches the lease as any other, and ends it. */
 TEST_WITH(what_a_former_leader_gave_up_is_watched_again, start_three, stop)
@@ -385,10 +393,27 @@ TEST_WITH(what_a_former_leader_gave_up_is_watched_again, start_three, stop)
     group_isolate(&r->g, l, false);
     rig_run(r, 1000);
     assert_int_equal(check(r, next, token), MACHINE_DONE);
-    assert_int_equal(replica_transfer(group_replica(&r->g, next), r->g.now_ms, l + 1), 0);
-    while (rig_leader(r) != l) {
-        rig_step(r);
+    hand_over(r, next, l);
+    assert_int_equal(check(r, l, token), MACHINE_DONE);
+    rig_run(r, 6000);
+    assert_int_equal(check(r, l, token), MACHINE_NO);
+}
+
+/* A leader has moved the end of a lease in its memory, far beyond the clock of the log, which stood
+ * still meanwhile. Another one led, and the holder is gone: when the first leads again, the lease
+ * has its full ttl from then and no more. */
+TEST_WITH(what_a_former_leader_watched_is_forgotten, start_three, stop)
+{
+    struct rig *r = *state;
+    unsigned l = rig_leader(r);
+    unsigned next = (l + 1) % r->g.n;
+    uint64_t token = take(r, l, 5000)->result.token;
+    for (unsigned i = 0; i < 10; i++) {
+        rig_run(r, 4000);
+        rig_await(r, renew(r, l, token, 0));
     }
+    hand_over(r, l, next);
+    hand_over(r, next, l);
     assert_int_equal(check(r, l, token), MACHINE_DONE);
     rig_run(r, 6000);
     assert_int_equal(check(r, l, token), MACHINE_NO);

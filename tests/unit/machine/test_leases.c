@@ -68,6 +68,9 @@ TEST_WITH(a_new_ttl_is_for_all_nodes, fixture_setup, fixture_teardown)
     (void)renew(k, cmd_held(MACHINE_OP_RENEW, "L", 1, 100), 1050, false);
 }
 
+/* For so long a lease is renewed without an entry. */
+#define LONGEST_MS ((uint64_t)INT32_MAX)
+
 /* KEYS of "ann" on "K", and on "L" too if there are two. */
 static struct machine_command keys(unsigned flags, unsigned n, uint64_t ttl_ms)
 {
@@ -135,7 +138,7 @@ TEST_WITH(keys_that_need_an_entry, fixture_setup, fixture_teardown)
     other.owner.len = 2;
     (void)renew(k, other, 1000, false);
     /* The lease has been renewed without an entry for longer than the record can tell. */
-    uint64_t end_ms = 1100 + (uint64_t)UINT32_MAX;
+    uint64_t end_ms = 1100 + LONGEST_MS;
     assert_int_equal(renew(k, keys(EXTEND, 1, 100), end_ms - 100, true).deadline_ms, end_ms);
     (void)renew(k, keys(EXTEND, 1, 100), end_ms - 99, false);
     assert_true(machine_lease_give_up(k->m, end_ms + 1, &end)); /* it, or the other's */
@@ -204,6 +207,30 @@ TEST_WITH(what_was_given_up_is_taken_back, fixture_setup, fixture_teardown)
                      MACHINE_NOTFOUND);
 }
 
+/* Each has its own bound, and none is left of them. */
+TEST_WITH(what_was_prolonged_is_forgotten, fixture_setup, fixture_teardown)
+{
+    struct fixture *k = *state;
+    struct machine_command end;
+    char name[16];
+    for (uint32_t i = 0; i < 100; i++) {
+        (void)snprintf(name, sizeof name, "n%u", i);
+        fixture_run(k, cmd_acquire(name, "ann", 1000));
+    }
+    for (uint32_t i = 0; i < 300; i++) {
+        uint32_t token = 1 + i * 37 % 101;
+        (void)snprintf(name, sizeof name, "n%u", token - 1);
+        (void)renew(k, cmd_held(MACHINE_OP_RENEW, name, token, 0), 2000 + i * 7919 % 5003, true);
+    }
+    assert_true(machine_lease_give_up(k->m, 5000, &end));
+    machine_leases_take_back(k->m);
+    machine_check(k->m);
+    for (unsigned i = 0; i < 100; i++) {
+        assert_true(machine_lease_give_up(k->m, 2001, &end));
+        assert_int_equal(end.number2, 2000);
+    }
+}
+
 /* Whatever its numbers: it ends what they name, or nothing. */
 TEST_WITH(an_end_of_nothing_does_nothing, fixture_setup, fixture_teardown)
 {
@@ -239,6 +266,20 @@ TEST_WITH(a_term_mark_covers_what_was_promised, fixture_setup, fixture_teardown)
     assert_true(fixture_next_deadline(k) <= 2501); /* it may be told too early */
     fixture_tick(k, 2500);
     assert_int_equal(check(k, 1), MACHINE_DONE);
+}
+
+/* There is room in the record for what a term mark adds. */
+TEST_WITH(a_term_mark_lengthens_the_longest_lease, fixture_setup, fixture_teardown)
+{
+    struct fixture *k = *state;
+    uint64_t end_ms = 1100 + LONGEST_MS;
+    fixture_run(k, cmd_acquire("L", "ann", 100));
+    (void)renew(k, cmd_held(MACHINE_OP_RENEW, "L", 1, 0), end_ms - 100, true);
+    fixture_mark(k, end_ms - 50);
+    fixture_tick(k, end_ms + 50);
+    assert_int_equal(check(k, 1), MACHINE_DONE);
+    fixture_tick(k, end_ms + 51);
+    assert_int_equal(check(k, 1), MACHINE_NO);
 }
 
 /* A term mark makes all bounds too early. They are corrected a few at a time, and none ends too
