@@ -47,7 +47,6 @@ struct replica_config {
                                              replica_arrived() */
     struct fsm *fsm;                      /* holds the state of `snapshot`, or is empty */
     const struct snapshot_meta *snapshot; /* the newest; NULL: none. The log continues it. */
-    bool may_be_empty; /* the log is empty: the group's configuration comes with its entries */
     unsigned election_ms, heartbeat_ms;
     /* The most entries that may be sent to a follower and not confirmed. It must be less than what
      * each server keeps behind a snapshot: a follower refuses entries when its core has forgotten

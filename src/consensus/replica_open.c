@@ -108,7 +108,8 @@ static int load_entries(struct replica *r, uint64_t first, size_t n, struct raft
             rv = load_change(r, first + i, &all[i].buf);
         }
     }
-    if (rv == 0 && r->edge.changes.n == 0 && n == 0 && r->config.may_be_empty) {
+    /* It may have been stopped before the group began, or before it was sent an entry. */
+    if (rv == 0 && r->edge.changes.n == 0 && n == 0) {
         struct configuration nobody = {0};
         changes_add(&r->edge.changes, 0, &nobody);
     }

@@ -1,10 +1,10 @@
 /* data_dir.c: see data_dir.h.
  *
- * A new directory goes through three steps: a record with `bootstrapped` unset; an empty log, or
- * the first entry of a node alone; the record of the first start, with `bootstrapped` set. A crash
- * in between leaves it unset. Such a node has never spoken to another, so whatever is in DIR/log is
- * deleted and made again. With `bootstrapped` set the log must be there. If it is missing, somebody
- * has removed it, and the node refuses to start rather than act as if it had promised nothing. */
+ * A new directory goes through three steps: a record with `bootstrapped` unset; an empty log; the
+ * record of the first start, with `bootstrapped` set. A crash in between leaves it unset. Such a
+ * node has never spoken to another, so whatever is in DIR/log is deleted and made again. With
+ * `bootstrapped` set the log must be there. If it is missing, somebody has removed it, and the node
+ * refuses to start rather than act as if it had promised nothing. */
 #include "members/data_dir.h"
 
 #include <errno.h>

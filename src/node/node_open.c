@@ -1,9 +1,8 @@
 /* node_open.c: makes a node: the directory and its contents, the parts, and the loop's handles.
  *
  * Everything that can fail comes first, while nothing is on the loop. The log is recovered before a
- * peer can call. A new log gets its first entry, the configuration of the cluster. Only then does
- * the identity record that there is a log: a crash in between leaves a directory that has promised
- * nothing, and it is made anew. */
+ * peer can call. Only then does the record say that there is a log: a crash in between leaves a
+ * directory that has promised nothing, and it is made anew. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -270,29 +269,10 @@ static int make_fsm(struct opening *o)
     return rv == 0 && o->meta.index != 0 ? join_log_and_snapshot(n->log, &o->meta) : rv;
 }
 
-/* A node alone is all that its cluster begins with. */
-static int append_first_entry(struct node *n)
-{
-    struct configuration c;
-    uint8_t bytes[CONFIGURATION_SIZE_MAX];
-    struct log_hard_state hs = {.term = 1};
-    struct log_entry entry = {.index = 1, .term = 1, .kind = RAFT_CHANGE, .data = bytes};
-    identity_found(identity_of(n), &identity_of(n)->incarnation);
-    identity_configuration(identity_of(n), &c);
-    entry.len = (uint32_t)configuration_encode(&c, bytes);
-    bool appended = log_set_hard_state(n->log, &hs) != 0 && log_append(n->log, &entry) != 0;
-    return appended ? log_write_out(n->log) : FL_ENOMEM;
-}
-
 static int begin(struct opening *o)
 {
-    struct node *n = o->n;
-    const struct identity *id = identity_of(n);
-    if (!id->bootstrapped && !id->joins && id->members.n == 1 && append_first_entry(n) != 0) {
-        return fli_refuse(o->errmsg, o->errmsg_size, FL_EIO,
-                          "cannot write the first entry of the log in %s", n->record.dir.log_path);
-    }
-    return node_record_begin(&n->record, n->config.witness, n->config.witness_reset, o->errmsg,
+    const struct node_config *c = &o->n->config;
+    return node_record_begin(&o->n->record, c->witness, c->witness_reset, o->errmsg,
                              o->errmsg_size);
 }
 
@@ -383,8 +363,6 @@ static int make_replica(struct opening *o)
     struct replica_config config = {
         .id = id->id,
         .incarnation = id->incarnation,
-        /* A node may be stopped before the cluster is formed, or before it is sent an entry. */
-        .may_be_empty = id->joins || id->members.n > 1,
         .log = n->log,
         .fsm = n->fsm,
         .snapshot = o->meta.index == 0 ? NULL : &o->meta,

@@ -291,7 +291,6 @@ int group_try_up(struct group *g, unsigned i)
                                 .log = s->log,
                                 .fsm = s->fsm,
                                 .snapshot = s->meta.index == 0 ? NULL : &s->meta,
-                                .may_be_empty = g->founds,
                                 .election_ms = GROUP_ELECTION_MS,
                                 .heartbeat_ms = GROUP_HEARTBEAT_MS,
                                 .in_flight = g->in_flight,
