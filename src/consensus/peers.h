@@ -56,7 +56,7 @@ enum peer_seen { PEER_UNKNOWN, PEER_HERE, PEER_AWAY };
 struct peer {
     uint64_t id; /* 0: this place is free */
 
-    struct outbound outbound; /* peers.c; this node itself has none */
+    struct outbound outbound; /* peers.c, membership*.c; this node itself has none */
 
     /* membership*.c: what it has said of itself */
     struct peer_identity told; /* its last handshake that was let in; incarnation 0: none was since
