@@ -79,9 +79,8 @@ struct command {
     uint32_t cost;     /* in a batch: as the machine says */
     uint32_t len;
     uint8_t class;
-    bool out;         /* somebody has taken it out */
-    bool reads;       /* in a batch: it needs no entry: a query, or a renewal (machine_renew()) */
-    bool needs_entry; /* a renewal that was not answered without one */
+    bool out;   /* somebody has taken it out */
+    bool reads; /* in a batch: it needs no entry: a query, or a renewal (machine_renew()) */
     uint8_t data[];
 };
 

@@ -256,11 +256,10 @@ static bool propose(struct proposer *p, uint64_t now_ms)
 
 /* A renewal that changes nothing but the end of a lease is answered like a query. The lease does
  * not end before that. */
-static bool needs_no_entry(const struct proposer *p, const struct command *c,
-                           const struct machine_command *decoded)
+static bool needs_no_entry(const struct proposer *p, const struct machine_command *decoded)
 {
     return MACHINE_OP_IS_QUERY(decoded->op) ||
-           (MACHINE_IS_RENEWAL(decoded) && !c->needs_entry &&
+           (MACHINE_IS_RENEWAL(decoded) &&
             machine_renew(machine(p), decoded, p->clock.value_ms, NULL));
 }
 
@@ -286,7 +285,7 @@ static int read_command(struct proposer *p, struct command *c)
         memcpy(c->data, p->filled.data, c->len);
     }
     c->cost = machine_command_cost_now(machine(p), &decoded);
-    c->reads = needs_no_entry(p, c, &decoded);
+    c->reads = needs_no_entry(p, &decoded);
     return 0;
 }
 
@@ -404,8 +403,8 @@ static struct command *take(struct proposer *p, uint32_t position, bool reads)
     return c;
 }
 
-/* When the lease has changed meanwhile, or is on its way out, the renewal goes behind that, with an
- * entry. */
+/* When the lease has changed meanwhile, or is on its way out, the renewal is taken up again behind
+ * that. */
 static void answer_renewal(struct proposer *p, struct command *c,
                            const struct machine_command *renewal)
 {
@@ -414,7 +413,6 @@ static void answer_renewal(struct proposer *p, struct command *c,
         fsm_report(p->config.fsm, renewal, &result);
         commands_end(p->config.queue, c, 0, &result, (struct fli_slice){NULL, 0});
     } else {
-        c->needs_entry = true;
         commands_put_back(p->config.queue, c);
     }
 }
