@@ -198,70 +198,70 @@ static void map_acquire(const struct fli_request *q, uint8_t also[MACHINE_ALSO_S
 
 /* The machine's command for a request that has one; else its op is 0. It points into the request
  * and into `also`. */
-static struct machine_command map(const struct fli_request *q, uint8_t also[MACHINE_ALSO_SIZE])
+static void map(const struct fli_request *q, uint8_t also[MACHINE_ALSO_SIZE],
+                struct machine_command *m)
 {
-    struct machine_command m = {.name = q->name,
-                                .owner = q->owner,
-                                .label = q->label,
-                                .value = q->value,
-                                .token = q->token,
-                                .ttl_ms = q->ttl_ms,
-                                .lockdelay_ms = q->lockdelay_ms};
+    *m = (struct machine_command){.name = q->name,
+                                  .owner = q->owner,
+                                  .label = q->label,
+                                  .value = q->value,
+                                  .token = q->token,
+                                  .ttl_ms = q->ttl_ms,
+                                  .lockdelay_ms = q->lockdelay_ms};
     switch (q->command->id) {
     case FLI_CMD_ACQUIRE:
-        map_acquire(q, also, &m);
+        map_acquire(q, also, m);
         break;
     case FLI_CMD_RENEW:
-        m.op = MACHINE_OP_RENEW;
+        m->op = MACHINE_OP_RENEW;
         break;
     case FLI_CMD_RELEASE:
-        m.op = MACHINE_OP_RELEASE;
+        m->op = MACHINE_OP_RELEASE;
         break;
     case FLI_CMD_CHECK:
-        m.op = MACHINE_OP_CHECK;
+        m->op = MACHINE_OP_CHECK;
         break;
     case FLI_CMD_TOKEN:
-        m.op = MACHINE_OP_TOKEN;
+        m->op = MACHINE_OP_TOKEN;
         break;
     case FLI_CMD_SHOW:
-        m.op = MACHINE_OP_SHOW;
+        m->op = MACHINE_OP_SHOW;
         break;
     case FLI_CMD_BREAK:
-        m.op = MACHINE_OP_BREAK;
+        m->op = MACHINE_OP_BREAK;
         break;
     case FLI_CMD_LOCKS:
-        m.op = MACHINE_OP_LOCKS;
-        m.value = q->pattern;
-        m.name = q->cursor;
-        m.number = q->number;
+        m->op = MACHINE_OP_LOCKS;
+        m->value = q->pattern;
+        m->name = q->cursor;
+        m->number = q->number;
         break;
     case FLI_CMD_SESSION_OPEN:
-        m.op = MACHINE_OP_SESSION_OPEN;
+        m->op = MACHINE_OP_SESSION_OPEN;
         break;
     case FLI_CMD_SESSION_RENEW:
-        m.op = MACHINE_OP_SESSION_RENEW;
+        m->op = MACHINE_OP_SESSION_RENEW;
         break;
     case FLI_CMD_SESSION_CLOSE:
-        m.op = MACHINE_OP_SESSION_CLOSE;
+        m->op = MACHINE_OP_SESSION_CLOSE;
         break;
     case FLI_CMD_SESSION_SHOW:
-        m.op = MACHINE_OP_SESSION_SHOW;
+        m->op = MACHINE_OP_SESSION_SHOW;
         break;
     case FLI_CMD_SESSION_LIST:
-        m.op = MACHINE_OP_SESSION_LIST;
-        m.owner = q->cursor;
-        m.number = q->number;
+        m->op = MACHINE_OP_SESSION_LIST;
+        m->owner = q->cursor;
+        m->number = q->number;
         break;
     case FLI_CMD_CLUSTER_CONFIG: {
         char why[CLUSTER_CONFIG_WHY_MAX];
-        enum cluster_config_verb verb = cluster_config_read(q, 3, &m, why);
+        enum cluster_config_verb verb = cluster_config_read(q, 3, m, why);
         FLI_ASSERT(verb == CLUSTER_CONFIG_SET); /* answer_config() has checked it */
         break;
     }
     default:
         break;
     }
-    return m;
 }
 
 int dispatch_submit(struct call *c, const struct machine_command *m, node_ticket_cb cb)
@@ -346,7 +346,8 @@ static void submit_request(struct dispatch *d, void *request, struct dispatch_sl
                            const struct fli_request *q)
 {
     uint8_t also[MACHINE_ALSO_SIZE];
-    struct machine_command m = map(q, also);
+    struct machine_command m;
+    map(q, also, &m);
     struct call *c = dispatch_begin(d, request, slot, proto, q->command->id, &m);
     if (q->jeopardies + q->lost > 0 && is_somebody(d, m.user)) {
         d->counts.jeopardies += q->jeopardies;

@@ -568,14 +568,14 @@ int fli_request_parse(const struct fli_command *command, const struct fli_slice 
                       struct fli_request *ret, char *errmsg, size_t errmsg_size)
 {
     FLI_ASSERT(command->id > FLI_CMD_NONE && command->id <= FLI_CMD_ID_MAX);
-    struct fli_request request = {.command = command};
+    memset(ret, 0, offsetof(struct fli_request, also)); /* n_also says that the list is empty */
+    ret->command = command;
     if ((command->flags & FLI_CMD_FRONTDOOR) != 0) {
-        *ret = request; /* src/frontdoor reads the arguments */
-        return 0;
+        return 0; /* src/frontdoor reads the arguments */
     }
     FLI_ASSERT(specs[command->id].known);
     const struct spec *spec = &specs[command->id];
-    struct parse p = {command, &request, errmsg, errmsg_size, ""};
+    struct parse p = {command, ret, errmsg, errmsg_size, ""};
     unsigned skip = 0; /* AUTH may leave out its first argument */
     if (command->id == FLI_CMD_AUTH && n == 1) {
         skip = 1;
@@ -596,13 +596,7 @@ int fli_request_parse(const struct fli_command *command, const struct fli_slice 
     }
     unsigned given = 0;
     int rc = spec->more ? 0 : take_options(&p, spec, args + taken, n - taken, &given);
-    if (rc == 0) {
-        rc = finish(&p, n, given);
-    }
-    if (rc == 0) {
-        *ret = request;
-    }
-    return rc;
+    return rc != 0 ? rc : finish(&p, n, given);
 }
 
 const char *fli_request_error_word(int rc)

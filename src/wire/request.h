@@ -78,7 +78,7 @@ struct fli_request {
  * first word: what is wrong, in which argument, what to write instead. FL_EVERSION: HELLO asks for
  * a protocol other than 2 and 3. Options may come in any order and any case; an option given twice
  * is an error, except ALSO. SET and DEL without FENCE are no error here: `fenced` is false, and the
- * store answers NOTOKEN. */
+ * store answers NOTOKEN. *ret means nothing when it fails. */
 int fli_request_parse(const struct fli_command *command, const struct fli_slice *args, unsigned n,
                       struct fli_request *ret, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 
