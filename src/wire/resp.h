@@ -53,7 +53,6 @@ struct fli_resp_parser {
     int64_t args_left;  /* -1: header not read */
     uint64_t skip_left; /* bytes of an oversized request still to be discarded */
     unsigned found;     /* arguments found so far */
-    bool in_arg;        /* the header of argument `found` is read, its bytes are not */
     bool skipping;
     bool broken;
     uint32_t offsets[FLI_RESP_ARGS_MAX];

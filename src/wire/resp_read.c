@@ -1,9 +1,9 @@
 /* resp_read.c: the requests of resp.h.
  *
- * A request is "*N\r\n", then N times "$L\r\n", L bytes and "\r\n". `pos` is the first byte that is
- * not parsed yet: the start of a header line, or, with in_arg set, of an argument's bytes. A header
- * line has at most 22 bytes, and an incomplete one is scanned again from its start; every other
- * byte is scanned once. So the cost is linear however the bytes are cut.
+ * A request is "*N\r\n", then N times "$L\r\n", L bytes and "\r\n". `pos` is the start of the first
+ * header line whose argument is not there as a whole. That line of at most 22 bytes is scanned
+ * again when more has come, and the bytes of arguments never. So the cost is linear however the
+ * bytes are cut.
  *
  * Failures. Framing that cannot be understood is BROKEN, for good. A request over a limit is
  * TOOBIG; then, with `skipping` set, the rest of it is skipped header by header and not kept. */
@@ -26,7 +26,6 @@ void fli_resp_parser_init(struct fli_resp_parser *p, struct fli_resp_limits limi
     p->args_left = -1;
     p->skip_left = 0;
     p->found = 0;
-    p->in_arg = false;
     p->skipping = false;
     p->broken = false;
 }
@@ -63,27 +62,23 @@ size_t fli_resp_consume(struct fli_resp_parser *p)
     p->found = 0;
     if (!p->skipping) {
         p->args_left = -1;
-        p->in_arg = false;
     }
     return size;
 }
 
-/* Reads "<type><number>\r\n" at *pos, whose type was checked, and moves *pos behind it. A negative
- * number is returned as -1. */
-static enum line read_header(const uint8_t *data, size_t len, size_t *pos, int64_t *ret)
+/* Reads "<type><number>\r\n", of which the first `skip` bytes were checked, at *pos, and moves *pos
+ * behind it. */
+static enum line read_header(const uint8_t *data, size_t len, size_t skip, size_t *pos,
+                             uint64_t *ret)
 {
-    size_t i = *pos + 1;
-    bool negative = i < len && data[i] == '-';
-    if (negative) {
-        i++;
-    }
+    size_t i = *pos + skip;
     size_t start = i;
-    int64_t v = 0;
+    uint64_t v = 0;
     for (; i < len && (uint8_t)(data[i] - '0') <= 9; i++) {
         if (i - start == DIGITS_MAX - 1) {
             return LINE_BAD;
         }
-        v = v * 10 + (data[i] - '0');
+        v = v * 10 + (uint64_t)(data[i] - '0');
     }
     if (i == len) {
         return LINE_MORE;
@@ -97,7 +92,7 @@ static enum line read_header(const uint8_t *data, size_t len, size_t *pos, int64
     if (data[i + 1] != '\n') {
         return LINE_BAD;
     }
-    *ret = negative ? -1 : v;
+    *ret = v;
     *pos = i + 2;
     return LINE_OK;
 }
@@ -112,26 +107,17 @@ static const char too_many[] = "too many arguments: a request may have 256";
 static const char too_long_arg[] = "an argument is longer than this server accepts";
 static const char too_long[] = "the request is longer than this server accepts";
 
-/* Reads the header of an argument at pos. LINE_OK: *ret is its length. */
-static enum line read_arg_header(struct fli_resp_parser *p, const uint8_t *data, size_t len,
-                                 uint64_t *ret)
+/* Reads the header of an argument at *pos, as read_header(). LINE_OK: *ret is its length. */
+static enum line read_arg_header(const uint8_t *data, size_t len, size_t *pos, uint64_t *ret)
 {
-    int64_t n;
-    if (p->pos == len) {
+    if (*pos == len) {
         return LINE_MORE;
     }
-    if (data[p->pos] != '$') {
+    if (data[*pos] != '$') {
         return LINE_BAD;
     }
-    enum line line = read_header(data, len, &p->pos, &n);
-    if (line != LINE_OK) {
-        return line;
-    }
-    if (n < 0 || (uint64_t)n > FLI_RESP_SKIP_ARG_MAX) {
-        return LINE_BAD;
-    }
-    *ret = (uint64_t)n;
-    return LINE_OK;
+    enum line line = read_header(data, len, 1, pos, ret);
+    return line == LINE_OK && *ret > FLI_RESP_SKIP_ARG_MAX ? LINE_BAD : line;
 }
 
 /* Skips the argument being discarded, of which skip_left bytes are still to come, with CR and LF.
@@ -167,7 +153,7 @@ static enum fli_resp_status skip(struct fli_resp_parser *p, const uint8_t *data,
             break;
         }
         uint64_t size = 0;
-        enum line line = read_arg_header(p, data, len, &size);
+        enum line line = read_arg_header(data, len, &p->pos, &size);
         if (line == LINE_BAD) {
             return broken(p, bad_arg);
         }
@@ -180,50 +166,32 @@ static enum fli_resp_status skip(struct fli_resp_parser *p, const uint8_t *data,
     return p->pos == 0 ? FLI_RESP_MORE : found(p, FLI_RESP_EMPTY);
 }
 
-/* The header of argument `found` is complete: checks it against the limits. */
-static enum fli_resp_status begin_arg(struct fli_resp_parser *p, uint64_t size)
-{
-    const char *error = NULL;
-    if (size > p->limits.arg_max) {
-        error = too_long_arg;
-    } else if (p->pos + size + 2 > p->limits.request_max) {
-        error = too_long;
-    }
-    if (error != NULL) {
-        p->skip_left = size + 2;
-        p->args_left--;
-        return too_big(p, error);
-    }
-    p->offsets[p->found] = (uint32_t)p->pos;
-    p->lengths[p->found] = (uint32_t)size;
-    p->in_arg = true;
-    return FLI_RESP_MORE;
-}
-
 static enum fli_resp_status read_args(struct fli_resp_parser *p, const uint8_t *data, size_t len)
 {
     while (p->args_left > 0) {
-        if (!p->in_arg) {
-            uint64_t size = 0;
-            enum line line = read_arg_header(p, data, len, &size);
-            if (line != LINE_OK) {
-                return line == LINE_MORE ? FLI_RESP_MORE : broken(p, bad_arg);
-            }
-            if (begin_arg(p, size) == FLI_RESP_TOOBIG) {
-                return FLI_RESP_TOOBIG;
-            }
+        size_t at = p->pos;
+        uint64_t size = 0;
+        enum line line = read_arg_header(data, len, &at, &size);
+        if (line != LINE_OK) {
+            return line == LINE_MORE ? FLI_RESP_MORE : broken(p, bad_arg);
         }
-        size_t size = p->lengths[p->found];
-        FLI_ASSERT(p->pos == p->offsets[p->found]);
-        if (len - p->pos < size + 2) {
+        bool long_arg = size > p->limits.arg_max;
+        if (long_arg || at + size + 2 > p->limits.request_max) {
+            p->pos = at;
+            p->skip_left = size + 2;
+            p->args_left--;
+            return too_big(p, long_arg ? too_long_arg : too_long);
+        }
+        if (len - at < size + 2) {
             return FLI_RESP_MORE;
         }
-        const uint8_t *end = data + p->pos + size;
+        const uint8_t *end = data + at + size;
         if (end[0] != '\r' || end[1] != '\n') {
             return broken(p, bad_end);
         }
-        p->pos += size + 2;
-        p->in_arg = false;
+        p->offsets[p->found] = (uint32_t)at;
+        p->lengths[p->found] = (uint32_t)size;
+        p->pos = at + size + 2;
         p->found++;
         p->args_left--;
     }
@@ -236,19 +204,20 @@ static enum fli_resp_status read_args(struct fli_resp_parser *p, const uint8_t *
 
 static enum fli_resp_status read_array(struct fli_resp_parser *p, const uint8_t *data, size_t len)
 {
-    int64_t n;
-    enum line line = read_header(data, len, &p->pos, &n);
+    uint64_t n = 0;
+    bool negative = len > 1 && data[1] == '-'; /* any of them means no array */
+    enum line line = read_header(data, len, negative ? 2 : 1, &p->pos, &n);
     if (line == LINE_MORE) {
         return FLI_RESP_MORE;
     }
-    if (line == LINE_BAD || n > (int64_t)FLI_RESP_SKIP_ARGS_MAX) {
+    if (line == LINE_BAD || (n > FLI_RESP_SKIP_ARGS_MAX && !negative)) {
         return broken(p, bad_array);
     }
-    if (n <= 0) {
+    if (n == 0 || negative) {
         return found(p, FLI_RESP_EMPTY);
     }
-    p->args_left = n;
-    if (n > (int64_t)FLI_RESP_ARGS_MAX) {
+    p->args_left = (int64_t)n;
+    if (n > FLI_RESP_ARGS_MAX) {
         return too_big(p, too_many);
     }
     return read_args(p, data, len);

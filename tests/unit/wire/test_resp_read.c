@@ -333,7 +333,7 @@ TEST(test_nothing_is_looked_at_twice)
             assert_int_equal(status, FLI_RESP_MORE);
             memcpy(data, inputs[k], n);
             memset(data + 1, '#', p.pos > 1 ? p.pos - 1 : 0);
-            assert_true(p.in_arg || n - p.pos <= 22);
+            assert_true(n - p.pos <= 22); /* a header, and an argument as short as these */
             status = fli_resp_next(&p, data, n);
         }
         assert_int_equal(status, FLI_RESP_REQUEST);
