@@ -284,43 +284,47 @@ static bool upper(const struct fli_slice *s, char word[WORD_MAX])
     return true;
 }
 
-/* strcmp, but its call is spared where the first letters differ: every request looks a name up. */
+/* strcmp without its call, which costs more than these few letters: every request looks a name
+ * up. */
 static int compare(const char *a, const char *b)
 {
-    return a[0] != b[0] ? (unsigned char)a[0] - (unsigned char)b[0] : strcmp(a, b);
+    for (; *a == *b && *a != '\0'; a++, b++) {
+    }
+    return (unsigned char)*a - (unsigned char)*b;
 }
 
-/* The index of the first row that is not below (name, sub); a NULL sub is below every text. */
-static size_t lower_bound(const char *name, const char *sub)
+static bool have_one_name(size_t i, size_t k)
+{
+    return compare(fli_commands[i].name, fli_commands[k].name) == 0;
+}
+
+/* The index of the first row with this name; fli_commands_len: there is none. */
+static size_t first_row(const char *name)
 {
     size_t lo = 0;
     size_t hi = fli_commands_len;
+    bool found = false; /* the row at `hi` has this name */
     while (lo < hi) {
         size_t mid = lo + (hi - lo) / 2;
-        const struct fli_command *c = &fli_commands[mid];
-        int order = compare(c->name, name);
-        if (order == 0 && sub != NULL) {
-            order = c->subcommand == NULL ? -1 : strcmp(c->subcommand, sub);
-        }
+        int order = compare(fli_commands[mid].name, name);
         if (order < 0) {
             lo = mid + 1;
         } else {
             hi = mid;
+            found = order == 0;
         }
     }
-    return lo;
+    return found ? hi : fli_commands_len;
 }
 
 /* The index of the first row of a name that this service serves; else fli_commands_len. */
 static size_t family(enum fli_service service, const char *name)
 {
-    for (size_t i = lower_bound(name, NULL);
-         i < fli_commands_len && compare(fli_commands[i].name, name) == 0; i++) {
-        if (fli_command_served(&fli_commands[i], service)) {
-            return i;
-        }
+    size_t i = first_row(name);
+    while (i < fli_commands_len && !fli_command_served(&fli_commands[i], service)) {
+        i = i + 1 < fli_commands_len && have_one_name(i, i + 1) ? i + 1 : fli_commands_len;
     }
-    return fli_commands_len;
+    return i;
 }
 
 size_t fli_command_family_end(size_t first)
@@ -328,7 +332,7 @@ size_t fli_command_family_end(size_t first)
     FLI_ASSERT(first < fli_commands_len);
     unsigned program = fli_commands[first].flags & BOTH;
     size_t i = first + 1;
-    while (i < fli_commands_len && compare(fli_commands[i].name, fli_commands[first].name) == 0 &&
+    while (i < fli_commands_len && have_one_name(i, first) &&
            (fli_commands[i].flags & program) != 0) {
         i++;
     }
@@ -488,8 +492,7 @@ static int unknown_command(enum fli_service service, const struct fli_slice *giv
     fli_quote(quoted, sizeof quoted, given);
     const char *hint = NULL;
     if (upper(given, word)) {
-        size_t i = lower_bound(word, NULL);
-        if (i < fli_commands_len && strcmp(fli_commands[i].name, word) == 0) {
+        if (first_row(word) < fli_commands_len) {
             snprintf(errmsg, errmsg_size,
                      "unknown command %s: it is served by %s, not by this server", quoted,
                      service == FLI_SERVICE_LOCK ? "fencelock-store" : "fencelockd");
@@ -511,9 +514,9 @@ static int unknown_command(enum fli_service service, const struct fli_slice *giv
 static void list_subcommands(enum fli_service service, const char *name, char *out, size_t size)
 {
     size_t len = 0;
-    size_t first = lower_bound(name, NULL);
+    size_t first = first_row(name);
     out[0] = '\0';
-    for (size_t i = first; i < fli_commands_len && compare(fli_commands[i].name, name) == 0; i++) {
+    for (size_t i = first; i < fli_commands_len && have_one_name(i, first); i++) {
         const struct fli_command *c = &fli_commands[i];
         if (c->subcommand == NULL || !fli_command_served(c, service)) {
             continue;
