@@ -36,7 +36,7 @@ static size_t step_for(size_t from, size_t need, size_t max)
     return cap < max ? cap : max;
 }
 
-static int grow(struct fli_buf *b, size_t n)
+int fli_buf_grow(struct fli_buf *b, size_t n)
 {
     if (n > b->max - b->len) {
         return FL_ELIMIT;
@@ -50,15 +50,6 @@ static int grow(struct fli_buf *b, size_t n)
     b->data = data;
     b->cap = cap;
     return 0;
-}
-
-int fli_buf_reserve(struct fli_buf *b, size_t n)
-{
-    FLI_ASSERT(b->len <= b->cap);
-    if (FLI_LIKELY(n <= b->cap - b->len)) {
-        return 0;
-    }
-    return grow(b, n);
 }
 
 int fli_buf_append(struct fli_buf *b, const void *data, size_t n)

@@ -18,7 +18,12 @@ void fli_buf_init(struct fli_buf *b, size_t max);
 void fli_buf_fini(struct fli_buf *b); /* frees; the buffer may be used again as empty */
 
 /* Makes room for n more bytes. 0, FL_ELIMIT beyond the ceiling, FL_ENOMEM. */
-int fli_buf_reserve(struct fli_buf *b, size_t n) FLI_MUST_USE;
+int fli_buf_grow(struct fli_buf *b, size_t n) FLI_MUST_USE; /* when there is too little */
+static inline FLI_MUST_USE int fli_buf_reserve(struct fli_buf *b, size_t n)
+{
+    FLI_ASSERT(b->len <= b->cap);
+    return FLI_LIKELY(n <= b->cap - b->len) ? 0 : fli_buf_grow(b, n);
+}
 
 int fli_buf_append(struct fli_buf *b, const void *data, size_t n) FLI_MUST_USE;
 int fli_buf_printf(struct fli_buf *b, const char *fmt, ...) FLI_PRINTF(2, 3) FLI_MUST_USE;

@@ -15,7 +15,7 @@ bool fli_parse_u64(const void *text, size_t len, uint64_t max, uint64_t *ret)
         if (digit > 9) { /* What stands below '0' wraps around to a large number. */
             return false;
         }
-        if (digit > max || v > (max - digit) / 10) {
+        if (v > max / 10 || digit > max - v * 10) {
             return false;
         }
         v = v * 10 + digit;
@@ -60,15 +60,6 @@ bool fli_parse_duration(const char *text, uint64_t *ret_ms)
         }
     }
     return false;
-}
-
-void fli_reader_init(struct fli_reader *r, const void *data, size_t len)
-{
-    static const uint8_t nothing = 0;
-    FLI_ASSERT(data != NULL || len == 0);
-    r->p = len == 0 ? &nothing : data; /* Arithmetic on NULL is undefined, even with 0. */
-    r->end = r->p + len;
-    r->bad = false;
 }
 
 const char *fli_comment_of(const char *start, const char *end)

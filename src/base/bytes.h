@@ -77,7 +77,14 @@ struct fli_reader {
     const uint8_t *end;
     bool bad;
 };
-void fli_reader_init(struct fli_reader *r, const void *data, size_t len);
+static inline void fli_reader_init(struct fli_reader *r, const void *data, size_t len)
+{
+    FLI_ASSERT(data != NULL || len == 0);
+    r->p =
+        len == 0 ? (const uint8_t *)"" : data; /* Arithmetic on NULL is undefined, even with 0. */
+    r->end = r->p + len;
+    r->bad = false;
+}
 static inline size_t fli_reader_left(const struct fli_reader *r)
 {
     return (size_t)(r->end - r->p);

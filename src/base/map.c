@@ -140,7 +140,7 @@ struct fli_map_node *fli_map_find_hashed(struct fli_map *m, uint64_t hash, const
 
 struct fli_map_node *fli_map_find(struct fli_map *m, const void *key, size_t key_len)
 {
-    return fli_map_find_hashed(m, fli_map_hash(m, key, key_len), key, key_len);
+    return m->len == 0 ? NULL : fli_map_find_hashed(m, fli_map_hash(m, key, key_len), key, key_len);
 }
 
 int fli_map_insert(struct fli_map *m, struct fli_map_node *node, uint64_t hash)
