@@ -15,17 +15,16 @@ void fsm_report(struct fsm *f, const struct machine_command *c, const struct mac
     }
 }
 
-static void run_commands(struct fsm *f, struct machine_cursor *cur,
-                         const struct machine_batch_header *header)
+static void run_commands(struct fsm *f, struct machine_cursor *cur)
 {
     const struct fsm_observer *o = &f->observer;
     struct machine_result result;
-    struct machine_cursor before = *cur;
-    bool ours = o->batch_begin != NULL && o->batch_begin(o->ctx, header);
-    for (uint32_t i = 0; machine_next(f->machine, cur, &result); i++, before = *cur) {
+    const uint8_t *command = cur->p;
+    bool ours = o->batch_begin != NULL && o->batch_begin(o->ctx, &cur->header);
+    for (uint32_t i = 0; machine_next(f->machine, cur, &result); i++, command = cur->p) {
         if (result.code == MACHINE_HELD || result.code == MACHINE_NO) {
             struct machine_command c;
-            (void)machine_command_redecode(before.p, (size_t)(before.end - before.p), &c);
+            (void)machine_command_redecode(command, (size_t)(cur->p - command), &c);
             fsm_report(f, &c, &result);
         }
         if (ours) {
@@ -39,15 +38,13 @@ static void run_commands(struct fsm *f, struct machine_cursor *cur,
 
 int fsm_apply(struct fsm *f, const void *entry, size_t len)
 {
-    struct machine_batch_header header;
     struct machine_cursor cur;
     if (f->broken != 0) {
         return f->broken;
     }
     enum fli_turn_part part = fli_turn_enter(f->config.host.turn, FLI_TURN_APPLY);
     uint64_t began_ns = fli_clock_ns();
-    int rv = machine_batch_open(entry, len, &header);
-    rv = rv != 0 ? rv : machine_begin(f->machine, entry, len, &cur);
+    int rv = machine_begin(f->machine, entry, len, &cur);
     if (rv != 0) {
         f->broken = rv;
         host_fail(&f->config.host, rv, "%s",
@@ -56,7 +53,7 @@ int fsm_apply(struct fsm *f, const void *entry, size_t len)
                       : "a log entry is corrupt: this node must not go on; restore it from its "
                         "peers");
     } else {
-        run_commands(f, &cur, &header);
+        run_commands(f, &cur);
         metrics_observe_ns(&f->apply_times, fli_clock_ns() - began_ns);
         f->entries++;
         f->bytes += len;

@@ -181,28 +181,26 @@ void machine_set_event_cb(struct machine *m, machine_event_cb cb, void *ctx)
     m->event_ctx = ctx;
 }
 
-void machine_emit(struct machine *m, const struct machine_event *e)
+void machine_emit(struct machine *m, struct machine_event *e)
 {
     if (m->event_cb != NULL) {
-        struct machine_event copy = *e;
-        copy.clock_ms = m->clock_ms;
+        e->clock_ms = m->clock_ms;
         if (m->sender.user != NULL) {
-            copy.by = machine_uid_name(m, m->sender.user->uid);
-            copy.by_address = m->sender.address;
+            e->by = machine_uid_name(m, m->sender.user->uid);
+            e->by_address = m->sender.address;
         }
-        m->event_cb(m->event_ctx, &copy);
+        m->event_cb(m->event_ctx, e);
     }
 }
 
-void machine_emit_of(struct machine *m, struct session *s, const struct machine_event *e)
+void machine_emit_of(struct machine *m, struct session *s, struct machine_event *e)
 {
     if (m->event_cb != NULL) {
-        struct machine_event copy = *e;
-        copy.session_explicit = session_is_explicit(s);
-        copy.owner = machine_session_owner(s);
-        copy.user = machine_uid_name(m, machine_session_uid(s));
-        copy.address = machine_session_address(s);
-        machine_emit(m, &copy);
+        e->session_explicit = session_is_explicit(s);
+        e->owner = machine_session_owner(s);
+        e->user = machine_uid_name(m, machine_session_uid(s));
+        e->address = machine_session_address(s);
+        machine_emit(m, e);
     }
 }
 
@@ -606,7 +604,7 @@ int machine_begin(struct machine *m, const void *batch, size_t len, struct machi
     expire_leases(m, p, end, expiries);
     machine_expire(m);
     m->steps = m->budget.commands;
-    *ret = (struct machine_cursor){.p = p, .end = end, .left = h.count};
+    *ret = (struct machine_cursor){.header = h, .p = p, .end = end, .left = h.count};
     return 0;
 }
 

@@ -178,6 +178,7 @@ void machine_set_event_cb(struct machine *m, machine_event_cb cb, void *ctx);
  *
  * machine_begin fails with FL_ECORRUPT or FL_EVERSION before anything was changed. */
 struct machine_cursor {
+    struct machine_batch_header header;
     const uint8_t *p;
     const uint8_t *end;
     uint32_t left;

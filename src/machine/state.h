@@ -760,9 +760,9 @@ void machine_acquire_multi(struct machine *m, const struct machine_command *c,
                            struct session_explicit *s, struct machine_result *r);
 
 /* machine.c */
-void machine_emit(struct machine *m, const struct machine_event *e); /* clock_ms is filled in */
+void machine_emit(struct machine *m, struct machine_event *e); /* clock_ms is filled in */
 /* Does the same for a session's event, and fills in the session's fields. */
-void machine_emit_of(struct machine *m, struct session *s, const struct machine_event *e);
+void machine_emit_of(struct machine *m, struct session *s, struct machine_event *e);
 static inline void machine_answer_limit(struct machine *m, struct machine_result *r,
                                         enum machine_limit limit)
 {
