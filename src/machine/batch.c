@@ -86,7 +86,7 @@ static const struct fli_field limits[] = {LIMIT(locks_max), LIMIT(sessions_max),
 #define COMMAND_HEADER_SIZE 4u
 #define KEYS_ALL 63u
 
-static const struct layout layouts_log[] = {
+static const struct layout layouts[] = {
     [MACHINE_OP_INIT] = {0, {FIELD_NUMBER, FIELD_LIMITS}},
     [MACHINE_OP_LIMITS] = {0, {FIELD_LIMITS}},
     [MACHINE_OP_ACQUIRE] = {MACHINE_ACQUIRE_EXPLICIT | MACHINE_ACQUIRE_WAIT |
@@ -119,31 +119,22 @@ static const struct layout layouts_log[] = {
     [MACHINE_OP_VERSION_RAISE] = {0, {FIELD_NUMBER}},
     [MACHINE_OP_LIMIT_SET] = {0, {FIELD_NUMBER, FIELD_NUMBER2}},
     [MACHINE_OP_SETTING_SET] = {0, {FIELD_NUMBER, FIELD_NUMBER2}},
-};
-
-static const struct layout layouts_query[] = {
-    [MACHINE_OP_CHECK - 128] = {0, {FIELD_NAME, FIELD_TOKEN}},
-    [MACHINE_OP_SHOW - 128] = {0, {FIELD_NAME}},
-    [MACHINE_OP_LOCKS - 128] = {0, {FIELD_PATTERN, FIELD_LOCKS_CURSOR, FIELD_NUMBER}},
-    [MACHINE_OP_SESSION_SHOW - 128] = {0, {FIELD_OWNER}},
-    [MACHINE_OP_SESSION_LIST - 128] = {0, {FIELD_SESSIONS_CURSOR, FIELD_NUMBER}},
-    [MACHINE_OP_USERS - 128] = {0, {FIELD_NOTHING}},
-    [MACHINE_OP_USER - 128] = {0, {FIELD_USER}},
-    [MACHINE_OP_MAY - 128] = {0, {FIELD_NUMBER}},
-    [MACHINE_OP_KEY - 128] = {MACHINE_KEYS_COUNT, {FIELD_SHAPE, FIELD_NAMES, FIELD_LABEL}},
+    [MACHINE_OP_CHECK] = {0, {FIELD_NAME, FIELD_TOKEN}},
+    [MACHINE_OP_SHOW] = {0, {FIELD_NAME}},
+    [MACHINE_OP_LOCKS] = {0, {FIELD_PATTERN, FIELD_LOCKS_CURSOR, FIELD_NUMBER}},
+    [MACHINE_OP_SESSION_SHOW] = {0, {FIELD_OWNER}},
+    [MACHINE_OP_SESSION_LIST] = {0, {FIELD_SESSIONS_CURSOR, FIELD_NUMBER}},
+    [MACHINE_OP_USERS] = {0, {FIELD_NOTHING}},
+    [MACHINE_OP_USER] = {0, {FIELD_USER}},
+    [MACHINE_OP_MAY] = {0, {FIELD_NUMBER}},
+    [MACHINE_OP_KEY] = {MACHINE_KEYS_COUNT, {FIELD_SHAPE, FIELD_NAMES, FIELD_LABEL}},
 };
 
 /* NULL for an op this version does not know. */
 static const struct layout *layout_of(unsigned op)
 {
-    const struct layout *l = NULL;
-    if (MACHINE_OP_IS_QUERY(op)) {
-        unsigned i = op - 128;
-        l = i < sizeof layouts_query / sizeof layouts_query[0] ? &layouts_query[i] : NULL;
-    } else {
-        l = op < sizeof layouts_log / sizeof layouts_log[0] ? &layouts_log[op] : NULL;
-    }
-    return l == NULL || l->fields[0] == FIELD_END ? NULL : l;
+    bool known = op < sizeof layouts / sizeof layouts[0] && layouts[op].fields[0] != FIELD_END;
+    return known ? &layouts[op] : NULL;
 }
 
 static bool length_ok(struct fli_slice s, size_t min, size_t max)
@@ -419,8 +410,8 @@ static bool fields_ok(const struct machine_command *c, const struct layout *l)
     if (!by_ok(c)) {
         return false;
     }
-    for (unsigned i = 0; l->fields[i] != FIELD_END; i++) {
-        if (!field_ok(c, l->fields[i])) {
+    for (const uint8_t *f = l->fields; *f != FIELD_END; f++) {
+        if (!field_ok(c, *f)) {
             return false;
         }
     }
@@ -559,8 +550,8 @@ int machine_command_encode(const struct machine_command *c, struct fli_buf *out)
     if ((c->flags & MACHINE_COMMAND_BY) != 0) {
         p = put_short(put_u64(p, c->user), c->address);
     }
-    for (unsigned i = 0; l->fields[i] != FIELD_END; i++) {
-        p = put_field(p, c, l->fields[i]);
+    for (const uint8_t *f = l->fields; *f != FIELD_END; f++) {
+        p = put_field(p, c, *f);
     }
     size_t len = (size_t)(p - bytes);
     FLI_ASSERT(len <= command_size_max(c->op));
@@ -668,11 +659,11 @@ static int read_command(const uint8_t *p, size_t len, struct machine_command *re
         ret->user = fli_read_u64(&r);
         ret->address = fli_read_bytes(&r, fli_read_u8(&r));
     }
-    for (unsigned i = 0; l->fields[i] != FIELD_END; i++) {
-        get_field(&r, ret, l->fields[i]);
-        if (l->fields[i] == FIELD_SHAPE && !r.bad && ret->mode > MACHINE_MODE_SHARED) {
-            return FL_EVERSION;
-        }
+    for (const uint8_t *f = l->fields; *f != FIELD_END; f++) {
+        get_field(&r, ret, *f);
+    }
+    if (ret->mode > MACHINE_MODE_SHARED) {
+        return FL_EVERSION;
     }
     *ret_layout = l;
     return r.bad || fli_reader_left(&r) != 0 ? FL_ECORRUPT : 0;

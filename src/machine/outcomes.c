@@ -214,6 +214,9 @@ bool machine_outcome_load(struct machine *m, struct fli_slice key, uint64_t numb
 static struct fli_slice smallest_name(const struct machine_command *c)
 {
     struct fli_slice names[MACHINE_NAMES_MAX];
+    if (c->n_names == 1) {
+        return c->name;
+    }
     unsigned n = machine_command_names(c, names);
     for (unsigned i = 1; i < n; i++) {
         if (fli_bytes_cmp(names[i].data, names[i].len, names[0].data, names[0].len) < 0) {
