@@ -273,7 +273,7 @@ static bool lacks_members(const struct replica *r, const struct raft_append_entr
 /* 0; FL_EPROTO: no correct peer sends them; FL_EBUSY: the log has no room. */
 static int check_entries(const struct replica *r, const struct raft_append_entries *m)
 {
-    size_t bytes = 0;
+    size_t bytes = 2 * 64; /* a new term, and a truncation, may come in front of them */
     bool sound = !lacks_members(r, m);
     for (unsigned i = 0; i < m->n_entries && sound; i++) {
         const struct raft_entry *e = &m->entries[i];
