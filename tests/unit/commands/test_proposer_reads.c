@@ -284,13 +284,10 @@ TEST_WITH(a_renewal_that_came_in_time_may_wait_for_the_leader, start_three, stop
     assert_int_equal(check(r, l, token), MACHINE_NO);
 }
 
-/* The replica takes no entry, while leadership is handed over or the disk is behind. A read that
- * comes meanwhile needs none, but the batch that it joins does. */
-TEST_WITH(an_end_that_was_refused_is_proposed_again_with_reads, start_three, stop)
+/* The replica takes no entry, while leadership is handed over or the disk is behind. The lease of
+ * the token that is returned is due meanwhile. */
+static uint64_t refuse_an_end(struct rig *r, unsigned l, unsigned to)
 {
-    struct rig *r = *state;
-    unsigned l = rig_leader(r);
-    unsigned to = (l + 1) % r->g.n;
     uint64_t token = take(r, l, 5000)->result.token;
     rig_run(r, 4990);
     group_isolate(&r->g, to, true);
@@ -298,11 +295,60 @@ TEST_WITH(an_end_that_was_refused_is_proposed_again_with_reads, start_three, sto
     uint64_t batches = rig_batches(r, l);
     rig_run(r, 40);
     assert_int_equal(rig_batches(r, l), batches);
+    return token;
+}
+
+TEST_WITH(an_end_that_was_refused_is_proposed_again, start_three, stop)
+{
+    struct rig *r = *state;
+    unsigned l = rig_leader(r);
+    uint64_t token = refuse_an_end(r, l, (l + 1) % r->g.n);
+    uint64_t batches = rig_batches(r, l);
+    rig_run(r, 2000);
+    assert_int_equal(rig_batches(r, l), batches + 1);
+    assert_int_equal(check(r, l, token), MACHINE_NO);
+}
+
+/* A read that comes meanwhile needs no entry, but the batch that it joins does. */
+TEST_WITH(an_end_that_was_refused_is_proposed_again_with_reads, start_three, stop)
+{
+    struct rig *r = *state;
+    unsigned l = rig_leader(r);
+    uint64_t token = refuse_an_end(r, l, (l + 1) % r->g.n);
     struct rig_call *c = rig_check(r, "lock", token);
     assert_int_equal(rig_add(r, l, c), 0);
     rig_await(r, c);
     rig_run(r, 2000);
     assert_int_equal(check(r, l, token), MACHINE_NO);
+}
+
+/* In a later term of the same leader, the lease has its full time. */
+TEST_WITH(an_end_that_was_refused_is_forgotten_with_its_term, start_three, stop)
+{
+    struct rig *r = *state;
+    unsigned l = rig_leader(r);
+    unsigned to = (l + 1) % r->g.n;
+    uint64_t token = take(r, l, 5000)->result.token;
+    rig_run(r, 4990);
+    hold_all(r, true);
+    assert_int_equal(replica_transfer(group_replica(&r->g, l), r->g.now_ms, to + 1), 0);
+    uint64_t batches = rig_batches(r, l);
+    rig_run(r, 40);
+    assert_int_equal(rig_batches(r, l), batches);
+    hold_all(r, false);
+    while (!proposer_is_open(&r->nodes[to].proposer)) {
+        rig_step(r);
+    }
+    rig_run(r, 200);
+    assert_int_equal(replica_transfer(group_replica(&r->g, to), r->g.now_ms, l + 1), 0);
+    while (!proposer_is_open(&r->nodes[l].proposer)) {
+        rig_step(r);
+    }
+    rig_run(r, 4000);
+    assert_int_equal(check(r, l, token), MACHINE_DONE);
+    rig_run(r, 2000);
+    assert_int_equal(check(r, l, token), MACHINE_NO);
+    group_expect_same(&r->g);
 }
 
 /* Others' leases end meanwhile, one in an entry that the renewal stands in. */

@@ -85,6 +85,26 @@ TEST(a_new_term_repeats_nothing)
     core_end(&c);
 }
 
+/* Entries that waited to leave when leadership was lost may be others by now. If they ended just
+ * where the next term begins, they would be sent in front of it, behind an entry of an old term. */
+TEST(what_waited_to_leave_in_a_former_term_is_forgotten)
+{
+    struct core c;
+    begin(&c, WITH_EDGE);
+    core_timeout(&c, 2 * ELECTION_MS);
+    struct raft_edge_peer *p = raft_edge_peer(&c.edge, 3);
+    p->sent = 6;
+    p->sent_term = 77;
+    p->left = c.last - p->sent;
+    core_timeout(&c, 2 * ELECTION_MS);
+    assert_int_equal(raft_state(&c.raft), RAFT_FOLLOWER);
+    core_lead(&c);
+    p = raft_edge_peer(&c.edge, 3);
+    assert_int_equal(p->sent, c.last);
+    assert_int_equal(p->sent_term, c.terms[c.last]);
+    core_end(&c);
+}
+
 /* Who rejects has lost what it was sent, and gets all of it again. */
 TEST(what_is_rejected_is_no_repetition)
 {
