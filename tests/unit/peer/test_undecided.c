@@ -104,6 +104,24 @@ TEST_WITH(a_call_waits_for_a_decision, set_up, tear_down)
     assert_int_equal(r->a.verdict, HANDSHAKE_WELCOME);
 }
 
+/* The called node has answered, and may send: that waits too. */
+TEST_WITH(a_call_that_waits_is_not_read, set_up, tear_down)
+{
+    struct rig *r = *state;
+    int done = 0;
+    r->a.undecided = true;
+    assert_int_equal(transport_dial(r->a.t, 2, STREAM_SNAPSHOT, note_dialed, &done), 0);
+    RUN_UNTIL(r, r->a.judged == 1 && r->b.accepted == 1);
+    assert_int_equal(stream_send(r->b.streams[0].s, 1, NULL, 0), 0);
+    stream_flush(r->b.streams[0].s);
+    for (unsigned i = 0; i < 5; i++) {
+        assert_true(rig_turn(r, rig_deadline(r)));
+    }
+    r->a.undecided = false;
+    transport_check_again(r->a.t);
+    assert_int_equal(done, 1);
+}
+
 /* It ends with its transport. */
 TEST_WITH(a_call_that_waits_is_ended, set_up, tear_down)
 {
