@@ -464,3 +464,81 @@ TEST_WITH(what_a_former_leader_watched_is_forgotten, start_three, stop)
     rig_run(r, 6000);
     assert_int_equal(check(r, l, token), MACHINE_NO);
 }
+
+#define NAMES 16u
+#define WAITS 250u
+
+/* So many wait for locks, 16 each, that their ends take several entries. All are due, and one of
+ * these entries was applied. No other is proposed by this leader, nor by the next. */
+static void leave_work(struct rig *r, unsigned l, uint64_t token)
+{
+    static const uint8_t also[2 * (NAMES - 1)] = "\1a\1b\1c\1d\1e\1f\1g\1h\1i\1j\1k\1l\1m\1n\1o";
+    struct machine_command wait = {.op = MACHINE_OP_ACQUIRE,
+                                   .flags = MACHINE_ACQUIRE_WAIT,
+                                   .n_names = NAMES,
+                                   .permits = 1,
+                                   .name = rig_text("w"),
+                                   .also = {also, sizeof also},
+                                   .ttl_ms = 60000,
+                                   .wait_ms = 3000};
+    struct rig_call *c = rig_acquire(r, "w", OWNER_A, 60000);
+    assert_int_equal(rig_add(r, l, c), 0);
+    for (unsigned i = 0; i < WAITS; i++) {
+        char owner[FL_OWNER_MAX];
+        (void)snprintf(owner, sizeof owner, "waiter-of-16-bytes-%u", i);
+        wait.owner = rig_text(owner);
+        c = rig_call(r, &wait);
+        assert_int_equal(rig_add(r, l, c), 0);
+    }
+    rig_await(r, c);
+    rig_run(r, 2000);
+    rig_await(r, renew(r, l, token, 0));
+    rig_run(r, 900);
+    for (unsigned i = 0; i < r->g.n; i++) {
+        r->nodes[i].asleep = true;
+    }
+    rig_run(r, 190);
+    rig_turn(r, l);
+    rig_run(r, 10);
+    assert_true(machine_has_work(fsm_machine(r->nodes[l].server->fsm)));
+}
+
+static void transfer(struct rig *r, unsigned from, unsigned to)
+{
+    assert_int_equal(replica_transfer(group_replica(&r->g, from), r->g.now_ms, to + 1), 0);
+    while (replica_role(group_replica(&r->g, to)) != REPLICA_LEADER) {
+        rig_step(r);
+    }
+}
+
+/* A term mark waits until nothing is left that was due before. Until then the bounds of leases are
+ * the log's, and what the former leader has promised is not in them. */
+static void expect_full_ttl(struct rig *r, unsigned i, uint64_t token)
+{
+    r->nodes[i].asleep = false;
+    rig_run(r, 200);
+    struct rig_call *c = renew(r, i, token, 0);
+    rig_await(r, c);
+    assert_int_equal(c->result.code, MACHINE_DONE);
+}
+
+TEST_WITH(no_lease_is_given_up_while_the_mark_waits, start_three, stop)
+{
+    struct rig *r = *state;
+    unsigned l = rig_leader(r);
+    uint64_t token = take(r, l, 2500)->result.token;
+    leave_work(r, l, token);
+    transfer(r, l, (l + 1) % 3);
+    expect_full_ttl(r, (l + 1) % 3, token);
+}
+
+TEST_WITH(no_lease_is_given_up_before_the_mark, start_three, stop)
+{
+    struct rig *r = *state;
+    unsigned l = rig_leader(r);
+    uint64_t token = take(r, l, 2500)->result.token;
+    leave_work(r, l, token);
+    transfer(r, l, (l + 1) % 3);
+    transfer(r, (l + 1) % 3, l);
+    expect_full_ttl(r, l, token);
+}

@@ -184,6 +184,18 @@ TEST_WITH(an_entry_that_renewed_it_goes_before_its_end, fixture_setup, fixture_t
     assert_int_equal(check(k, 1), MACHINE_NO);
 }
 
+/* It was given up, and does not end yet, since work is left. The leader watches it again. */
+TEST_WITH(a_lease_that_has_not_ended_is_renewed, fixture_setup, fixture_teardown)
+{
+    struct fixture *k = *state;
+    const struct machine_command c = cmd_held(MACHINE_OP_RENEW, "L", 1, 0);
+    fixture_run(k, cmd_acquire("L", "ann", 100));
+    fixture_run(k, expire(1, 0, 9000));
+    (void)renew(k, c, 1050, false);
+    assert_int_equal(fixture_run(k, c).deadline_ms, 9000);
+    assert_int_equal(renew(k, c, 8950, true).deadline_ms, 9050);
+}
+
 /* A leader that leads no more watches what it has given up: it may lead again. */
 TEST_WITH(what_was_given_up_is_taken_back, fixture_setup, fixture_teardown)
 {
@@ -207,6 +219,25 @@ TEST_WITH(what_was_given_up_is_taken_back, fixture_setup, fixture_teardown)
                      MACHINE_NOTFOUND);
 }
 
+/* What this leader has given up is no state before the log has it. */
+TEST_WITH(what_was_given_up_is_not_over_in_a_snapshot, fixture_setup, fixture_teardown)
+{
+    struct fixture *k = *state;
+    struct machine_command end;
+    fixture_run(k, cmd_acquire("L", "ann", 100));
+    fixture_run(k, cmd_open("bob", 100, 0, ""));
+    uint64_t hash = machine_hash(k->m);
+    assert_true(machine_lease_give_up(k->m, 2000, &end));
+    assert_true(machine_lease_give_up(k->m, 2000, &end));
+    assert_int_equal(machine_hash(k->m), hash);
+    fixture_reload(k); /* another node, which leads next */
+    assert_int_equal(machine_hash(k->m), hash);
+    fixture_mark(k, 3000);
+    fixture_tick(k, 3100);
+    assert_int_equal(check(k, 1), MACHINE_DONE);
+    assert_int_equal(fixture_run(k, cmd_owner(MACHINE_OP_SESSION_RENEW, "bob")).code, MACHINE_DONE);
+}
+
 /* Each has its own bound, and none is left of them. */
 TEST_WITH(what_was_prolonged_is_forgotten, fixture_setup, fixture_teardown)
 {
@@ -223,6 +254,7 @@ TEST_WITH(what_was_prolonged_is_forgotten, fixture_setup, fixture_teardown)
         (void)renew(k, cmd_held(MACHINE_OP_RENEW, name, token, 0), 2000 + i * 7919 % 5003, true);
     }
     assert_true(machine_lease_give_up(k->m, 5000, &end));
+    assert_true(end.number2 >= 3000); /* it says until when the leader has prolonged it */
     machine_leases_take_back(k->m);
     machine_check(k->m);
     for (unsigned i = 0; i < 100; i++) {
