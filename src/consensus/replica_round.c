@@ -103,7 +103,7 @@ static void take_answer(struct replica *r, uint64_t from, uint64_t term, uint64_
         configuration_server(replica_configuration(r), from) == NULL) {
         return;
     }
-    raft_edge_peer(&r->edge, from)->round = number;
+    raft_edge_peer(&r->edge, from)->round = r->round.number;
     if (has_majority(r)) {
         confirm(r);
     }
