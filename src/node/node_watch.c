@@ -215,7 +215,8 @@ static void hand_over(struct node *n, bool log)
 /* A leader whose disk is full or dead would go on, since the others commit without its disk. It
  * would keep in memory every entry that it cannot write. If it gives nothing back, this node can
  * apply nothing that is not in memory, and brings no follower up to date. A follower gets no more
- * than may be in flight; it must not be elected while its disk hangs. */
+ * than may be in flight; it must not be elected while its disk hangs. What the disk has
+ * done in a pause of this process is read in the turn behind this tick. */
 static void watch_disk(struct node *n)
 {
     struct node_watch *w = &n->watch;
@@ -223,6 +224,9 @@ static void watch_disk(struct node *n)
     log_get_stats(n->log, &s);
     bool reads = s.read_age_ns > s.age_ns;
     uint64_t waiting_ms = (reads ? s.read_age_ns : s.age_ns) / 1000000;
+    if (fli_clock_since_ms(n->loop.turned_ms) >= NODE_DISK_SLOW_MS) {
+        return;
+    }
     w->log_bytes = s.bytes;
     w->own.log_waits = s.waiting_for_segment;
     w->own.disk_hangs = waiting_ms >= NODE_DISK_SLOW_MS;

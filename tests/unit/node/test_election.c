@@ -317,3 +317,57 @@ TEST_WITH(test_the_setting_survives_a_pause_and_its_leader, cluster_set_up, clus
 {
     stand_still_for_long(state, 3, true);
 }
+
+/* ---- a disk that does not answer ---- */
+
+static struct log_device_ops ops;
+static const struct log_device_ops *real;
+static struct log_io *held; /* a write that the disk does not finish */
+
+static void start_or_hold(struct log_device *d, enum log_lane lane, struct log_io *io)
+{
+    if (lane == LOG_LANE_WRITE && held == NULL) {
+        held = io;
+    } else {
+        real->start(d, lane, io);
+    }
+}
+
+static uint64_t now_ns(struct log_device *d)
+{
+    return real->now_ns(d) + suspended_ms * 1000000;
+}
+
+static bool is_held(void *ctx)
+{
+    return held != NULL;
+}
+
+static bool hangs(void *ctx)
+{
+    const struct node *n = ctx;
+    return n->watch.own.disk_hangs;
+}
+
+/* What it has done while the machine was suspended is read after the first tick. */
+TEST_WITH(a_suspend_is_no_disk_that_hangs, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 1);
+    struct node *n = c->nodes[0].node;
+    struct machine_command cmd = cmd_token("a");
+    struct op op;
+    real = n->loop.device->ops;
+    ops = *real;
+    ops.start = start_or_hold;
+    ops.now_ns = now_ns;
+    n->loop.device->ops = &ops;
+    op_init(&op);
+    assert_int_equal(op_submit(c, 0, &cmd, &op), 0);
+    cluster_until(c, is_held, NULL, "a write has begun");
+    suspended_ms += 5000;
+    node_watch_tick(n);
+    assert_false(hangs(n));
+    cluster_until(c, hangs, n, "the disk still does not answer");
+    real->start(n->loop.device, LOG_LANE_WRITE, held);
+    op_wait(c, &op);
+}
