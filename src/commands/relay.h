@@ -64,7 +64,8 @@ void relay_accept(struct relay *r, const struct peer_identity *peer, struct stre
 /* Sends the end of a wait to all followers. */
 void relay_event(struct relay *r, const struct machine_event *e);
 
-void relay_tick(struct relay *r);
+/* paused: this process was stopped, and what came is not read yet: silence means nothing. */
+void relay_tick(struct relay *r, bool paused);
 void relay_flush(struct relay *r);
 bool relay_quiet(const struct relay *r); /* all commands are answered, nothing is unsent */
 bool relay_has_leader(const struct relay *r, uint64_t id); /* there is a stream to it */

@@ -443,7 +443,7 @@ static void tick_cb(uv_timer_t *timer)
         membership_tick(n->membership, node_running(n));
         node_record_tick(&n->record);
     }
-    relay_tick(&n->relay);
+    relay_tick(&n->relay, fli_clock_since_ms(n->loop.turned_ms) > n->election.election_ms);
     node_backup_tick(n);
     node_watch_tick(n);
 }

@@ -371,3 +371,17 @@ TEST_WITH(a_suspend_is_no_disk_that_hangs, cluster_set_up, cluster_tear_down)
     real->start(n->loop.device, LOG_LANE_WRITE, held);
     op_wait(c, &op);
 }
+
+/* A tick may come before what waits in the sockets: then silence means nothing. */
+TEST_WITH(a_suspend_is_no_silence_of_the_leader, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up_electing(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    unsigned i = cluster_other_than(c, leader);
+    struct node *n = c->nodes[i].node;
+    (void)cluster_acquire(c, i, "a", "owner-1");
+    assert_true(relay_has_leader(&n->relay, leader + 1));
+    suspended_ms += 10 * CLUSTER_ELECTION_MS;
+    n->loop.tick.timer_cb(&n->loop.tick);
+    assert_true(relay_has_leader(&n->relay, leader + 1));
+}
