@@ -17,12 +17,12 @@
 /* The version of what streams carry. It also rises when log entries get a new command, flag or
  * field, since a node stops at an entry that it does not know. Numbers from 256 up stand for older
  * layouts of the handshake. */
-#define HANDSHAKE_PROTOCOL 8u
+#define HANDSHAKE_PROTOCOL 9u
 #define HANDSHAKE_REASON_MAX 176u /* bytes of a reason, NUL included */
 
 /* The values are sent and must not change. */
 enum stream_kind {
-    STREAM_RAFT = 1,    /* messages of the dialing node; the other side never sends */
+    STREAM_RAFT = 1,    /* messages of both, see outbound.h */
     STREAM_RELAY = 2,   /* commands of a follower's clients, and their answers */
     STREAM_SNAPSHOT = 3 /* a snapshot in pieces, and the bytes taken so far */
 };

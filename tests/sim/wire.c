@@ -363,9 +363,9 @@ void sim_wire_heard(const struct stream *st, uint8_t type, struct fli_slice body
 void sim_wire_said(struct sim_node *n, const char *text)
 {
     static const char *const accusations[] = {
-        "that no correct node sends", "is not understood",     "that is not understood",
-        "nothing that was asked",     "of unknown type",       "does not follow the one",
-        "that no follower",           "is not its to send on",
+        "that no correct node sends", "is not understood", "that is not understood",
+        "nothing that was asked",     "of unknown type",   "does not follow the one",
+        "that no follower",
     };
     for (size_t i = 0; i < sizeof accusations / sizeof accusations[0]; i++) {
         SIM_CHECK(n->sim, strstr(text, accusations[i]) == NULL, "node %u says: %s", n->index + 1,
