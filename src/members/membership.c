@@ -318,38 +318,39 @@ static uint16_t port_of(const char *address)
     return address_split(address, host, &port) == 0 ? port : 0;
 }
 
-/* Where they are, by their own word. */
+/* Where they are, by their own word; a guess counts where the log has nothing. */
 static void put_told(const struct membership *m, struct members *ret)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         const struct peer *p = &m->config.peers->list[i];
         if (p->id != 0 && membership_knows_as_much(m, p->told.member_index) &&
-            port_of(p->told.peer_address) != 0) {
+            port_of(p->told.peer_address) != 0 &&
+            (!p->told.guesses || members_find(ret, p->id) == NULL)) {
             (void)members_put(ret, p->id, p->told.peer_address);
         }
     }
 }
 
-/* A node tells an address only when it listens at its port. One that is being moved is at its
- * address of before until it is started again there, and tells that one; also when it has been
- * started at the old one once more. One that knows no address of its port tells none: then where
- * the others' logs put it counts, which may know of a move that its own does not. */
+/* A node is where it listens at the port. One that is being moved is at its address of before until
+ * it is started again there, and tells that one; also when it has been started at the old one once
+ * more. One that knows no address of its port is behind a forwarded one, or was moved and its log
+ * does not know it: what it tells is a guess. */
 static void put_self(struct membership *m, struct members *ret)
 {
     const struct identity *id = &membership_now(m)->identity;
     const struct configuration_server *self =
         configuration_server(replica_configuration(m->replica), id->incarnation);
     const char *begun = members_find(&id->members, id->id)->address;
-    char *told = transport_self(m->config.transport)->peer_address;
+    const char *newest = self != NULL ? self->address : begun;
+    struct peer_identity *told = transport_self(m->config.transport);
     uint16_t port = transport_port(m->config.transport);
-    if (self != NULL && port_of(self->address) == port) {
-        (void)snprintf(told, MEMBER_ADDRESS_MAX, "%s", self->address);
-    } else if (told[0] == '\0' && port_of(begun) == port) {
-        (void)snprintf(told, MEMBER_ADDRESS_MAX, "%s", begun);
+    bool unknown = told->guesses || told->peer_address[0] == '\0';
+    if (unknown || port_of(newest) == port) {
+        const char *is = port_of(newest) != port && port_of(begun) == port ? begun : newest;
+        told->guesses = port_of(is) != port;
+        (void)snprintf(told->peer_address, sizeof told->peer_address, "%s", is);
     }
-    if (told[0] != '\0' || members_find(ret, id->id) == NULL) {
-        (void)members_put(ret, id->id, told[0] != '\0' ? told : begun);
-    }
+    (void)members_put(ret, id->id, told->peer_address);
 }
 
 static struct members make_members(struct membership *m)

@@ -22,7 +22,8 @@ struct layout {
     uint8_t incarnation[8];  /* the sender's: the server that it is in the Raft group */
     uint8_t target[8];       /* node id of the one that is meant */
     uint8_t member_index[8]; /* as in struct peer_identity */
-    uint8_t client_len[2], reason_len[2], peer_len[2], zeros[2];
+    uint8_t client_len[2], reason_len[2], peer_len[2];
+    uint8_t guesses, zero;
     uint8_t client_address[MEMBER_ADDRESS_MAX];
     uint8_t reason[HANDSHAKE_REASON_MAX];
     uint8_t peer_address[MEMBER_ADDRESS_MAX]; /* where others reach the sender */
@@ -77,6 +78,7 @@ void handshake_encode(const struct handshake *h, const struct handshake_formats 
     fli_put_u16(l->client_len, (uint16_t)address_len);
     fli_put_u16(l->reason_len, (uint16_t)reason_len);
     fli_put_u16(l->peer_len, (uint16_t)peer_len);
+    l->guesses = from->guesses;
     memcpy(l->peer_address, from->peer_address, peer_len);
     memcpy(l->client_address, from->client_address, address_len);
     memcpy(l->reason, h->reason, reason_len);
@@ -129,7 +131,7 @@ int handshake_decode(const uint8_t in[HANDSHAKE_SIZE], const struct handshake_fo
     }
     memset(&h, 0, sizeof h);
     if (l->kind < 1 || l->kind > STREAM_KINDS || l->verdict > HANDSHAKE_WENT_BACK ||
-        !is_zero(l->zeros, sizeof l->zeros)) {
+        l->guesses > 1 || l->zero != 0) {
         return FL_EPROTO;
     }
     h.kind = (enum stream_kind)l->kind;
@@ -143,6 +145,7 @@ int handshake_decode(const uint8_t in[HANDSHAKE_SIZE], const struct handshake_fo
     h.from.member_index = fli_get_u64(l->member_index);
     h.from.start.number = fli_get_u64(l->start_number);
     h.from.start.nonce = fli_get_u64(l->start_nonce);
+    h.from.guesses = l->guesses == 1;
     h.from.term = fli_get_u64(l->term);
     h.from.last_index = fli_get_u64(l->last_index);
     h.from.asks_raft = h.verdict == 0 && h.kind == STREAM_RAFT;

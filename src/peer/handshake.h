@@ -60,6 +60,7 @@ struct peer_identity {
                                                 formats */
     char client_address[MEMBER_ADDRESS_MAX]; /* printable ASCII; may be "" */
     char peer_address[MEMBER_ADDRESS_MAX];   /* likewise */
+    bool guesses; /* that address is as its log has it, and has another port than it listens at */
     struct start start;
     uint64_t term, last_index; /* of its log, on disk at its start */
     bool asks_raft; /* not sent: the call is for a stream of Raft's messages, so the node has

@@ -243,4 +243,6 @@ MUTANTS = [
      'commands/test_commands_proposer_reads', 'hardly any leader leads again while its lease lives'),
     ('what a former leader gave up is never watched again', PROPOSER, '    machine_leases_take_back(machine(p));\n', '',
      'commands/test_commands_proposer_reads', 'hardly any leader leads again while its lease lives'),
+    ('where a node guesses that it is counts against the log', 'src/members/membership.c', '(!p->told.guesses || members_find(ret, p->id) == NULL)) {', '(!p->told.guesses || ret->n != 0)) {',
+     'node/test_node_membership', 'a move whose node missed it, and which nobody else knows to be committed, is seldom'),
 ]

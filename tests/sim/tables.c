@@ -2,7 +2,8 @@
  *
  *   - It lists the members of its configuration at their addresses, but for those who know as much
  *     as it does and say where they are. Its transport has the same list. When all is well again,
- *     it lists nobody else. Of itself it tells where it listens, or nothing.
+ *     it lists nobody else. Of itself it tells where it listens, or
+ *     that it guesses.
  *   - It has streams of one incarnation, and one start, of another node at a time. One on which a
  *     snapshot comes may outlast its start.
  *   - Who does not lead sends no snapshot. */
@@ -16,8 +17,9 @@
 static bool tells_address(const struct membership *m, uint64_t id)
 {
     const struct peer *p = peers_find(m->config.peers, id);
-    return id == membership_self(m) || (p != NULL && p->told.peer_address[0] != '\0' &&
-                                        membership_knows_as_much(m, p->told.member_index));
+    return id == membership_self(m) ||
+           (p != NULL && p->told.peer_address[0] != '\0' && !p->told.guesses &&
+            membership_knows_as_much(m, p->told.member_index));
 }
 
 static bool is_awaited(const struct sim_node *n, uint64_t id)
@@ -25,14 +27,14 @@ static bool is_awaited(const struct sim_node *n, uint64_t id)
     return machine_node_find(fsm_machine(n->node->fsm), id)->plan == MACHINE_PLAN_ADD;
 }
 
-/* It tells where it listens, or nothing. */
+/* It tells where it listens, or that it guesses. */
 static void check_tells(struct sim_node *n)
 {
-    const char *told = transport_self(n->transport)->peer_address;
+    const struct peer_identity *told = transport_self(n->transport);
     char host[256];
     uint16_t port = 0;
-    SIM_CHECK(n->sim,
-              told[0] == '\0' || (address_split(told, host, &port) == 0 && port == n->listens),
+    bool right = address_split(told->peer_address, host, &port) == 0 && port == n->listens;
+    SIM_CHECK(n->sim, right != told->guesses,
               "node %u tells that it is at port %u, and it listens at %u", n->index + 1,
               (unsigned)port, n->listens);
 }

@@ -21,6 +21,7 @@ static struct handshake full(void)
     h.from.members_crc = UINT32_MAX - 5;
     h.from.start = (struct start){UINT64_MAX - 6, UINT64_MAX - 7};
     h.from.term = UINT64_MAX - 8;
+    h.from.guesses = true;
     h.from.last_index = UINT64_MAX - 9;
     memset(h.from.client_address, '~', sizeof h.from.client_address - 1);
     memset(h.reason, ' ', sizeof h.reason - 1);
@@ -104,7 +105,9 @@ static const struct edit EDITS[] = {
     {"address far longer", 64, 2, 65535, FL_EPROTO},
     {"reason one longer", 66, 2, HANDSHAKE_REASON_MAX, FL_EPROTO},
     {"reason far longer", 66, 2, 65535, FL_EPROTO},
-    {"zeros", 71, 1, 1, FL_EPROTO},
+    {"no guess", 70, 1, 0, 0},
+    {"guess beyond", 70, 1, 2, FL_EPROTO},
+    {"zero", 71, 1, 1, FL_EPROTO},
     {"a control character in the address", 80, 1, 0x1f, FL_EPROTO},
     {"a zero in the address", 80, 1, 0, FL_EPROTO},
     {"a byte beyond ASCII in the reason", 340, 1, 0x80, FL_EPROTO},
