@@ -70,13 +70,15 @@ static int open_part(struct log_io *io, const char *part)
     struct log_device *d = io->device;
     unsigned flags = LOG_OPEN_WRITE | LOG_OPEN_DIRECT;
     int rv = io->from[0] == '\0' ? -ENOENT : d->ops->rename(d, io->from, part, true);
-    if (rv == 0) {
-        rv = d->ops->sync_dir(d); /* the old name must be gone before the content is overwritten */
-        io->from[0] = rv == 0 ? '\0' : io->from[0];
-    } else if (rv == -ENOENT) {
+    if (rv == -ENOENT) {
         flags |= LOG_OPEN_CREATE;
         rv = d->ops->remove(d, part);
         rv = rv == -ENOENT ? 0 : rv;
+    }
+    if (rv == 0 && io->from[0] != '\0') {
+        /* The old name must be gone before the content is overwritten, and before another goes. */
+        rv = d->ops->sync_dir(d);
+        io->from[0] = rv == 0 ? '\0' : io->from[0];
     }
     return rv == 0 ? d->ops->open(d, part, flags, &io->file) : rv;
 }

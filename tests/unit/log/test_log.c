@@ -471,20 +471,22 @@ TEST_WITH(full_disk, setup, teardown)
 }
 
 /* What a snapshot makes superfluous may be all the room that there is. The first segment of a large
- * size is smaller, and its room alone too little. */
+ * size is smaller, and its room alone too little; also when it did not go durably at once. */
 TEST(full_disk_with_superfluous_segments)
 {
     static const uint64_t sizes[] = {SMALL, 2 * LOG_FIRST_BYTES};
-    for (unsigned i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < 4; i++) {
         struct rig r;
-        rig_init(&r, i, sizes[i]);
+        uint64_t size = sizes[i % 2];
+        rig_init(&r, i, size);
         rig_open(&r);
-        sim_device_capacity(r.sim, stats_of(&r).bytes + 4 * sizes[i]);
+        sim_device_capacity(r.sim, stats_of(&r).bytes + 4 * size);
         while (!stats_of(&r).waiting_for_segment) {
             append(&r, 1, 9000);
             log_flush(r.log);
             sim_device_drain(r.sim);
         }
+        sim_device_fail(r.sim, SIM_SYNC_DIR, 1, i / 2, -EIO);
         log_compact(r.log, log_durable_index(r.log));
         rig_sync(&r);
         rig_crash(&r, SIM_CRASH_POWER);
