@@ -476,6 +476,14 @@ static void flush_bytes(struct stream *st)
     }
 }
 
+bool sim_conn_brings(const struct sim_conn *c, unsigned side, const struct sim_node *n)
+{
+    const struct sim_end *e = &c->end[side];
+    bool open = e->node == n && e->life == n->life && e->stream != NULL && !e->stream->lost &&
+                !e->stream->closed;
+    return open && (c->kind == STREAM_RAFT || (c->kind == STREAM_RELAY && side == 1));
+}
+
 /* ---- stream.h ---- */
 
 bool stream_start(struct stream *st, const struct stream_callbacks *cbs)
