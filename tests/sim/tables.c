@@ -6,6 +6,7 @@
  *     that it guesses.
  *   - It has streams of one incarnation, and one start, of another node at a time. One on which a
  *     snapshot comes may outlast its start.
+ *   - A stream of another node on which it sends is open, and of a node with a smaller number.
  *   - Who does not lead sends no snapshot. */
 #include "members/membership_private.h"
 #include "net_private.h"
@@ -103,10 +104,26 @@ static void check_streams(const struct sim_node *n)
     }
 }
 
+static void check_shared(const struct sim_node *n)
+{
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        const struct peer *p = &n->node->peers.list[i];
+        bool found = p->outbound.shared == NULL;
+        for (const struct sim_conn *c = n->sim->conns; c != NULL && !found; c = c->next) {
+            found = c->kind == STREAM_RAFT && c->end[1].stream == p->outbound.shared &&
+                    is_open(&c->end[1], n) && c->end[0].node->index + 1 == p->id;
+        }
+        SIM_CHECK(n->sim, found && (p->outbound.shared == NULL || p->id <= n->index),
+                  "node %u sends to node %llu on a stream that it does not share", n->index + 1,
+                  ull(p->id));
+    }
+}
+
 void sim_tables_node(struct sim_node *n)
 {
     if (n->node->phase < PHASE_CLOSE && n->transport != NULL) {
         check_members(n);
         check_streams(n);
+        check_shared(n);
     }
 }
