@@ -70,22 +70,6 @@ int peers_send(struct peers *p, uint64_t id, uint8_t type, const struct fli_slic
     return q == NULL ? FL_EINVAL : outbound_send(&q->outbound, type, parts, n);
 }
 
-void peers_share(struct peers *p, uint64_t id, struct stream *s)
-{
-    struct peer *q = peers_find(p, id);
-    if (q != NULL && id < p->self_id) {
-        q->outbound.shared = s;
-    }
-}
-
-void peers_unshare(struct peers *p, uint64_t id, const struct stream *s)
-{
-    struct peer *q = peers_find(p, id);
-    if (q != NULL && q->outbound.shared == s) {
-        q->outbound.shared = NULL;
-    }
-}
-
 static void each(struct peers *p, void (*call)(struct outbound *o))
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {

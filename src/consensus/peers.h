@@ -94,9 +94,6 @@ void peers_set_members(struct peers *p, const struct members *members);
 bool peers_is_up(const struct peers *p, uint64_t id); /* whether messages can be sent to it */
 int peers_send(struct peers *p, uint64_t id, uint8_t type, const struct fli_slice *parts,
                unsigned n) FLI_MUST_USE; /* see outbound_send(); FL_EINVAL: it has no place */
-/* The node has opened this stream, or it ends: messages to it go on it if its number is smaller. */
-void peers_share(struct peers *p, uint64_t id, struct stream *s);
-void peers_unshare(struct peers *p, uint64_t id, const struct stream *s);
 /* As outbound_turn() and so on, for all. */
 void peers_turn(struct peers *p);
 uint64_t peers_next_ms(struct peers *p);

@@ -90,43 +90,15 @@ static void expire(struct node *n)
 
 /* ---- streams that other nodes have opened ---- */
 
-/* One of Raft's messages, which another node has opened. */
+/* One on which another node sends messages of Raft. */
 struct inbound {
     struct node *node;
     uint64_t from, incarnation;
     struct stream *stream;
 };
 
-int node_message(void *ctx, uint64_t from, uint64_t incarnation, uint8_t type,
-                 struct fli_slice body)
-{
-    struct node *n = ctx;
-    if (n->phase >= PHASE_CLOSE || n->failed) {
-        return 0;
-    }
-    enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_PEERS);
-    uint64_t now_ms = fli_clock_ms();
-    if (type == MESSAGE_APPEND && from == replica_leader(n->replica)) {
-        node_watch_heard(n, now_ms);
-    }
-    int rv = type == NODE_REPORT_TYPE ? node_report_receive(n, from, body)
-             : type == STARTS_MESSAGE_TYPE
-                 ? membership_receive_starts(n->membership, from, body)
-                 : replica_receive(n->replica, now_ms, incarnation, type, body);
-    fli_turn_leave(n->host.turn, part);
-    if (rv != 0) {
-        host_log(&n->host, 1,
-                 "node %" PRIu64
-                 " has sent a message that no correct node sends: the connection is "
-                 "closed",
-                 from);
-    }
-    return rv;
-}
-
 static void inbound_close(struct inbound *in)
 {
-    peers_unshare(&in->node->peers, in->from, in->stream);
     stream_close(in->stream);
     free(in);
 }
@@ -134,7 +106,27 @@ static void inbound_close(struct inbound *in)
 static void inbound_frame(void *ctx, uint8_t type, struct fli_slice body)
 {
     struct inbound *in = ctx;
-    if (node_message(in->node, in->from, in->incarnation, type, body) != 0) {
+    struct node *n = in->node;
+    if (n->phase >= PHASE_CLOSE || n->failed) {
+        return;
+    }
+    enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_PEERS);
+    uint64_t from = in->from;
+    uint64_t now_ms = fli_clock_ms();
+    if (type == MESSAGE_APPEND && from == replica_leader(n->replica)) {
+        node_watch_heard(n, now_ms);
+    }
+    int rv = type == NODE_REPORT_TYPE ? node_report_receive(n, from, body)
+             : type == STARTS_MESSAGE_TYPE
+                 ? membership_receive_starts(n->membership, from, body)
+                 : replica_receive(n->replica, now_ms, in->incarnation, type, body);
+    fli_turn_leave(n->host.turn, part);
+    if (rv != 0) {
+        host_log(&n->host, 1,
+                 "node %" PRIu64
+                 " has sent a message that no correct node sends: the connection is "
+                 "closed",
+                 from);
         inbound_close(in);
     }
 }
@@ -153,9 +145,7 @@ static void inbound_open(struct node *n, const struct peer_identity *peer, struc
     }
     struct stream_callbacks cbs = {.ctx = in, .frame = inbound_frame, .lost = inbound_lost};
     *in = (struct inbound){n, peer->node_id, peer->incarnation, stream};
-    if (stream_start(stream, &cbs)) {
-        peers_share(&n->peers, peer->node_id, stream);
-    }
+    (void)stream_start(stream, &cbs);
 }
 
 void node_accepted(void *ctx, enum stream_kind kind, const struct peer_identity *peer,

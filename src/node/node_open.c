@@ -498,7 +498,6 @@ int node_create(uv_loop_t *loop, const struct node_config *given, const struct n
                             .fail = host_fail_cb,
                             .turn = config.turn,
                             .wake = node_wake,
-                            .message = node_message,
                             .hold = node_hold,
                             .release = node_release};
     commands_init(&n->commands, config.pending_max, config.hold_ms);

@@ -65,8 +65,6 @@ void node_loop_start(struct node *n); /* from here on the handles run */
 void node_wake(void *node);           /* makes the loop turn without waiting */
 bool node_running(const struct node *n);
 bool node_can_propose(const struct node *n);
-int node_message(void *ctx, uint64_t from, uint64_t incarnation, uint8_t type,
-                 struct fli_slice body); /* for struct host */
 void node_accepted(void *ctx, enum stream_kind kind, const struct peer_identity *peer,
                    struct stream *stream); /* for transport_callbacks */
 void node_hold(void *ctx);                 /* for struct host, as is the next one */

@@ -22,7 +22,7 @@
 
 /* The values are sent and must not change. */
 enum stream_kind {
-    STREAM_RAFT = 1,    /* messages of both, see outbound.h */
+    STREAM_RAFT = 1,    /* messages of the dialing node; the other side never sends */
     STREAM_RELAY = 2,   /* commands of a follower's clients, and their answers */
     STREAM_SNAPSHOT = 3 /* a snapshot in pieces, and the bytes taken so far */
 };

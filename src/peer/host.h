@@ -14,10 +14,6 @@ struct host {
     void (*fail)(void *ctx, int error, const char *message); /* the node cannot go on */
     struct fli_turn *turn;                                   /* of the loop; may be NULL */
     void (*wake)(void *ctx);                                 /* the loop must turn at once */
-    /* A message of another node. Not 0: no correct node sends it. May be NULL where nobody is
-     * dialed. */
-    int (*message)(void *ctx, uint64_t from, uint64_t incarnation, uint8_t type,
-                   struct fli_slice body);
     /* Something has begun, which ends by `release`: until then the node does not end. May be NULL
      * where no work is given to host_work(). */
     void (*hold)(void *ctx);

@@ -44,10 +44,7 @@ static void go_down(void *ctx, const char *why)
 
 static void frame_cb(void *ctx, uint8_t type, struct fli_slice body)
 {
-    struct outbound *o = ctx;
-    if (o->host->message(o->host->ctx, o->id, o->incarnation, type, body) != 0) {
-        go_down(o, "the peer has sent what no correct node sends");
-    }
+    go_down(ctx, "the peer sent on a stream that is not its to send on");
 }
 
 static void dialed(void *ctx, int status, const struct peer_identity *peer, struct stream *s)
@@ -65,7 +62,6 @@ static void dialed(void *ctx, int status, const struct peer_identity *peer, stru
         return;
     }
     o->stream = s;
-    o->incarnation = peer->incarnation;
     transport_log(o->transport, 3, "connected to node %" PRIu64, o->id);
     (void)stream_start(s, &cbs);
 }
@@ -106,9 +102,8 @@ int outbound_send(struct outbound *o, uint8_t type, const struct fli_slice *part
     if (o->stream == NULL) {
         return FL_ENOCONN;
     }
-    struct stream *s = o->shared != NULL ? o->shared : o->stream;
-    size_t unsent = stream_unsent(s);
-    int rv = stream_send(s, type, parts, n);
+    size_t unsent = stream_unsent(o->stream);
+    int rv = stream_send(o->stream, type, parts, n);
     o->flooded = o->flooded && unsent > 0;
     if (rv == FL_ELIMIT && !o->flooded) {
         o->flooded = true;
@@ -125,9 +120,6 @@ void outbound_flush(struct outbound *o)
     if (o->stream != NULL) {
         stream_flush(o->stream);
     }
-    if (o->shared != NULL) {
-        stream_flush(o->shared);
-    }
 }
 
 /* ---- life ---- */
@@ -137,7 +129,6 @@ void outbound_open(struct outbound *o, const struct host *host, struct transport
     *o = (struct outbound){.host = host,
                            .transport = t,
                            .id = id,
-                           .shared = o->shared,
                            .pause_ms = OUTBOUND_PAUSE_MIN_MS,
                            .dial_at_ms = fli_clock_ms()};
 }

@@ -12,10 +12,7 @@
  * Messages may be lost. While the stream is down they are dropped; so is a message that would make
  * more bytes wait than the limits of the stream allow. The sender must tolerate that, as Raft does.
  *
- * Of two nodes each keeps a stream to the other up. So it has been welcomed there before it sends
- * anything. Then both send on that of the smaller number, so that TCP acknowledges what came with
- * what is sent: a message on a stream that carries them one way only costs one more packet. One
- * thread, the loop's. */
+ * The peer never sends on such a stream: if it does, the stream ends. One thread, the loop's. */
 #ifndef PEER_OUTBOUND_H
 #define PEER_OUTBOUND_H
 
@@ -32,9 +29,6 @@ struct outbound {
     struct transport *transport;
     uint64_t id;
     struct stream *stream; /* NULL: it is not up */
-    uint64_t incarnation;  /* of the peer, when it is up */
-    struct stream *shared; /* the peer's, on which messages go while `stream` is up; NULL: on
-                              `stream`. peers.c */
     bool dialing;
     bool flooded; /* that messages are dropped was logged; reset when nothing waits */
     unsigned pause_ms;
@@ -42,8 +36,8 @@ struct outbound {
     uint64_t dialed_ms;  /* when the last dial began */
 };
 
-/* outbound_turn() must follow. The host, of which only `wake` and `message` are used, and the
- * transport outlive it. */
+/* outbound_turn() must follow. The host, of which only `wake` is used, and the transport outlive
+ * it. */
 void outbound_open(struct outbound *o, const struct host *host, struct transport *t, uint64_t id);
 void outbound_close(struct outbound *o); /* no dial is under way, or the transport closes next */
 

@@ -182,7 +182,7 @@ void stream_break(struct stream *s, const char *why)
     if (is_pending(s)) {
         transport_log(s->t, 2, "a connection from %s to the peer port was dropped: %s", s->address,
                       why);
-    } else if (s->phase == STREAM_OPEN) {
+    } else if (!s->dialed) {
         transport_log(s->t, 2, "what node %llu sent is broken: %s", (unsigned long long)s->peer_id,
                       why);
     }

@@ -266,10 +266,8 @@ void transport_hang_up(struct transport *t, uint64_t peer_id, const char *why)
 {
     FLI_LIST_FOREACH(pos, &t->all)
     {
-        struct stream *s = stream_of(pos);
-        bool brings = s->phase >= STREAM_GIVEN && (!s->dialed || s->kind == STREAM_RAFT);
-        if (brings && s->peer_id == peer_id) {
-            stream_lose(s, why);
+        if (is_accepted(stream_of(pos)) && stream_of(pos)->peer_id == peer_id) {
+            stream_lose(stream_of(pos), why);
         }
     }
 }

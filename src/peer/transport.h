@@ -117,8 +117,7 @@ void transport_check_again(struct transport *t);
  * end as well. */
 void transport_set_members(struct transport *t, const struct members *members);
 
-/* Ends the streams that another node has opened, and those of Raft's messages that this node has
- * opened to it: both bring what it says. Their owners get `lost`. */
+/* Ends the streams that another node has opened; their owners get `lost`. */
 void transport_hang_up(struct transport *t, uint64_t peer_id, const char *why);
 
 /* Opens a stream to another member. cb comes once, never inside: status 0 and a stream to own; or

@@ -89,7 +89,7 @@ class FrameProxy(PeerProxy):
         return Frames(self, link, kind, forth)
 
     def meet(self, side, frame):
-        what = (side.kind, frame[4], side.forth or side.kind == RAFT) # who dials, and who does not, sends each of these
+        what = (side.kind, frame[4], side.forth)
         kept = self.seen.setdefault(what, {}).setdefault(side.link, [])
         if len(kept) < KEPT:
             kept.append(frame)

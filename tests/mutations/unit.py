@@ -245,8 +245,4 @@ MUTANTS = [
      'commands/test_commands_proposer_reads', 'hardly any leader leads again while its lease lives'),
     ('where a node guesses that it is counts against the log', 'src/members/membership.c', '(!p->told.guesses || members_find(ret, p->id) == NULL)) {', '(!p->told.guesses || ret->n != 0)) {',
      'node/test_node_membership', 'a move whose node missed it, and which nobody else knows to be committed, is seldom'),
-    ('who is hung up on still speaks on the stream that was opened to it', 'src/peer/transport.c', ' && (!s->dialed || s->kind == STREAM_RAFT);', ' && !s->dialed;',
-     'peer/test_peer_transport', 'the simulation has a transport of its own'),
-    ('each node sends on the stream that it has opened', 'src/consensus/peers.c', 'q != NULL && id < p->self_id', 'q != NULL && id == p->self_id',
-     'node/test_node_node', 'all messages come'),
 ]

@@ -277,12 +277,11 @@ static void message_post(struct sim_conn *c, unsigned side, const struct sim_fra
 
 /* Sabotage: the leader is told that a follower has the entries just sent to it. It is told so for
  * enough followers that it always has a majority. */
-static void forge_result(const struct stream *st, const struct sim_frame *f)
+static void forge_result(struct sim_conn *c, const struct sim_frame *f)
 {
-    struct sim_conn *c = st->conn;
     struct sim *s = c->sim;
-    struct sim_node *leader = c->end[st->side].node;
-    struct sim_node *spoken_for = c->end[1 - st->side].node;
+    struct sim_node *leader = c->end[0].node;
+    struct sim_node *spoken_for = c->end[1].node;
     unsigned distance = (spoken_for->index + s->n - leader->index) % s->n;
     struct raft_entry entries[MESSAGE_ENTRIES_MAX];
     struct raft_message m;
@@ -300,19 +299,26 @@ static void forge_result(const struct stream *st, const struct sim_frame *f)
     int rv = message_encode(&forged, &body);
     FLI_ASSERT(rv == 0);
     /* It takes the same way as the follower's own messages. */
-    struct sim_frame *answer = fli_xcalloc(1, sizeof *answer + 256);
-    answer->type = body.type;
-    for (unsigned i = 0; i < body.n; i++) {
-        FLI_ASSERT(answer->len + body.parts[i].len <= 256);
-        memcpy(answer->bytes + answer->len, body.parts[i].data, body.parts[i].len);
-        answer->len += body.parts[i].len;
+    for (struct sim_conn *back = s->conns; back != NULL; back = back->next) {
+        if (back->kind != STREAM_RAFT || back->end[0].node != spoken_for ||
+            back->end[1].node != leader || back->end[1].closed) {
+            continue;
+        }
+        struct sim_frame *answer = fli_xcalloc(1, sizeof *answer + 256);
+        answer->type = body.type;
+        for (unsigned i = 0; i < body.n; i++) {
+            FLI_ASSERT(answer->len + body.parts[i].len <= 256);
+            memcpy(answer->bytes + answer->len, body.parts[i].data, body.parts[i].len);
+            answer->len += body.parts[i].len;
+        }
+        struct sim_event *e = sim_after(s, 0, sim_node_fire);
+        carry(e, back, 1);
+        e->life = leader->life;
+        e->deliver = message_deliver;
+        e->drop = message_drop;
+        e->p = answer;
+        return;
     }
-    struct sim_event *e = sim_after(s, 0, sim_node_fire);
-    carry(e, c, st->side);
-    e->life = leader->life;
-    e->deliver = message_deliver;
-    e->drop = message_drop;
-    e->p = answer;
 }
 
 static void flush_message(struct stream *st, const struct sim_frame *f)
@@ -322,7 +328,7 @@ static void flush_message(struct stream *st, const struct sim_frame *f)
     unsigned from = c->end[st->side].node->index;
     unsigned to = c->end[1 - st->side].node->index;
     if (s->orders.sabotage == SIM_SABOTAGE_UNSAFE_ACK) {
-        forge_result(st, f);
+        forge_result(c, f);
     }
     if (loses(s, from, to)) {
         s->marks->messages_lost++;
@@ -474,14 +480,6 @@ static void flush_bytes(struct stream *st)
     if (st->out.len > 0) {
         drain(st);
     }
-}
-
-bool sim_conn_brings(const struct sim_conn *c, unsigned side, const struct sim_node *n)
-{
-    const struct sim_end *e = &c->end[side];
-    bool open = e->node == n && e->life == n->life && e->stream != NULL && !e->stream->lost &&
-                !e->stream->closed;
-    return open && (c->kind == STREAM_RAFT || (c->kind == STREAM_RELAY && side == 1));
 }
 
 /* ---- stream.h ---- */

@@ -63,24 +63,23 @@ struct peer_identity *transport_self(struct transport *t)
     return &t->self;
 }
 
-/* Loses the streams on that side of nodes that are no members any more, or of one node. */
-static void lose(struct transport *t, unsigned side, uint64_t id)
+/* Loses streams that a node has opened; 0: that nodes have which are no members any more. */
+static void lose(struct transport *t, uint64_t id)
 {
     struct sim_node *n = t->node;
     for (struct sim_conn *c = n->sim->conns; c != NULL; c = c->next) {
-        uint64_t other = c->end[1 - side].node->index + 1;
-        bool theirs = id != 0 ? other == id : members_find(&t->members, other) == NULL;
-        if (theirs && c->end[side].node == n && c->end[side].life == n->life &&
-            (side == 1 || c->kind == STREAM_RAFT)) {
-            sim_stream_lose(c->end[side].stream);
+        uint64_t from = c->end[0].node->index + 1;
+        bool theirs = id != 0 ? from == id : members_find(&t->members, from) == NULL;
+        if (theirs && c->end[1].node == n && c->end[1].life == n->life &&
+            c->end[1].stream != NULL) {
+            sim_stream_lose(c->end[1].stream);
         }
     }
 }
 
 void transport_hang_up(struct transport *t, uint64_t peer_id, const char *why)
 {
-    lose(t, 1, peer_id);
-    lose(t, 0, peer_id);
+    lose(t, peer_id);
 }
 
 static void dial_ended(struct sim_dial *d, int status);
@@ -100,7 +99,7 @@ static void forsake(struct transport *t)
 void transport_set_members(struct transport *t, const struct members *members)
 {
     t->members = *members;
-    lose(t, 1, 0);
+    lose(t, 0);
     forsake(t);
 }
 
@@ -189,10 +188,8 @@ static struct sim_conn *conn_make(struct sim_dial *d)
     c->unacked_ms = d->from->transport->unacked_ms;
     c->end[0].node = d->from;
     c->end[0].life = d->life;
-    c->incarnation[0] = d->asked.incarnation;
-    c->start[0] = d->asked.start;
-    c->incarnation[1] = d->answer.incarnation;
-    c->start[1] = d->answer.start;
+    c->incarnation = d->asked.incarnation;
+    c->start = d->asked.start;
     c->end[1].node = d->to;
     c->end[1].life = d->to->life;
     c->users = 1; /* the call */

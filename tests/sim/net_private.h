@@ -26,10 +26,10 @@ struct sim_conn {
     unsigned users;
     enum stream_kind kind;
     unsigned unacked_ms;
-    struct sim_end end[2];   /* 0 called, 1 was called */
-    uint64_t incarnation[2]; /* that each has named */
-    struct start start[2];   /* of that incarnation */
-    struct sim_wire *wire;   /* see wire.c; NULL: nothing of it */
+    struct sim_end end[2]; /* 0 called, 1 was called */
+    uint64_t incarnation;  /* that its caller has named */
+    struct start start;    /* of that incarnation */
+    struct sim_wire *wire; /* see wire.c; NULL: nothing of it */
 };
 
 /* A message of Raft. */
@@ -91,8 +91,6 @@ struct transport {
 /* net.c */
 void sim_conn_hang_up(struct sim_conn *c, unsigned side);
 void sim_stream_lose(struct stream *st);
-/* Whether the node takes messages or commands on that end of it. */
-bool sim_conn_brings(const struct sim_conn *c, unsigned side, const struct sim_node *n);
 
 /* net_dial.c */
 void sim_transport_maybe_closed(struct transport *t);

@@ -6,7 +6,6 @@
  *     that it guesses.
  *   - It has streams of one incarnation, and one start, of another node at a time. One on which a
  *     snapshot comes may outlast its start.
- *   - A stream of another node on which it sends is open, and of a node with a smaller number.
  *   - Who does not lead sends no snapshot. */
 #include "members/membership_private.h"
 #include "net_private.h"
@@ -77,45 +76,24 @@ static bool is_open(const struct sim_end *e, const struct sim_node *n)
            !e->stream->closed;
 }
 
-/* The nonce of a start is its incarnation's, too. */
-static void check_start(const struct sim_node *n, const struct sim_conn *c, unsigned of,
-                        const struct start *starts[SIM_NODES_MAX])
-{
-    unsigned from = c->end[of].node->index;
-    const struct start *other = starts[from];
-    SIM_CHECK(n->sim, other == NULL || start_is(*other, c->start[of]),
-              "node %u has streams of starts %llu and %llu of node %u", n->index + 1,
-              ull(c->start[of].number), ull(other == NULL ? 0 : other->number), from + 1);
-    starts[from] = &c->start[of];
-}
-
 static void check_streams(const struct sim_node *n)
 {
-    const struct start *starts[SIM_NODES_MAX] = {NULL};
+    const struct sim_conn *of[SIM_NODES_MAX] = {NULL};
     bool leads = replica_role(n->node->replica) == REPLICA_LEADER;
     for (const struct sim_conn *c = n->sim->conns; c != NULL; c = c->next) {
         SIM_CHECK(n->sim, leads || c->kind != STREAM_SNAPSHOT || !is_open(&c->end[0], n),
                   "node %u sends a snapshot, and does not lead", n->index + 1);
-        for (unsigned side = 0; side < 2; side++) {
-            if (sim_conn_brings(c, side, n)) {
-                check_start(n, c, 1 - side, starts);
-            }
+        if (!is_open(&c->end[1], n) || c->kind == STREAM_SNAPSHOT) {
+            continue;
         }
-    }
-}
-
-static void check_shared(const struct sim_node *n)
-{
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        const struct peer *p = &n->node->peers.list[i];
-        bool found = p->outbound.shared == NULL;
-        for (const struct sim_conn *c = n->sim->conns; c != NULL && !found; c = c->next) {
-            found = c->kind == STREAM_RAFT && c->end[1].stream == p->outbound.shared &&
-                    is_open(&c->end[1], n) && c->end[0].node->index + 1 == p->id;
-        }
-        SIM_CHECK(n->sim, found && (p->outbound.shared == NULL || p->id <= n->index),
-                  "node %u sends to node %llu on a stream that it does not share", n->index + 1,
-                  ull(p->id));
+        unsigned from = c->end[0].node->index;
+        const struct sim_conn *other = of[from];
+        SIM_CHECK(n->sim,
+                  other == NULL ||
+                      (other->incarnation == c->incarnation && start_is(other->start, c->start)),
+                  "node %u has streams of starts %llu and %llu of node %u", n->index + 1,
+                  ull(c->start.number), ull(other == NULL ? 0 : other->start.number), from + 1);
+        of[from] = c;
     }
 }
 
@@ -124,6 +102,5 @@ void sim_tables_node(struct sim_node *n)
     if (n->node->phase < PHASE_CLOSE && n->transport != NULL) {
         check_members(n);
         check_streams(n);
-        check_shared(n);
     }
 }

@@ -217,36 +217,6 @@ TEST_WITH(test_each_knows_of_all, cluster_set_up, cluster_tear_down)
     cluster_until(c, all_reports, c, "reports of all nodes at all nodes");
 }
 
-static bool share_streams(void *ctx)
-{
-    const struct cluster *c = ctx;
-    bool all = true;
-    for (unsigned i = 0; i < c->n; i++) {
-        for (unsigned j = 0; j < c->n; j++) {
-            const struct peer *p = peers_find(&c->nodes[i].node->peers, j + 1);
-            all = all && (p->outbound.shared != NULL) == (j < i);
-        }
-    }
-    return all;
-}
-
-static bool shares_none(void *ctx)
-{
-    const struct peer *p = ctx;
-    return p->outbound.shared == NULL;
-}
-
-/* Two nodes send on the stream of the smaller number, as long as it lasts. */
-TEST_WITH(test_two_send_on_one_stream, cluster_set_up, cluster_tear_down)
-{
-    struct cluster *c = cluster_up(state, 3);
-    cluster_until(c, share_streams, c, "each two have one stream");
-    cluster_stop(c, 0, 0);
-    cluster_until(c, shares_none, peers_find(&c->nodes[2].node->peers, 1), "that has ended");
-    cluster_start(c, 0);
-    cluster_until(c, share_streams, c, "each two have one stream again");
-}
-
 static bool knows_no_leader(void *ctx)
 {
     return cluster_leader(ctx) < 0;

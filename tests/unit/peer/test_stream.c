@@ -278,20 +278,6 @@ TEST_WITH(test_broken, set_up, tear_down)
     }
 }
 
-/* The same of a stream that this node has opened. */
-TEST_WITH(test_broken_by_who_was_called, set_up, tear_down)
-{
-    struct rig *r = *state;
-    uint8_t bytes[FRAME_HEADER_SIZE] = {1};
-    rig_pair(r, STREAM_RAFT);
-    assert_int_equal(fli_buf_append(&theirs(r)->s->gather, bytes, sizeof bytes), 0);
-    stream_flush(theirs(r)->s);
-    RUN_UNTIL(r, r->mine.lost == 1);
-    assert_non_null(strstr(r->a.log, "what node 2 sent is broken: "));
-    assert_non_null(strstr(r->a.log, r->mine.why));
-    held_close(&r->mine);
-}
-
 /* A stream that ends in the middle of a frame: nothing of it is shown. */
 TEST_WITH(test_cut, set_up, tear_down)
 {

@@ -674,21 +674,6 @@ TEST_WITH(test_hang_up, set_up, tear_down)
     }
 }
 
-/* Of those that it has opened itself, the one that brings Raft's messages. */
-TEST_WITH(test_hang_up_on_who_was_called, set_up, tear_down)
-{
-    struct rig *r = *state;
-    for (unsigned kind = 1; kind <= STREAM_KINDS; kind++) {
-        rig_dial(r, 2, (enum stream_kind)kind);
-        held_start(&r->mine);
-        transport_hang_up(r->a.t, 3, "another");
-        assert_int_equal(r->mine.lost, 0);
-        transport_hang_up(r->a.t, 2, "it is to call again");
-        assert_int_equal(r->mine.lost, kind == STREAM_RAFT);
-        held_close(&r->mine);
-    }
-}
-
 static int option(int fd, int level, int name)
 {
     int value = 0;
