@@ -185,6 +185,8 @@ MUTANTS = [
      'return log_segment_size(l, segment);', 'log/test_log_ahead', 'the entries behind a follower are rarely those that are written'),
     ('a bad sector is the error of all that were read with it', AHEAD, '    if (result == 0 || l->reading->len <= l->reading->need) {', '    if (result == 0 || l->reading->need > 0) {',
      'log/test_log_ahead', 'the node ends either way'),
+    ('a segment is reused before the one in front of it has gone for good', 'src/log/segments.c', '        rv = rv == -ENOENT ? 0 : rv;\n    }\n',
+     '        rv = rv == -ENOENT ? 0 : rv;\n        io->from[0] = 0;\n    }\n', 'log/test_log_log', 'no sync of a directory fails there'),
     ('a write of another course goes on here', 'src/log/format.c', 'b->chain == is.chain;', 'true;', 'log/test_log_damage', 'a disk there has one course'),
     ('what was read is kept whatever it takes', AHEAD, 'bytes > l->config.cache_bytes', 'bytes > SIZE_MAX / 2', 'log/test_log_ahead', 'memory is no matter there'),
     ('a turn sends all that a follower lacks', 'src/consensus/replica_send.c', '(r->rest_bytes < REPLICA_REST_BYTES ||', '(r->rest_bytes < SIZE_MAX ||',

@@ -3,6 +3,8 @@
  * that is not below the last one reported as durable, and not above the last one written.
  *
  * FENCELOCK_WORLDS: how many histories (2000); FENCELOCK_SEED gives the same ones again. */
+#include <errno.h>
+
 #include "rig.h"
 
 #define ENTRIES_MAX 4096u
@@ -217,12 +219,34 @@ static void compact(struct world *w)
     }
 }
 
+/* Segments are made and removed with these calls. */
+static const enum sim_call background_calls[] = {
+    SIM_BACKGROUND, SIM_ALLOCATE, SIM_WRITE, SIM_SYNC, SIM_RENAME, SIM_REMOVE, SIM_SYNC_DIR};
+#define BACKGROUND_CALLS (sizeof background_calls / sizeof background_calls[0])
+
+static void fail_calls(struct world *w)
+{
+    sim_device_fail(w->rig.sim, background_calls[rng_below(&w->rng, BACKGROUND_CALLS)], 1,
+                    1 + (unsigned)rng_below(&w->rng, 3),
+                    rng_below(&w->rng, 2) == 0 ? -EIO : -ENOSPC);
+}
+
+/* A start takes no failure. */
+static void fail_no_calls(struct world *w)
+{
+    for (unsigned i = 0; i < BACKGROUND_CALLS; i++) {
+        sim_device_fail(w->rig.sim, background_calls[i], 1, 0, 0);
+    }
+}
+
 static void reopen(struct world *w)
 {
     uint64_t durable_index = 0;
     uint64_t reset_pending = 0;
     struct log *l = w->rig.log;
     settle(w);
+    fail_no_calls(w);
+    sim_device_capacity(w->rig.sim, UINT64_MAX);
     durable_index = log_durable_index(l);
     for (uint64_t i = 0; i < w->changes_len; i++) {
         reset_pending |= w->changes[i].type == RESET;
@@ -292,8 +316,14 @@ static void step(struct world *w)
         if (sim_device_step(w->rig.sim)) {
             settle(w);
         }
-    } else if (what < 985) {
-        sim_device_fail(w->rig.sim, SIM_BACKGROUND, 1, 1 + (unsigned)rng_below(&w->rng, 3), -28);
+    } else if (what < 982) {
+        struct log_stats stats;
+        log_get_stats(l, &stats);
+        sim_device_capacity(w->rig.sim, stats.bytes + rng_below(&w->rng, 3) * LOG_BLOCK * 8);
+    } else if (what < 984) {
+        sim_device_capacity(w->rig.sim, UINT64_MAX);
+    } else if (what < 990) {
+        fail_calls(w);
     } else {
         reopen(w);
     }
@@ -317,6 +347,8 @@ static void run_world(uint64_t seed, unsigned steps)
             reset(w);
         }
     }
+    fail_no_calls(w);
+    sim_device_capacity(w->rig.sim, UINT64_MAX);
     /* In the end all can be made durable, and is found again. */
     rig_sync(&w->rig);
     settle(w);
