@@ -331,9 +331,9 @@ static void put_told(const struct membership *m, struct members *ret)
     }
 }
 
-/* A node is where it listens at the port. One that is being moved is at its address of before until
- * it is started again there, and tells that one; also when it has been started at the old one once
- * more. One that knows no address of its port is behind a forwarded one, or was moved and its log
+/* A node is at an address at which it listens. One that is being moved is at its address of before
+ * until it is started again there, and tells that one; also when it has been started at the old one
+ * once more. One that knows no such address is behind a forwarded one, or was moved and its log
  * does not know it: what it tells is a guess. */
 static void put_self(struct membership *m, struct members *ret)
 {
@@ -343,11 +343,11 @@ static void put_self(struct membership *m, struct members *ret)
     const char *begun = members_find(&id->members, id->id)->address;
     const char *newest = self != NULL ? self->address : begun;
     struct peer_identity *told = transport_self(m->config.transport);
-    uint16_t port = transport_port(m->config.transport);
+    const struct transport *t = m->config.transport;
     bool unknown = told->guesses || told->peer_address[0] == '\0';
-    if (unknown || port_of(newest) == port) {
-        const char *is = port_of(newest) != port && port_of(begun) == port ? begun : newest;
-        told->guesses = port_of(is) != port;
+    if (unknown || transport_is_at(t, newest)) {
+        const char *is = !transport_is_at(t, newest) && transport_is_at(t, begun) ? begun : newest;
+        told->guesses = !transport_is_at(t, is);
         (void)snprintf(told->peer_address, sizeof told->peer_address, "%s", is);
     }
     (void)members_put(ret, id->id, told->peer_address);

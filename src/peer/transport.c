@@ -1,4 +1,5 @@
 /* transport.c: log lines, security, time limits, binding, members, the end. */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
 #include <stdarg.h>
@@ -211,9 +212,26 @@ int transport_create(uv_loop_t *loop, const struct transport_config *config,
     return 0;
 }
 
-uint16_t transport_port(const struct transport *t)
+bool transport_is_at(const struct transport *t, const char *address)
 {
-    return t->port;
+    static const uint8_t any[16];
+    char host[256];
+    uint8_t number[16];
+    uint16_t port;
+    struct sockaddr_storage own;
+    socklen_t len = sizeof own;
+    if (address_split(address, host, &port) != 0 || port != t->port) {
+        return false;
+    }
+    if (getsockname(t->fd, (struct sockaddr *)&own, &len) != 0 ||
+        inet_pton(own.ss_family, host, number) != 1) {
+        return true;
+    }
+    bool four = own.ss_family == AF_INET;
+    const void *bound = four ? (const void *)&((struct sockaddr_in *)&own)->sin_addr
+                             : (const void *)&((struct sockaddr_in6 *)&own)->sin6_addr;
+    size_t size = four ? 4 : 16;
+    return memcmp(bound, any, size) == 0 || memcmp(bound, number, size) == 0;
 }
 
 int transport_start(struct transport *t, char *errmsg, size_t errmsg_size)

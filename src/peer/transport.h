@@ -101,7 +101,9 @@ struct transport_callbacks {
 int transport_create(uv_loop_t *loop, const struct transport_config *config,
                      const struct transport_callbacks *cbs, struct transport **ret, char *errmsg,
                      size_t errmsg_size) FLI_MUST_USE;
-uint16_t transport_port(const struct transport *t); /* of bind_address */
+/* Whether this node may be at that address: it has the port of bind_address, and no other number of
+ * its host. */
+bool transport_is_at(const struct transport *t, const char *address);
 
 /* Accepts and dials from now on. 0 or FL_ESYSTEM, with a sentence in errmsg. */
 int transport_start(struct transport *t, char *errmsg, size_t errmsg_size) FLI_MUST_USE;

@@ -453,7 +453,7 @@ MUTANTS = [
      '    if (c->n != 0 && *noted == 0 && !membership_now(m)->identity.joins) {',
      'it has not noted what it knows of the others|halts: the log is of another cluster than the data d'),
     ('members', 'whoever is moved tells its new address before it is there', 'src/members/membership.c',
-     'if (unknown || port_of(newest) == port) {',
+     'if (unknown || transport_is_at(t, newest)) {',
      'if (unknown || newest != begun) {',
      'node \\d+ tells that it is at port'),
     ('members', 'that a change follows says nothing of the one before, to who asks who is a member', 'src/consensus/raft_edge.c',

@@ -28,9 +28,11 @@ int transport_create(uv_loop_t *loop, const struct transport_config *config,
     return 0;
 }
 
-uint16_t transport_port(const struct transport *t)
+bool transport_is_at(const struct transport *t, const char *address)
 {
-    return (uint16_t)t->node->listens;
+    char host[256];
+    uint16_t port;
+    return address_split(address, host, &port) == 0 && port == t->node->listens;
 }
 
 void transport_log(struct transport *t, int level, const char *fmt, ...)

@@ -318,6 +318,43 @@ TEST_WITH(a_move_that_waits_holds_up_no_other_change, cluster_set_up, cluster_te
     assert_int_equal(b.count.status, 0);
 }
 
+static bool somebody_leads(void *ctx)
+{
+    return cluster_leader(ctx) >= 0;
+}
+
+/* A node is moved to another host, where it has the same port, and does not hear of it. The other
+ * one does not know whether that was committed, and takes no wrong word for it. */
+TEST_WITH(moved_to_another_host, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up_electing(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    unsigned moved = cluster_other_than(c, leader);
+    struct asking a = {.leader = c->nodes[leader].node,
+                       .change = {.kind = NODE_CHANGE_MOVE, .id = moved + 1},
+                       .count = {0, 1}};
+    (void)snprintf(a.change.address, sizeof a.change.address, "127.0.0.2%s",
+                   strrchr(c->members.list[moved].address, ':'));
+    cluster_acquire(c, leader, "a", "owner-1");
+    cluster_stop(c, moved, 0);
+    cluster_until(c, cluster_misses_one, c, "the leader misses the third");
+    cluster_until(c, is_not_busy, &a, "the leader takes up the move");
+    cluster_until(c, cluster_counted, &a.count, "the move is done");
+    assert_int_equal(a.count.status, 0);
+    cluster_stop(c, 3 - leader - moved, 0);
+    cluster_stop(c, leader, 0);
+    cluster_start(c, leader);
+    struct outbound *o = &peers_find(&c->nodes[leader].node->peers, moved + 1)->outbound;
+    while (o->dialing || o->dial_at_ms <= fli_clock_ms()) {
+        uv_run(&c->loop, UV_RUN_ONCE);
+    }
+    o->dial_at_ms = UINT64_MAX; /* until it calls */
+    c->bind_address = a.change.address;
+    cluster_start(c, moved);
+    assert_true(transport_self(c->nodes[moved].node->peers.transport)->guesses);
+    cluster_until(c, somebody_leads, c, "the two have a leader");
+}
+
 /* An operator who knows better: the plan says so, and whoever leads carries it out. */
 TEST_WITH(test_a_forced_removal_is_carried_out, cluster_set_up, cluster_tear_down)
 {

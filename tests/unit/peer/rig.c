@@ -221,7 +221,7 @@ void side_start(struct rig *r, struct side *s, const struct transport_config *co
         transport_start(s->t, r->errmsg, sizeof r->errmsg) != 0) {
         fail_msg("%s", r->errmsg);
     }
-    assert_int_equal(transport_port(s->t), r->ports[s->id - 1]);
+    assert_true(transport_is_at(s->t, r->members.list[s->id - 1].address));
     s->t->pending_ms = 2 * DEADLINE_MS;
 }
 

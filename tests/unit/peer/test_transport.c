@@ -761,7 +761,13 @@ TEST_WITH(test_bind_errors, set_up, tear_down)
     /* Destroyed without having been started. */
     config.bind_address = r->members.list[2].address;
     assert_int_equal(transport_create(&r->loop, &config, &cbs, &t, r->errmsg, sizeof r->errmsg), 0);
-    assert_int_equal(transport_port(t), r->ports[2]);
+    char address[MEMBER_ADDRESS_MAX];
+    for (unsigned i = 0; i < 5; i++) {
+        static const char *const HOSTS[] = {"127.0.0.1", "node-3", "[::1]", "127.0.0.2",
+                                            "127.0.0.1"};
+        snprintf(address, sizeof address, "%s:%u", HOSTS[i], r->ports[i < 4 ? 2 : 1]);
+        assert_int_equal(transport_is_at(t, address), i < 3);
+    }
     assert_int_equal(transport_dial(t, 2, STREAM_RAFT, ignore_dialed, r), FL_ENOCONN);
     transport_destroy(t);
 }
