@@ -191,7 +191,7 @@ static enum fli_resp_status read_args(struct fli_resp_parser *p, const uint8_t *
         }
         p->offsets[p->found] = (uint32_t)at;
         p->lengths[p->found] = (uint32_t)size;
-        p->pos = at + size + 2;
+        p->pos = at + (size_t)size + 2;
         p->found++;
         p->args_left--;
     }
