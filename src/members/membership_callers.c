@@ -186,8 +186,9 @@ static bool record_start(struct membership *m, const struct peer *p,
     }
     const struct starts *now = &membership_now(m)->starts;
     const struct starts *kept = &membership_kept(m)->starts;
-    const struct starts_known *k = starts_find(kept, peer->incarnation);
-    return k != NULL && start_is(k->start, peer->start) &&
+    const struct starts_known *k = starts_find(now, peer->incarnation);
+    const struct starts_known *on_disk = starts_find(kept, peer->incarnation);
+    return k != NULL && on_disk != NULL && start_is(on_disk->start, k->start) &&
            (!peer->welcomes || kept->next.number == now->next.number);
 }
 
