@@ -441,19 +441,23 @@ void relay_event(struct relay *r, const struct machine_event *e)
     }
 }
 
-void relay_tick(struct relay *r, bool paused)
+static void tick_streams(struct relay *r)
 {
     FLI_LIST_FOREACH_SAFE(pos, next, &r->streams)
     {
         struct relay_stream *o = stream_at(pos);
-        if (paused) {
-            break;
-        }
         if (o->end == RELAY_TO_LEADER) {
             tick_to_leader(o);
         } else if (fli_clock_since_ms(stream_heard_ms(o->stream)) > SILENCE_MS) {
             give_up(o, "silence");
         }
+    }
+}
+
+void relay_tick(struct relay *r, bool paused)
+{
+    if (!paused) {
+        tick_streams(r);
     }
     connect_leader(r);
 }

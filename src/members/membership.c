@@ -345,8 +345,9 @@ static void put_self(struct membership *m, struct members *ret)
     struct peer_identity *told = transport_self(m->config.transport);
     const struct transport *t = m->config.transport;
     bool unknown = told->guesses || told->peer_address[0] == '\0';
-    if (unknown || transport_is_at(t, newest)) {
-        const char *is = !transport_is_at(t, newest) && transport_is_at(t, begun) ? begun : newest;
+    bool here = transport_is_at(t, newest);
+    if (unknown || here) {
+        const char *is = !here && transport_is_at(t, begun) ? begun : newest;
         told->guesses = !transport_is_at(t, is);
         (void)snprintf(told->peer_address, sizeof told->peer_address, "%s", is);
     }

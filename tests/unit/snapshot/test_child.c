@@ -283,12 +283,11 @@ TEST_WITH(one_that_is_killed_is_told, set_up, tear_down)
 }
 
 /* A file may not become so large: the child's write fails, as on a full disk. */
-TEST_WITH(a_write_that_fails_is_told, set_up, tear_down)
+static void fail_behind(struct rig *r, rlim_t bytes)
 {
-    struct rig *r = *state;
     struct rlimit before;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
-    struct rlimit small = {.rlim_cur = 100000, .rlim_max = before.rlim_max};
+    struct rlimit small = {.rlim_cur = bytes, .rlim_max = before.rlim_max};
     (void)signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
     start(r);
@@ -297,6 +296,12 @@ TEST_WITH(a_write_that_fails_is_told, set_up, tear_down)
     (void)signal(SIGXFSZ, SIG_DFL);
     assert_int_equal(r->end.error, FL_EIO);
     assert_non_null(strstr(r->end.why, strerror(EFBIG)));
+}
+
+TEST_WITH(a_write_that_fails_is_told, set_up, tear_down)
+{
+    struct rig *r = *state;
+    fail_behind(r, 100000);
     assert_int_equal(whole_snapshots(r), 0);
     assert_int_equal(files(r), 0);
 }
@@ -305,23 +310,13 @@ TEST_WITH(a_write_that_fails_is_told, set_up, tear_down)
 TEST_WITH(one_that_fails_leaves_no_older_one, set_up, tear_down)
 {
     struct rig *r = *state;
-    struct rlimit before;
     char *older = scratch_path(r->dir, "snapshot-00000000000000000006-00000000000000000003");
     start(r);
     wait_for_end(r);
     scratch_write(older, "old", 3); /* it could not be removed, or the child was killed */
     assert_int_equal(whole_snapshots(r), 2);
     r->meta.index++;
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
-    struct rlimit small = {.rlim_cur = 4096, .rlim_max = before.rlim_max};
-    (void)signal(SIGXFSZ, SIG_IGN);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-    start(r);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
-    wait_for_end(r);
-    (void)signal(SIGXFSZ, SIG_DFL);
-    assert_int_equal(r->end.error, FL_EIO);
-    assert_non_null(strstr(r->end.why, strerror(EFBIG)));
+    fail_behind(r, 4096);
     assert_int_equal(files(r), 1);
     assert_int_equal(access(older, F_OK), -1);
     free(older);
