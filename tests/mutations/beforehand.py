@@ -4,10 +4,6 @@ simulation or real processes notice these. Each was planted, and seen to be noti
 # level, what, file, the lines, what they become, what the simulation then says
 MUTANTS = [
     # Kinds that went through before.
-    ('members', 'a part of a message that was rejected counts as taken', 'src/consensus/raft_edge.c',
-     'while (at < m->n_entries && was_taken(e, m, at)) {',
-     'while (at < m->n_entries && (was_taken(e, m, at) || e != NULL)) {',
-     'node \\d+ counts its change at \\d+ as committed, where another one is'),
     ('members', 'that a change follows says nothing of the one before', 'src/consensus/raft_edge.c',
      '        raft_edge_tell_changes(e, m->prev_log_index + at);\n',
      '',
@@ -36,10 +32,6 @@ MUTANTS = [
      '        membership_hang_up(m, sent->id);\n',
      ';\n',
      'node \\d+ hears that start \\d+ of node \\d+ is over, and keeps its s'),
-    ('members', 'an own snapshot is taken while one that has come is installed', 'src/node/node_snapshot.c',
-     'snapshot_install_works(&s->install)) {\n        return;',
-     '(0 && snapshot_install_works(&s->install))) {\n        return;',
-     'node \\d+ takes a snapshot while it installs another'),
     ('members', 'a snapshot is taken of what is not on disk', 'src/consensus/replica.c',
      'if (!on_disk || r->applied == 0',
      'if ((0 && !on_disk) || r->applied == 0',
@@ -569,10 +561,6 @@ MUTANTS = [
      '        end = s->torn_end;\n',
      '',
      'the header of a write is damaged|this write is not whole'),
-    ('members', 'a source whose command ends at a former leader has no turn again', 'src/commands/commands.c',
-     '    if (first || !fli_list_linked(&s->ring)) {\n        join_ring(q, s);\n    }\n    fli_list_remove',
-     '    if (first) {\n        join_ring(q, s);\n    }\n    fli_list_remove',
-     'not all requests of a pipeline are answered'),
     ('relay', 'the last quarter of the queue is for those that have something there', 'src/commands/commands.c',
      '    kept = known ? q->bytes_max / 4 : kept;',
      '    kept = known ? kept : q->bytes_max / 4;',

@@ -25,9 +25,8 @@ MUTANTS = [
      'is said to be in use and is not'),
     (2, 'CHECK says yes to a token that is gone', 'src/machine/query.c', '    if (request == NULL || machine_request_is_over(m, request)) {\n        r->code = MACHINE_NO;',
      '    if (request == NULL || machine_request_is_over(m, request)) {\n        r->code = MACHINE_DONE;', 'is said to be held|and was never issued'),
-    (2, 'RENEW of a session that has ended says that it lives', MACHINE, '        r->code = MACHINE_NOSESSION;\n        return;\n    }\n'
-     '    r->code = MACHINE_DONE;\n    r->deadline_ms = machine_session_renew', '        r->code = MACHINE_DONE;\n        return;\n    }\n'
-     '    r->code = MACHINE_DONE;\n    r->deadline_ms = machine_session_renew', 'is said to live after it has ended'),
+    (2, 'RENEW of a session that has ended says that it lives', MACHINE, 'r->code = found ? MACHINE_DONE : MACHINE_NOSESSION;\n    r->deadline_ms = found ? machine_lease_until',
+     'r->code = MACHINE_DONE;\n    r->deadline_ms = found ? machine_lease_until', 'is said to live after it has ended'),
     (3, 'a token one below the mark is accepted', 'src/fence/rule.c', 'if (token < mark) {', 'if (token + 1 < mark) {',
      'the storage accepts token|a lost update'),
     (6, 'a wait that ends wakes nobody', 'src/machine/wait.c', 'machine_lock_settle_all(m, locks, n);',
@@ -38,11 +37,13 @@ MUTANTS = [
      'nobody is in the way of wait'),
     (6, 'nothing expires without traffic', 'src/commands/proposer.c', '    if (deadline_ms == UINT64_MAX) {\n        return UINT64_MAX;',
      '    if (deadline_ms != 0) {\n        return UINT64_MAX;', 'leases have not ended|not everybody is answered'),
-    (7, 'leases last half as long', SESSION, 'm->clock_ms + new_ttl_ms;', 'm->clock_ms + new_ttl_ms / 2 + 1;', 'is to end|expires after'),
+    (7, 'leases last half as long', SESSION, 'm->clock_ms + new_ttl_ms;', 'm->clock_ms + new_ttl_ms / 2 + 1;', 'is to end|expires after|is prolonged to'),
     (7, 'renewals are acknowledged and do nothing', MACHINE, 'r->deadline_ms = machine_session_renew(m, request_session(request), c->ttl_ms);',
      'r->deadline_ms = m->clock_ms + request_session(request)->lease.ttl_ms;', 'expires'),
-    (7, 'renewals of sessions are acknowledged and do nothing', MACHINE, 'r->deadline_ms = machine_session_renew(m, &s->base, 0);',
-     'r->deadline_ms = m->clock_ms + s->base.lease.ttl_ms;', 'session \\d+ expires|token \\d+ expires'),
+    (7, 'renewals of sessions are acknowledged and do nothing', MACHINE, '    if (found && !watch(m, &s->base, 0)) {\n        return false;\n    }\n'
+     '    r->code = found ? MACHINE_DONE : MACHINE_NOSESSION;\n    r->deadline_ms = found ? machine_lease_until(m, &s->base) : 0;\n',
+     '    r->code = found ? MACHINE_DONE : MACHINE_NOSESSION;\n    r->deadline_ms = found ? m->query_ms + s->base.lease.ttl_ms : 0;\n',
+     'session \\d+ expires|token \\d+ expires'),
     (7, 'a change of leader does not lengthen leases', 'src/machine/timers.c', 'm->floor_ms + t->ttl_ms : 0;', 'm->floor_ms : 0;',
      'after a change of leader'),
     (7, 'the cluster clock runs at one and a half times its pace', 'src/commands/clock.c', 'least(c->value_ms + step_ms,',
@@ -54,7 +55,7 @@ MUTANTS = [
     (7, 'a client believes in its lease after its end', 'src/client/lease.c', 'least(less(lease_until_ms, h->config.reserve_ms), h->end_ms);',
      'least(less(lease_until_ms, h->config.reserve_ms), h->end_ms) + 100;', 'may believe in it for'),
     (8, 'a lease depends on an address', SESSION, 'm->clock_ms + new_ttl_ms;', 'm->clock_ms + new_ttl_ms + ((uintptr_t)t >> 5 & 1);',
-     'differs from the others'),
+     'differs from the others|is to end'),
     (8, 'a snapshot forgets lock-delays', 'src/machine/restore.c', 'machine_session_describe(m, s, lockdelay_ms, label);', 'machine_session_describe(m, s, 0, label);',
      'differs from the (log|others)|saw other events|is another state'),
     (9, 'a snapshot forgets a token', 'src/machine/restore.c', '    fli_read_fields(r, &snapshot_version, 1, m);',
@@ -217,17 +218,8 @@ MUTANTS = [
      'KEYS \\d+ (comes to|changes)'),
     (24, 'of keys with an owner each others\' are told too', KEYS, '        r->each[i / 64] |= UINT64_C(1) << i % 64;', '        r->each[i / 64] |= UINT64_C(3) << i % 64;',
      'of key \\d+ the contrary'),
-    (22, 'a session is renewed for every user', MACHINE, """    if (s == NULL || !machine_sender_owns(m, &s->base)) {
-        r->code = MACHINE_NOSESSION;
-        return;
-    }
-    r->code = MACHINE_DONE;
-    r->deadline_ms""", """    if (s == NULL) {
-        r->code = MACHINE_NOSESSION;
-        return;
-    }
-    r->code = MACHINE_DONE;
-    r->deadline_ms""", 'about session \\d+ is carried out for user'),
+    (22, 'a session is renewed for every user', MACHINE, '!machine_session_is_over(m, &s->base) && machine_sender_owns(m, &s->base);', '!machine_session_is_over(m, &s->base);',
+     'what user \\d+ has is renewed for user'),
     (22, 'every user gets locks in a session', ACQUIRE, 'if (a.explicit_session == NULL || !machine_sender_owns(m, &a.explicit_session->base)) {',
      'if (a.explicit_session == NULL) {', 'in a session that is user'),
     (22, 'ACQUIRE of what an owner has is refused as if it were of another user', ACQUIRE, '    if (request != NULL && !machine_sender_owns(m, request_session(request))) {\n        machine_refuse',

@@ -372,6 +372,17 @@ static void check_refused(struct sim_lane *l, uint8_t op, uint64_t token, unsign
     s->marks->answers_refused++;
 }
 
+/* A renewal has an entry seldom, so it is the answer that tells whether it was carried out. */
+static void check_renewed(const struct sim_lane *l, uint8_t op, uint64_t token)
+{
+    struct sim *s = l->client->sim;
+    const struct sim_owner *o = sim_oracle_owner(s, l->owner_number);
+    bool is_new = o->opened_seq > l->start_seq; /* another one of that name */
+    uint32_t uid = op == MACHINE_OP_RENEW ? sim_oracle_token(s, token)->uid : o->uid;
+    SIM_CHECK(s, uid == (uint32_t)l->login || (op == MACHINE_OP_SESSION_RENEW && is_new),
+              "what user %u has is renewed for user %u", uid, (uint32_t)l->login);
+}
+
 bool sim_rights_answer(struct sim_lane *l, const struct machine_result *r)
 {
     struct sim *s = l->client->sim;
@@ -393,6 +404,9 @@ bool sim_rights_answer(struct sim_lane *l, const struct machine_result *r)
     SIM_CHECK(s, was_so(l, own ? 0 : right, mask, true),
               "command %u about %s is answered, and the user might not have it at any time", op,
               l->name);
+    if (r->code == MACHINE_DONE && (op == MACHINE_OP_RENEW || op == MACHINE_OP_SESSION_RENEW)) {
+        check_renewed(l, op, token);
+    }
     return false;
 }
 

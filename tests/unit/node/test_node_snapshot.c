@@ -203,6 +203,24 @@ TEST_WITH(killed_children_leave_nothing, cluster_set_up, cluster_tear_down)
     cluster_until(c, no_parts, n, "nothing is left");
 }
 
+/* One that has come is about to replace the state that a child would write. */
+TEST_WITH(none_is_taken_while_one_is_installed, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 1);
+    struct node *n = c->nodes[0].node;
+    cluster_acquire(c, 0, "a", "owner-1");
+    n->snapshots.damaged = true;
+    n->snapshots.install.state = INSTALL_DECODING;
+    n->snapshots.install.work.busy = true; /* the worker has it */
+    node_snapshot_turn(n);
+    assert_int_equal(n->snapshots.child.pid, 0);
+    n->snapshots.install.work.busy = false;
+    n->snapshots.install.state = INSTALL_IDLE;
+    node_snapshot_turn(n);
+    assert_int_not_equal(n->snapshots.child.pid, 0);
+    cluster_until(c, has_none, n, "a snapshot is taken");
+}
+
 static unsigned unusable; /* lines about a newest snapshot that cannot be used */
 
 static void count_unusable(void *ctx, int level, const char *part, const char *message)
