@@ -30,9 +30,9 @@
 #define VALUE_MAX 24u
 #define RELEASES 64u /* of a key, while they are known again */
 
-enum form { TAKE, TAKE_TWO, PROLONG, PROLONG_EACH, GIVE, GIVE_EACH, FORMS };
-static const char *const forms[FORMS] = {NULL,         "set-all", NULL,
-                                         "renew-each", "release", "release-each"};
+enum form { TAKE, TAKE_TWO, PROLONG, PROLONG_EACH, PROLONG_ALL, GIVE, GIVE_EACH, FORMS };
+static const char *const forms[FORMS] = {NULL,         "set-all", NULL,          "renew-each",
+                                         "extend-all", "release", "release-each"};
 
 struct value {
     uint8_t len, bytes[VALUE_MAX];
@@ -292,7 +292,8 @@ static void put_keys(const struct actor *a, struct fli_buf *b)
     }
 }
 
-/* Of `renew-each` the last key has a value that nobody has. */
+/* Of `renew-each` the last key has a value that nobody has; that of `extend-all` is not the
+ * client's, so nothing is to change. */
 static void write_request(struct sim_scripter *p, const struct sim_node *to, struct fli_buf *b)
 {
     const struct actor *a = actor_of(p);
@@ -301,8 +302,9 @@ static void write_request(struct sim_scripter *p, const struct sim_node *to, str
               (unsigned long long)a->life, to->index + 1, a->form, a->n, a->lock);
     bool script = k->scripts[a->form] != NULL;
     bool each = a->form == PROLONG_EACH;
+    bool more = each || a->form == PROLONG_ALL;
     bool lease = a->form != GIVE && a->form != GIVE_EACH;
-    unsigned words = each ? 6 + 2 * a->n : script ? 4 + a->n + lease : 6;
+    unsigned words = each ? 6 + 2 * a->n : script ? 4 + a->n + more + lease : 6;
     int rc = fli_resp_array(b, words);
     FLI_ASSERT(rc == 0);
     if (!script) {
@@ -317,10 +319,12 @@ static void write_request(struct sim_scripter *p, const struct sim_node *to, str
     sim_put_word(b, "EVAL");
     rc = fli_resp_text(b, k->scripts[a->form]);
     FLI_ASSERT(rc == 0);
-    sim_put_word(b, "%u", a->n + (each ? 1 : 0));
+    sim_put_word(b, "%u", a->n + more);
     put_keys(a, b);
-    if (each) {
+    if (more) {
         sim_put_word(b, "K%u", (a->lock + a->n) % LOCKS);
+    }
+    if (each) {
         sim_put_word(b, "%llu", (unsigned long long)a->ttl_ms);
         put_value(a, b);
         for (unsigned i = 1; i < a->n; i++) {
@@ -406,7 +410,7 @@ static void heard(struct actor *a, const struct machine_result *r, const char *d
     bool whole =
         done && (a->form == PROLONG_EACH ? (r->each[0] & ((1u << a->n) - 1)) == (1u << a->n) - 1
                                          : a->n == 1 || r->number == a->n);
-    SIM_CHECK(s, !a->has || whole || a->expired || a->base.tries > 1,
+    SIM_CHECK(s, !a->has || whole || a->form == PROLONG_ALL || a->expired || a->base.tries > 1,
               "form %u of %u keys that the client has comes to %u, %u", a->form, a->n, r->code,
               r->number);
     if (done && (a->form == PROLONG || a->form == PROLONG_EACH)) {
@@ -461,6 +465,8 @@ static void act(struct sim_scripter *p)
         a->n = 1 + (unsigned)sim_scripter_below(&a->base, 2);
         a->ttl_ms = SIM_TTL_MIN_MS + sim_scripter_below(&a->base, s->options.ttl_max_ms + 1000);
         a->form = a->n == 1 && sim_scripter_below(&a->base, 2) == 0 ? TAKE : TAKE_TWO;
+    } else if (s->healed && a->form != PROLONG_ALL) {
+        a->form = PROLONG_ALL; /* once, and then it gives back what it has */
     } else if (s->healed || sim_scripter_below(&a->base, 100) < 50) {
         a->form = a->n == 1 && sim_scripter_below(&a->base, 2) == 0 ? GIVE : GIVE_EACH;
     } else {
