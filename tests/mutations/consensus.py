@@ -38,7 +38,7 @@ MUTANTS = [
     ('simulation', 'what comes back is passed over', COMMANDS,
      'bool first = s->next == NULL || c->number < s->next->number;',
      'bool first = s->next == NULL;',
-     'not everybody is answered|sending \\d+, of kind \\d+, is carried out after sending \\d+ of the same con'),
+     'not (everybody is|all requests of a pipeline are) answered|sending \\d+, of kind \\d+, is carried out after sending \\d+ of the same con'),
     ('simulation', 'new commands overtake those that wait', COMMANDS,
      '    if (s->next == NULL) {\n        s->next = c;',
      '    if (s != NULL) {\n        s->next = c;',

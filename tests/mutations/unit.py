@@ -224,6 +224,8 @@ MUTANTS = [
      'a lease of the simulation is seldom due in the turn in which its renewal waits'),
     ('leases are given up while no renewal is taken', PROPOSER, 'p->marked && (p->classes & COMMANDS_OF(COMMAND_URGENT)) != 0 &&', 'p->marked &&',
      'commands/test_commands_proposer_reads', 'a lease of the simulation is seldom due in the turn in which its renewal waits'),
+    ('leases are given up before the term mark is applied', PROPOSER, '    return p->marked && (p->classes', '    return (p->classes', 'commands/test_commands_proposer_reads',
+     'behind its mark no EXPIRE ends anything, and few terms of the simulation begin with work that is left'),
     ('leases are given up while the term mark waits', PROPOSER, ' &&\n           !machine_mark_waits(machine(p));', ';', 'commands/test_commands_proposer_reads',
      'few terms of the simulation begin with work that is left'),
     ('who leads again gives leases up before its mark', PROPOSER, '    p->marked = false;\n', '', 'commands/test_commands_proposer_reads',
