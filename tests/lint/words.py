@@ -46,7 +46,7 @@ ALLOWED = [
     ('look', r'tests/', 'an oracle looks'), ('looks', r'src/wire/resp_read\.c', 'bytes that look like HTTP'),
     ('question', r'src/(frontdoor|metrics|redlock|store)/|tests/', 'a question in plain words: a request, an INFO, a query'),
     ('asking', r'tests/', 'a client of a test that asks'), ('home', r'tests/', 'where a table begins'),
-    ('early', r'src/server/(access_users|server)\.c|src/cli/|src/consensus/proposer\.c|src/log/|tests/', 'before the time'),
+    ('early', r'src/server/(access_users|server)\.c|src/cli/|src/commands/proposer\.c|src/log/|tests/', 'before the time'),
     ('crowd', r'tests/.*\.py$|tests/[a-z]+/[a-z_]+$', 'many clients at once'),
     ('stamp', r'tests/', 'of a model'), ('doubt', r'tests/', 'of a call'),
 ]

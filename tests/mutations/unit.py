@@ -262,4 +262,6 @@ MUTANTS = [
     ('a source whose command ends at a former leader has no turn again', 'src/commands/commands.c',
      '    if (first || !fli_list_linked(&s->ring)) {\n        join_ring(q, s);\n    }\n    fli_list_remove', '    if (first) {\n        join_ring(q, s);\n    }\n    fli_list_remove',
      'commands/test_commands_commands', 'a source has to ask while an older command of its own is at a former leader'),
+    ('a directory that was half made keeps its log', 'src/members/data_dir.c', 'struct scan log = {.path = d->log_path, .clear = true};',
+     'struct scan log = {.path = d->log_path, .clear = false};', 'members/test_members_identity', 'a log whose first segment was never written opens as an empty one'),
 ]

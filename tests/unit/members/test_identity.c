@@ -117,6 +117,20 @@ TEST_WITH(test_pristine, set_up, tear_down)
     assert_memory_equal(&again, &id, sizeof id);
 }
 
+/* A start that was cut off before it said that its log is there. */
+TEST_WITH(what_was_half_made_is_made_anew, set_up, tear_down)
+{
+    struct fixture *f = *state;
+    struct record id;
+    open_dir(f);
+    assert_int_equal(open_record(f, 2, &id), 0);
+    char *segment = scratch_path(f->dir.log_path, SEGMENT);
+    scratch_write(segment, "x", 1);
+    assert_int_equal(open_record(f, 2, &id), 0);
+    assert_int_not_equal(access(segment, F_OK), 0);
+    free(segment);
+}
+
 TEST_WITH(test_two_directories_differ, set_up, tear_down)
 {
     struct fixture *f = *state;
