@@ -247,6 +247,8 @@ MUTANTS = [
      'commands/test_commands_proposer_reads', 'hardly any leader leads again while its lease lives'),
     ('what a former leader gave up is never watched again', PROPOSER, '    machine_leases_take_back(machine(p));\n', '',
      'commands/test_commands_proposer_reads', 'hardly any leader leads again while its lease lives'),
+    ('the streams of an incarnation that is replaced are heard', 'src/members/membership.c', 'bool stays = p->id == 0 ||', 'bool stays = p->id != 0 || p->id == 0 ||',
+     'node/test_node_membership', 'its successor comes when it is no member any more, and with that its streams have ended'),
     ('where a node guesses that it is counts against the log', 'src/members/membership.c', '(!p->told.guesses || members_find(ret, p->id) == NULL)) {', '(!p->told.guesses || ret->n != 0)) {',
      'node/test_node_membership', 'a move whose node missed it, and which nobody else knows to be committed, is seldom'),
     ('MOVE is answered when one other knows the address', 'src/members/membership_change.c', 'may_move(m, &o->change, o->index)) {', 'may_move(m, &o->change, 0)) {',
