@@ -386,6 +386,11 @@ static bool lose_newest(const struct sim_node *n)
     return false;
 }
 
+static bool has_noted_its_log(const struct sim_node *n)
+{
+    return n->disk.record.starts.index >= log_writes(n->node->log);
+}
+
 /* That it ends earlier than it did cannot be seen in the log itself. */
 void scenario_tail(struct sim *s)
 {
@@ -393,7 +398,7 @@ void scenario_tail(struct sim *s)
         scenario_other(s, scenario_the_leader(s), (unsigned)sim_below(s, s->n - 1));
     scenario_add_many(s, MACHINE_OP_BREAK, 0, (unsigned)(50 + sim_below(s, 600)));
     sim_wait_for(n, scenario_is_settled, LATE_MS, "it does not settle");
-    sim_pass(s, 2500);
+    sim_wait_for(n, has_noted_its_log, LATE_MS, "it does not note how far its log goes");
     sim_node_crash(n, false);
     struct sim_device *device = sim_device_clone(n->disk.device, sim_draw(&s->random), false);
     struct record record = n->disk.record;
