@@ -220,6 +220,7 @@ static const struct {
     void (*play)(struct sim *s);
     void (*found)(struct sim *s); /* before the cluster is formed; may be NULL */
 } scenarios[SIM_SCENARIOS] = {
+    [SIM_SCENARIO_FOUNDERS] = {"founders", 3, false, scenario_founders, scenario_found},
     [SIM_SCENARIO_REMOVED] = {"removed", 3, false, scenario_removed, NULL},
     [SIM_SCENARIO_OLDER] = {"older", 3, false, scenario_older, NULL},
     [SIM_SCENARIO_SNAPSHOTS] = {"snapshots", 3, false, scenario_snapshots, NULL},
@@ -230,7 +231,6 @@ static const struct {
     [SIM_SCENARIO_FOUR] = {"four", 5, false, scenario_four, NULL},
     [SIM_SCENARIO_LEARNER] = {"learner", 5, false, scenario_learner, NULL},
     [SIM_SCENARIO_UNSYNCED] = {"unsynced", 3, false, scenario_unsynced, NULL},
-    [SIM_SCENARIO_FOUNDERS] = {"founders", 3, false, scenario_founders, scenario_found},
     [SIM_SCENARIO_DEPOSED] = {"deposed", 3, false, scenario_deposed, NULL},
     [SIM_SCENARIO_OVERTAKEN] = {"overtaken", 3, false, scenario_overtaken, NULL},
     [SIM_SCENARIO_BESIDE] = {"beside", 3, false, scenario_beside, NULL},

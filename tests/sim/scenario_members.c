@@ -401,10 +401,25 @@ static bool is_done(const struct sim_node *n)
     return n->change == SIM_CHANGE_NONE && !n->wiped;
 }
 
-/* More often than a node has places for others. */
+static bool all_follow(const struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    struct sim_node *leader = sim_leader(s);
+    bool all = leader != NULL;
+    s->current = leader; /* its clock is the one that is read */
+    for (unsigned i = 0; i < s->n && all; i++) {
+        all = i == leader->index || relay_has_follower(&leader->node->relay, i + 1);
+    }
+    s->current = NULL;
+    return all;
+}
+
+/* More often than a node has places for others. A leader that has not heard of one of them may not
+ * leave. */
 void scenario_often(struct sim *s)
 {
-    struct sim_node *leader = scenario_the_leader(s);
+    sim_wait_for(&s->nodes[0], all_follow, LATE_MS, "not all follow who leads");
+    struct sim_node *leader = sim_leader(s);
     struct sim_node *n = sim_below(s, 2) == 0 ? leader : scenario_other(s, leader, 0);
     struct sim_node *far = scenario_other(s, leader, 1);
     unsigned connect_ms = far->transport->connect_ms;
