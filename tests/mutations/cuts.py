@@ -6,7 +6,5 @@ MUTANTS = [
     ('a commit of the storage does not sync', 'src/fence/db.c', '{"synchronous", "2", false}', '{"synchronous", "1", false}', 'store_again'),
     ('the identity file is not synced before it is named', 'src/base/part.c', 'rc == 0 && fsync(fd) != 0 ? FL_EIO : rc', 'rc == 0 && fd < 0 ? FL_EIO : rc',
      'node_forming'),
-    ('the name of the identity file is not synced', 'src/base/part.c', 'rc != 0 ? FL_EIO : fli_sync_folder_of(path)', 'rc',
-     'node_forming'),
     ('a write of the log does not sync itself', 'src/log/device_files.c', 'io->offset, RWF_DSYNC);', 'io->offset, 0);', 'node_again'),
 ]

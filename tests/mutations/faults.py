@@ -9,8 +9,7 @@ WATCH = ['--workload', 'watch', '--nemesis', 'clients']
 MUTANTS = [
     ('leases last half as long', 'src/machine/session.c', 'renewed_ms = m->clock_ms + new_ttl_ms;',
      'renewed_ms = m->clock_ms + new_ttl_ms / 2 + 1;', LOCK),
-    ('renewals are acknowledged and do nothing', 'src/machine/machine.c',
-     'r->deadline_ms = machine_session_renew(m, request_session(request), c->ttl_ms);', 'r->deadline_ms = m->clock_ms + 1;', LOCK),
+    ('renewals are acknowledged and do nothing', 'src/machine/timers.c', '    s->later_ms = (uint32_t)(until_ms - s->lease.at_ms);\n    s->renewals', '    s->renewals', LOCK),
     ('the cluster clock runs at one and a half times its pace', 'src/commands/clock.c', 'least(c->value_ms + step_ms,',
      'least(c->value_ms + step_ms + step_ms / 2,', LOCK),
     ('a token one below the mark is accepted', 'src/fence/rule.c', 'if (token < mark) {', 'if (token + 1 < mark) {', COUNTER + ['--locks', '1']),

@@ -266,4 +266,6 @@ MUTANTS = [
      'commands/test_commands_commands', 'a source has to ask while an older command of its own is at a former leader'),
     ('a directory that was half made keeps its log', 'src/members/data_dir.c', 'struct scan log = {.path = d->log_path, .clear = true};',
      'struct scan log = {.path = d->log_path, .clear = false};', 'members/test_members_identity', 'a log whose first segment was never written opens as an empty one'),
+    ('the name of the identity file is not synced', 'src/base/part.c', 'rc != 0 ? FL_EIO : fli_sync_folder_of(path)', 'rc', 'base/test_base_part',
+     'its folder is synced once more when it gets that of the log, before anything is promised'),
 ]
