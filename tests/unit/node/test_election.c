@@ -10,7 +10,7 @@
 
 #define SUSPENDED_MS 86400000u
 
-static uint64_t suspended_ms = SUSPENDED_MS;
+static _Atomic uint64_t suspended_ms = SUSPENDED_MS; /* a lane's thread reads it too */
 
 uint64_t __real_fli_clock_ms(void);
 uint64_t __wrap_fli_clock_ms(void);

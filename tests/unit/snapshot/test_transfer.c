@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "states.h"
 
@@ -49,9 +50,9 @@ static const struct log_device_ops *watched_ops;
 static pthread_t loop_thread;
 static struct log_device_ops watching_ops;
 static unsigned calls_on_the_loop;
-static unsigned reads, opens, closes, removes;
+static atomic_uint reads, opens, closes, removes;
 
-static void count_call(unsigned *calls)
+static void count_call(atomic_uint *calls)
 {
     (*calls)++;
     calls_on_the_loop += pthread_equal(pthread_self(), loop_thread) != 0;
@@ -77,13 +78,14 @@ static void watched_close(struct log_device *d, struct log_file *file)
     watched_ops->close(d, file);
 }
 
-static uv_sem_t *remove_waits; /* NULL: it does not */
+static _Atomic(uv_sem_t *) remove_waits; /* NULL: it does not */
 
 static int watched_remove(struct log_device *d, const char *name)
 {
     count_call(&removes);
-    if (remove_waits != NULL) {
-        uv_sem_wait(remove_waits);
+    uv_sem_t *go = remove_waits;
+    if (go != NULL) {
+        uv_sem_wait(go);
     }
     return watched_ops->remove(d, name);
 }
