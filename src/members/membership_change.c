@@ -329,7 +329,7 @@ static int check_move(const struct membership *m, const struct node_change *what
                       const struct configuration_server *server)
 {
     if (server == NULL) {
-        return FL_ENOTFOUND;
+        return FL_EEXISTS; /* its plan; nobody knows it yet where it is to be */
     }
     if (!membership_may_change(m)) {
         return FL_EBUSY;
@@ -337,12 +337,20 @@ static int check_move(const struct membership *m, const struct node_change *what
     return strcmp(server->address, what->address) == 0 || may_move(m, what, 0) ? 0 : FL_EDENIED;
 }
 
+/* Whether it is an address at which other nodes can call one: to them, "every address of this
+ * machine" is themselves. */
+static bool may_be_called(const char *address)
+{
+    char host[256];
+    uint16_t port;
+    return address_split(address, host, &port) == 0 && strcmp(host, "0.0.0.0") != 0 &&
+           strcmp(host, "::") != 0;
+}
+
 static int check(const struct membership *m, const struct node_change *what)
 {
     const struct configuration_server *server = server_of(m, what->id);
     bool known = server != NULL || plan_of(m, what->id)->id != 0;
-    char host[256];
-    uint16_t port;
     if (known == (what->kind == NODE_CHANGE_ADD)) {
         return known ? FL_EMISMATCH : FL_ENOTFOUND;
     }
@@ -350,7 +358,7 @@ static int check(const struct membership *m, const struct node_change *what)
     if (what->incarnation != 0 && (server == NULL || server->incarnation != what->incarnation)) {
         return FL_EEXISTS;
     }
-    if (what->kind != NODE_CHANGE_REMOVE && address_split(what->address, host, &port) != 0) {
+    if (what->kind != NODE_CHANGE_REMOVE && !may_be_called(what->address)) {
         return FL_EINVAL;
     }
     if (what->kind != NODE_CHANGE_REMOVE && is_taken(m, what->id, what->address)) {

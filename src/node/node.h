@@ -188,7 +188,8 @@ void node_reload(struct node *n); /* reads its files again; the log reports the 
  * when the log has the plan for the node; the leader then carries it out.
  *
  * 0, then cb comes once; or at once FL_ENOLEADER (this node does not lead, or is not ready),
- * FL_ENOTFOUND (not a member), FL_EINVAL (not an address), FL_EMISMATCH (another node has that id
+ * FL_ENOTFOUND (not a member), FL_EEXISTS (MOVE: it has not joined yet; OF: another incarnation),
+ * FL_EINVAL (not an address that others can call), FL_EMISMATCH (another node has that id
  * or address), FL_ELIMIT (MEMBERS_MAX), FL_EBUSY (another change is in progress, or this node leads
  * for too short a time to know who is up; REPLACE: the node is connected, at the address of its
  * successor), FL_EDENIED (the remaining members would have no majority; MOVE: they could not decide

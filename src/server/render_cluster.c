@@ -159,12 +159,19 @@ int render_change(struct fli_buf *b, enum fli_command_id id, int code, uint64_t 
         return no_member(b, node);
     case FL_EINVAL:
         return fli_resp_error(b, "ERR",
-                              "the address is not HOST:PORT (write [ADDRESS]:PORT for IPv6)");
+                              "the address is not HOST:PORT for other nodes to call (write "
+                              "[ADDRESS]:PORT for IPv6; 0.0.0.0 and :: are of every machine)");
     case FL_EMISMATCH:
         return mismatch(b, id, node);
     case FL_ELIMIT:
         return fli_resp_error(b, "LIMIT", "a cluster has at most %u members", MEMBERS_MAX);
     case FL_EEXISTS:
+        if (id == FLI_CMD_CLUSTER_MOVE) {
+            return fli_resp_error(b, "ERR",
+                                  "node %" PRIu64 " has not joined yet: remove it, and add it "
+                                  "with the right address",
+                                  node);
+        }
         return fli_resp_error(b, "ERR",
                               "node %" PRIu64 " is another incarnation by now: the one that is "
                               "named was replaced already, or never was this node",

@@ -612,6 +612,7 @@ TEST(changes_of_members)
         {"CLUSTER REPLACE 4", FL_EBUSY, "-BUSY node 4 is connected"},
         {"CLUSTER MOVE 4 h:5", 0, "+OK"},
         {"CLUSTER MOVE 4 h:5", FL_EMISMATCH, "-ERR another node has this address"},
+        {"CLUSTER MOVE 4 h:5", FL_EEXISTS, "-ERR node 4 has not joined yet"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         for (int later = 0; later <= 1; later++) {
