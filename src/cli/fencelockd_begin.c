@@ -54,10 +54,13 @@ static void report(const struct config *c, const struct beginning_result *r)
                  "then must be below %" PRIu64,
                  r->lost_after, r->new_token + 1);
     cli_list_say(&f, "next",
-                 "make the directory of every other member from the same %s with the "
-                 "same numbers, then start them all. Nodes of the old cluster, and its "
-                 "directories, must not be started again: clients could reach both.",
-                 r->lost_after != 0 ? "directory (copy it)" : "file");
+                 "%s%s%s. Nodes of the old cluster, and its directories, must not be started "
+                 "again: clients could reach both.",
+                 c->members.n == 1 ? "start it" : "make the directory of every other member from ",
+                 c->members.n == 1    ? ""
+                 : r->lost_after != 0 ? "the same directory (copy it)"
+                                      : "the same file",
+                 c->members.n == 1 ? "" : " with the same numbers, then start them all");
     cli_out_end(&o);
 }
 

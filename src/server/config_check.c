@@ -321,8 +321,10 @@ static enum config_outcome check_actions(struct config_reader *r)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (config_was_given(r, rows[i].option) && !config_was_given(r, rows[i].needs) &&
             !config_was_given(r, rows[i].or_else) && !(begins && i == JSON_ROW)) {
-            return config_wrong(r, "--%s has no effect without --%s: add it", rows[i].option,
-                                rows[i].needs);
+            bool renamed = begins && i < 2; /* each of the two actions has its own name for it */
+            return config_wrong(r, "--%s has no effect without --%s: %s%s", rows[i].option,
+                                rows[i].needs, renamed ? "write --" : "add it",
+                                renamed ? rows[1 - i].option : "");
         }
     }
     if (begins && !config_was_given(r, "data")) {

@@ -442,6 +442,11 @@ class Backups(Case):
         code, _, err = self.begin(fresh, '--recover-from', node.data, '--tokens-above', 1)
         self.assertEqual(code, 2)
         self.assertIn('in use', err)
+        self.assertEqual(node.terminate(), 0)
+        code, out, err = self.begin(fresh, '--recover-from', node.data, '--tokens-above', 1)
+        self.assertEqual(code, 0, err)
+        self.assertIn('start it.', out) # a cluster of one has no other members
+        self.assertNotIn('other member', out)
 
 
 if __name__ == '__main__':

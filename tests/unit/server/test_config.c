@@ -484,6 +484,9 @@ TEST(for_one_start_alone)
     must_say(read_words("--restore f", NULL), "needs --data");
     must_say(read_words("--recover-from o --data d", NULL), "needs --tokens-above");
     must_say(read_words("--restore f --recover-from o --data d", NULL), "exclude each other");
+    must_say(read_words("--recover-from o --data d --above 1", NULL), "write --tokens-above");
+    must_say(read_words("--restore f --data d --tokens-above 1", NULL), "write --above");
+    must_say(read_words("--above 1", NULL), "--restore: add it");
     must_say(read_words("--step 1000000000", NULL), "without --restore");
     must_run(read_words("--restore f --data d --step 1000000000", NULL));
     must_say(read_words("--restore f --data d --step 999999999", NULL), "not a whole number");
