@@ -54,8 +54,9 @@ static uint64_t left_ms(uint64_t until_ms)
     return until_ms > now_ms ? until_ms - now_ms : 1;
 }
 
-/* Tries until a leader answers, or the time is over. 0: *ret is no error; or a code, and why in
- * k->error. What the leader refuses, an earlier attempt may have done. */
+/* Tries until a leader answers, or the time is over; then BUSY is a refusal too. 0: *ret is no
+ * error; or a code, and why in k->error. What the leader refuses, an earlier attempt may have
+ * done. */
 static int ask(struct cluster *k, const char *const *words, size_t n, bool changes,
                redisReply **ret)
 {
@@ -67,7 +68,8 @@ static int ask(struct cluster *k, const char *const *words, size_t n, bool chang
     if (rc == 0 && error == NULL) {
         return 0;
     }
-    k->refused = error != NULL && rc != FL_ENOLEADER && rc != FL_EBUSY &&
+    k->refused = error != NULL && rc != FL_ENOLEADER &&
+                 (rc != FL_EBUSY || strncmp(error, "BUSY ", 5) == 0) &&
                  (rc != FL_EUNCERTAIN || strncmp(error, "UNCERTAIN", 9) != 0);
     (void)snprintf(k->error, sizeof k->error, "%.400s%s",
                    k->refused ? error : fl_client_error(k->client),
@@ -235,7 +237,8 @@ static bool wait_done(struct cluster *k, uint64_t until_ms)
     }
 }
 
-static int report_done(const struct cluster *k)
+/* done: or the log has the change, and nobody has waited for its end. */
+static int report(const struct cluster *k, bool done)
 {
     const struct cli_args *a = k->args;
     struct cli_out o = cli_result(a);
@@ -246,8 +249,8 @@ static int report_done(const struct cluster *k)
     } else {
         fli_json_text(&o.j, "node", a->n_args > 0 ? a->arg[0] : "");
     }
-    fli_json_bool(&o.j, "done", true);
-    cli_text(&o, "done\n");
+    fli_json_bool(&o.j, "done", done);
+    cli_text(&o, done ? "done\n" : "ordered; fencelock cluster status shows how far it is\n");
     cli_out_end(&o);
     return CLI_EXIT_DONE;
 }
@@ -268,8 +271,8 @@ static void learn_incarnation(struct cluster *k)
 }
 
 /* Whether the change that was refused is in the log already: the command may be run again,
- * to go on waiting. A removal that is over looks like a wrong id, and stays refused, unless an
- * earlier attempt may have made it. */
+ * to go on waiting. A removal that is over looks like a wrong id, and a replacement like a wrong
+ * incarnation: they stay refused, unless an earlier attempt may have made them. */
 static bool is_under_way(struct cluster *k)
 {
     const struct fl_member *m;
@@ -284,7 +287,7 @@ static bool is_under_way(struct cluster *k)
     if (is_subcommand(k, "add")) {
         same = joins || (address && is_done(k, m));
     } else if (is_subcommand(k, "replace")) {
-        same = joins || strstr(k->error, "was replaced already") != NULL;
+        same = joins || (k->uncertain && strstr(k->error, "was replaced already") != NULL);
     } else if (is_subcommand(k, "remove")) {
         same = m != NULL ? strcmp(m->state, "leaving") == 0 : k->uncertain;
     } else {
@@ -310,7 +313,10 @@ static int report_failure(struct cluster *k, int rc)
     const char *hint = k->refused && rc == FL_EDENIED ? remedy_of_refusal(k->error) : NULL;
     rc = k->refused || rc == FL_EBUSY || !k->uncertain ? rc : FL_EUNCERTAIN;
     if (rc == FL_EUNCERTAIN && k->of[0] != '\0') {
-        (void)snprintf(again, sizeof again, "Run it again with --of %s: that does it once.", k->of);
+        (void)snprintf(
+            again, sizeof again,
+            "Run it again with --of %s: that does it once, and is refused when it was done.",
+            k->of);
         hint = again;
     }
     return cli_fail_with(k->args, rc, k->error,
@@ -342,9 +348,10 @@ static int change(struct cluster *k)
         return report_failure(k, rc);
     }
     uint64_t wait_ms = cli_number(a, CLI_OPT_WAIT, WAIT_DEFAULT_MS);
-    bool waits = !is_subcommand(k, "transfer") && wait_ms > 0;
+    bool transfers = is_subcommand(k, "transfer"); /* its answer is its end, as that of a move */
+    bool waits = !transfers && wait_ms > 0;
     return !waits || wait_done(k, fli_clock_ms() + wait_ms)
-               ? report_done(k)
+               ? report(k, waits || transfers || is_subcommand(k, "move"))
                : cli_fail_with(a, FL_ETIMEOUT,
                                "the log has the change, and it is not done yet: the leader goes on "
                                "with it; fencelock cluster status shows how far it is",
@@ -398,7 +405,7 @@ static int run_config(struct cluster *k)
     }
     /* a question goes to the leader: a follower may not have a value yet that was just set */
     int rc = ask(k, words, get ? 3 : 5, !get, &r);
-    int code = rc != 0 ? report_failure(k, rc) : get ? show_config(a, r) : report_done(k);
+    int code = rc != 0 ? report_failure(k, rc) : get ? show_config(a, r) : report(k, true);
     freeReplyObject(r);
     return code;
 }

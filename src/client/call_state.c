@@ -61,11 +61,11 @@ static int code_of_troubles(const struct fli_call_state *f)
     if (f->unknown && f->config.repeat != FLI_REPEAT_READ) {
         return FL_EUNCERTAIN;
     }
+    if ((f->troubles & TROUBLE_BUSY) != 0) { /* a follower that was asked in between knew less */
+        return FL_EBUSY;
+    }
     if ((f->troubles & TROUBLE_NOLEADER) != 0) {
         return FL_ENOLEADER;
-    }
-    if ((f->troubles & TROUBLE_BUSY) != 0) {
-        return FL_EBUSY;
     }
     if ((f->troubles & TROUBLE_SILENT) != 0) {
         return FL_ETIMEOUT;

@@ -309,8 +309,12 @@ static enum fli_call_event classify(struct fl_call *c, redisReply *reply, int *r
     } else {
         uint64_t late = fli_call_late(reply);
         c->request.attempt = late > c->request.attempt ? late : c->request.attempt;
-        freeReplyObject(c->reply);
-        c->reply = reply;
+        /* what the leader has said says more than that another node does not lead */
+        int unused;
+        bool keeps = event == FLI_EVENT_NOLEADER && c->reply != NULL &&
+                     fli_call_classify(c->request.command, c->reply, &unused) == FLI_EVENT_BUSY;
+        freeReplyObject(keeps ? reply : c->reply);
+        c->reply = keeps ? c->reply : reply;
     }
     return event;
 }

@@ -79,6 +79,9 @@ class Members(MembersCase):
         self.assertIn('there is a node', self.call_word('ERR', 'CLUSTER', 'ADD', 2, '127.0.0.1:1'))
         self.assertIn('address', self.call_word('ERR', 'CLUSTER', 'ADD', 7, followers[0].peer))
         self.assertIn('HOST:PORT', self.call_word('ERR', 'CLUSTER', 'ADD', 7, 'nowhere'))
+        for nowhere in ('0.0.0.0:7507', '[::]:7507'): # a node that calls this calls itself
+            for words in (('ADD', 7), ('MOVE', followers[0].id), ('REPLACE', followers[0].id)):
+                self.assertIn('other nodes to call', self.call_word('ERR', 'CLUSTER', *words, nowhere))
         self.assertIn('not a member', self.call_word('ERR', 'CLUSTER', 'REMOVE', 7))
         self.call_word('ERR', 'CLUSTER', 'ADD', 7, '127.0.0.1:1', 'TWICE')
         with self.assertRaises(RespError) as e:
@@ -228,6 +231,36 @@ class Members(MembersCase):
         wait_until(lambda: not node.running(), 'the end of the removed node')
         self.assertIn('node 77 is not a member', self.tool('cluster', 'remove', 77, *at, code=1))
 
+    def test_a_node_that_joins_at_a_wrong_address(self):
+        """It is no member that could be moved. What the refusal advises works."""
+        self.begin(3)
+        node = self.joiner(4)
+        at = ('--nodes', self.cluster.leader().address)
+        wrong = '127.0.0.1:%d' % free_ports(1)[0]
+        self.assertIn('ordered', self.tool('cluster', 'add', 4, wrong, '--wait', '0s', *at))
+        self.assertIn('has not joined yet: remove it, and add it', self.tool('cluster', 'move', 4, node.peer, '--wait', '0s', *at, code=1))
+        self.tool('cluster', 'remove', 4, *at)
+        self.cluster.nodes.append(node)
+        node.launch()
+        self.assertIn('done', self.tool('cluster', 'add', 4, node.peer, *at))
+
+    def test_a_connected_node_is_not_replaced(self):
+        """At the end of the time the tool says why, also when it knows a follower alone, which only names the leader."""
+        self.begin(3)
+        self.cluster.steady()
+        wait_until(lambda: self.cluster.leader().info()['cluster_nodes_connected'] == 3, 'the leader to hear them')
+        victim, other = self.cluster.followers()
+        for nodes in (other.address, ','.join(self.cluster.addresses())):
+            refused = self.tool('cluster', 'replace', victim.id, '--timeout', '5s', '--nodes', nodes, code=1)
+            self.assertTrue(refused.startswith('fencelock: BUSY node %d is connected' % victim.id), refused)
+            self.assertIn('Stop it', refused)
+
+    def test_an_incarnation_that_never_was(self):
+        self.begin(3)
+        self.cluster.steady()
+        at = ('--nodes', self.cluster.leader().address, '--of', '0123456789abcdef')
+        self.assertIn('never was this node', self.tool('cluster', 'replace', self.cluster.followers()[0].id, '--wait', '0s', *at, code=1))
+
     def test_the_only_node_that_was_named_is_removed(self):
         """The tool asks the others for the end of the change."""
         self.begin(3)
@@ -266,7 +299,9 @@ class Members(MembersCase):
         old = incarnation()
         victim.kill()
         shutil.rmtree(victim.data)
-        self.ask('CLUSTER', 'REPLACE', victim.id, 'OF', old)
+        ordered = self.tool('cluster', 'replace', victim.id, '--of', old, '--wait', '0s', '--json', '--nodes', self.cluster.leader().address,
+                            '--timeout', '60s')
+        self.assertEqual(json.loads(ordered), {'change': 'replace', 'node': str(victim.id), 'done': False})
         victim.launch()
         self.wait_states(self.voters())
         successor = incarnation()
@@ -280,8 +315,8 @@ class Members(MembersCase):
         self.assertIn('node %d is connected' % victim.id, str(e.exception))
         self.assertEqual(victim.terminate(), 0) # it is only down, and has what it had
         self.call_word('ERR', 'CLUSTER', 'REPLACE', victim.id, 'OF', old)
-        at = ('--nodes', self.cluster.leader().address, '--of', old)
-        self.assertIn('done', self.tool('cluster', 'replace', victim.id, '--wait', '0s', *at))
+        at = ('--nodes', self.cluster.leader().address, '--wait', '0s')
+        self.assertIn('was replaced already', self.tool('cluster', 'replace', victim.id, '--of', old, *at, code=1))
         victim.start()
         self.wait_states(self.voters())
         self.assertEqual(incarnation(), successor)

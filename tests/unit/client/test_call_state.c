@@ -212,6 +212,20 @@ TEST(test_busy_pauses_at_once)
     assert_int_equal(f.order.want, FLI_WANT_CONNECT);
 }
 
+/* Between two attempts at the leader others are asked, and they do not lead. */
+TEST(test_busy_is_said_at_the_end_although_others_do_not_lead)
+{
+    struct fli_call_state f;
+    struct fli_call_config c = base_config();
+    uint64_t now_ms = START_MS;
+    fli_call_state_init(&f, &c);
+    for (unsigned i = 0; f.order.want != FLI_WANT_NOTHING; i++, now_ms = wake(&f, now_ms)) {
+        reach_answer(&f, now_ms);
+        fli_call_state_feed(&f, now_ms, i % 2 == 0 ? FLI_EVENT_BUSY : FLI_EVENT_NOLEADER, 0);
+    }
+    expect_end(&f, FL_EBUSY);
+}
+
 TEST(test_after_a_learned_leader_the_list_is_walked)
 {
     struct fli_call_state f;
