@@ -404,28 +404,32 @@ static int make_membership(struct opening *o)
 }
 
 /* Whether the configured members can be the node's cluster: at least one must have the address that
- * it has in the log, or had when the directory was begun. Others may have changed since. */
+ * it has in the log, or had when the directory was begun. Others may have changed since. With
+ * --join that is another one than this node, which a cluster of one would have too. */
 static int check_members(struct opening *o)
 {
     struct node *n = o->n;
     const struct node_config *c = &n->config;
     const struct members *begun = &identity_of(n)->members;
     const struct configuration *conf = replica_configuration(n->replica);
+    uint64_t except = c->joins ? c->id : 0;
     struct members now = {0};
     for (unsigned i = 0; i < conf->n; i++) {
         (void)members_put(&now, conf->servers[i].id, conf->servers[i].address);
     }
-    if (identity_of(n)->cluster_id == 0 || c->joins || members_equal(c->members, &now) ||
+    if (identity_of(n)->cluster_id == 0 || members_equal(c->members, &now) ||
         members_equal(c->members, begun)) {
         return 0;
     }
-    if (!members_overlap(c->members, &now) && !members_overlap(c->members, begun)) {
+    if (!members_overlap(c->members, &now, except) && !members_overlap(c->members, begun, except)) {
         return identity_refuse_members(&n->record.dir, conf->n == 0 ? begun : &now, c->members,
                                        o->errmsg, o->errmsg_size);
     }
-    host_log(&n->host, 3,
-             "the log says who is a member, and --cluster says otherwise: it is only the way to "
-             "begin");
+    if (!c->joins) { /* it names some of the members only */
+        host_log(&n->host, 3,
+                 "the log says who is a member, and --cluster says otherwise: it is only the way "
+                 "to begin");
+    }
     return 0;
 }
 

@@ -150,11 +150,12 @@ bool members_equal(const struct members *a, const struct members *b)
     return equal;
 }
 
-bool members_overlap(const struct members *a, const struct members *b)
+bool members_overlap(const struct members *a, const struct members *b, uint64_t except)
 {
     for (unsigned i = 0; i < a->n; i++) {
         const struct member *other = members_find(b, a->list[i].id);
-        if (other != NULL && strcmp(other->address, a->list[i].address) == 0) {
+        if (other != NULL && other->id != except &&
+            strcmp(other->address, a->list[i].address) == 0) {
             return true;
         }
     }

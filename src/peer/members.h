@@ -28,8 +28,8 @@ const struct member *members_find(const struct members *m, uint64_t id); /* NULL
 /* Adds a member, or changes its address. False: there is no room. */
 bool members_put(struct members *m, uint64_t id, const char *address);
 bool members_equal(const struct members *a, const struct members *b);
-/* Whether any id has the same address in both. */
-bool members_overlap(const struct members *a, const struct members *b);
+/* Whether any id but this one (0: any at all) has the same address in both. */
+bool members_overlap(const struct members *a, const struct members *b, uint64_t except);
 
 /* The canonical text, always NUL-terminated; returns its length, as snprintf does. MEMBERS_TEXT_MAX
  * bytes are always enough. */

@@ -113,6 +113,48 @@ class DataDirs(Case):
         node.start() # nothing was harmed by the attempt
         self.assertGreater(node.call('TOKEN', 'x'), token)
 
+    def test_a_directory_of_another_cluster_with_join(self):
+        """Alone, it would lead where clients look for a member of this cluster; also when it is where it was, under its own number."""
+        cluster = Cluster(self.lab, 3).start()
+        alone = Cluster(self.lab, 1, kind='other').start().nodes[0]
+        token = alone.call('TOKEN', 'x')
+        self.assertEqual(alone.terminate(), 0)
+        elsewhere = Node(self.lab, cluster, alone.id, *free_ports(2), kind='elsewhere')
+        elsewhere.data = alone.data
+        others = ','.join('%d=%s' % (n.id, n.peer) for n in cluster.nodes if n.id != alone.id)
+        for node in (elsewhere, alone):
+            node.membership_args = lambda: ['--join', others]
+            self.refused(node, says=['belongs to the cluster 1=' + alone.peer, 'this node is configured for', others, 'with another directory'])
+        del alone.membership_args
+        alone.start() # nothing was harmed by the attempts
+        self.assertGreater(alone.call('TOKEN', 'x'), token)
+
+    def test_a_node_that_joined_is_started_with_another_join(self):
+        """One member that is one now, or was when the node joined, says that it is the cluster."""
+        cluster = Cluster(self.lab, 3).start()
+        gone = cluster.followers()[0]
+        kept = [n for n in cluster.nodes if n is not gone]
+        first, second, third = ('%d=%s' % (n.id, n.peer) for n in [gone] + kept)
+        node = Node(self.lab, cluster, 4, *free_ports(2))
+        node.membership_args = lambda: ['--join', first]
+        node.launch()
+        cluster.add(node)
+        node.wait_ready()
+        token = ask_again(node, 'TOKEN', 'x')
+        gone.process.asked_to_end = True
+        wait_until(lambda: not gone.running() or cluster.leader(among=kept).call('CLUSTER', 'REMOVE', gone.id) == 'OK', 'the removal')
+        self.assertGreater(gone.process.wait(PATIENCE_S), 0)
+        elsewhere = '%d=127.0.0.1:1,' % gone.id
+        for known in (first, elsewhere + second, elsewhere + third):
+            self.assertEqual(node.terminate(), 0)
+            node.membership_args = lambda: ['--join', known]
+            node.start()
+            before, token = token, ask_again(node, 'TOKEN', 'x')
+            self.assertGreater(token, before)
+        self.assertEqual(node.terminate(), 0)
+        node.membership_args = lambda: ['--join', elsewhere + '%d=127.0.0.1:2' % kept[0].id]
+        self.refused(node, says=['belongs to the cluster %s,%s,4=%s' % (second, third, node.peer)])
+
     def test_nodes_of_two_clusters_do_not_mix(self):
         """Same ids and same addresses, but a directory made in another cluster's life."""
         cluster = Cluster(self.lab, 3).start()
