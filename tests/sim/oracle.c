@@ -563,7 +563,8 @@ static void answer_session(struct sim_lane *l, const struct machine_result *r)
     if (done &&
         (l->command.op == MACHINE_OP_SESSION_OPEN || l->command.op == MACHINE_OP_SESSION_RENEW)) {
         struct sim_owner *o = sim_oracle_owner(s, l->owner_number);
-        if (o->open) {
+        bool is_new = o->opened_seq > l->start_seq; /* what was renewed may be the one before */
+        if (o->open && (l->command.op == MACHINE_OP_SESSION_OPEN || !is_new)) {
             said_until(s, r, o->ttl_ms, o->base_at, &o->promised_ms);
         }
         o->base_at = o->base_at > l->start_at ? o->base_at : l->start_at;
