@@ -8,7 +8,7 @@
 #include "members.h"
 #include "wire.h"
 
-#define SIM_UNDECIDED_MAX 256u
+#define SIM_UNDECIDED_MAX 4096u /* a second of a stalled disk leaves a hundred, most of them over */
 
 int transport_create(uv_loop_t *loop, const struct transport_config *config,
                      const struct transport_callbacks *cbs, struct transport **ret, char *errmsg,
