@@ -219,11 +219,18 @@ void record_begin(struct record *r, uint64_t id, const struct members *members)
     }
 }
 
+static void begin_with(struct identity *id, const struct members *members, bool joins)
+{
+    char text[MEMBERS_TEXT_MAX];
+    id->members = *members;
+    id->joins = joins;
+    id->begun_crc = joins ? 0 : fli_crc32c(0, text, members_format(members, text, sizeof text));
+}
+
 static int create_record(const struct data_dir *d, const char *path, uint64_t id,
                          const struct members *members, bool joins, struct record *ret,
                          char *errmsg, size_t errmsg_size)
 {
-    char text[MEMBERS_TEXT_MAX];
     struct scan log = {.path = d->log_path};
     if (scan_dir(&log) != 0) {
         return REFUSE(FL_ESYSTEM, "cannot read %s: %s", d->log_path, strerror(errno));
@@ -235,9 +242,7 @@ static int create_record(const struct data_dir *d, const char *path, uint64_t id
                       path, d->log_path);
     }
     record_begin(ret, id, members);
-    ret->identity.joins = joins;
-    ret->identity.begun_crc =
-        joins ? 0 : fli_crc32c(0, text, members_format(members, text, sizeof text));
+    begin_with(&ret->identity, members, joins);
     int rv = record_write(-1, path, ret);
     rv = rv != 0 ? rv : sync_name(d->path);
     return rv == 0 ? 0 : REFUSE(rv, "cannot write %s: %s", path, strerror(errno));
@@ -266,7 +271,8 @@ int identity_refuse_id(const char *path, const struct identity *found, uint64_t 
 }
 
 /* Whether the file agrees with the configuration. Once a cluster is formed, its log says who is a
- * member. Before that, nodes that were configured differently must not form one. */
+ * member. Before that, nodes that were configured differently must not form one; but as long as
+ * there is no log, nobody has heard of the configuration, and another one takes its place. */
 static int check_identity(const struct data_dir *d, const struct identity *found, uint64_t id,
                           const struct members *members, bool joins, char *errmsg,
                           size_t errmsg_size)
@@ -274,7 +280,7 @@ static int check_identity(const struct data_dir *d, const struct identity *found
     if (found->id != id) {
         return identity_refuse_id(d->path, found, id, errmsg, errmsg_size);
     }
-    if (found->cluster_id != 0 || (found->joins && joins)) {
+    if (!found->bootstrapped || found->cluster_id != 0 || (found->joins && joins)) {
         return 0;
     }
     if (found->joins != joins) {
@@ -340,6 +346,9 @@ int record_open(struct data_dir *d, uint64_t id, const struct members *members, 
         rv = refuse_unread(d->path, path, rv, errmsg, errmsg_size);
     } else {
         rv = check_identity(d, &ret->identity, id, members, joins, errmsg, errmsg_size);
+        if (!ret->identity.bootstrapped) {
+            begin_with(&ret->identity, members, joins);
+        }
     }
     rv = rv != 0 ? rv : prepare_log_dir(d, &ret->identity, errmsg, errmsg_size);
     if (rv != 0) {

@@ -269,13 +269,6 @@ static int make_fsm(struct opening *o)
     return rv == 0 && o->meta.index != 0 ? join_log_and_snapshot(n->log, &o->meta) : rv;
 }
 
-static int begin(struct opening *o)
-{
-    const struct node_config *c = &o->n->config;
-    return node_record_begin(&o->n->record, c->witness, c->witness_reset, o->errmsg,
-                             o->errmsg_size);
-}
-
 static void fill_self(struct node *n, struct peer_identity *self)
 {
     const char *client_address = n->config.client_address;
@@ -284,7 +277,6 @@ static void fill_self(struct node *n, struct peer_identity *self)
                                    .cluster_id = identity_of(n)->cluster_id,
                                    .version = (uint16_t)machine_version_max(),
                                    .members_crc = identity_of(n)->begun_crc,
-                                   .start = n->record.own.now.starts.own,
                                    .term = log_get_hard_state(n->log).term,
                                    .last_index = log_last_index(n->log)};
     if (client_address != NULL) {
@@ -326,6 +318,16 @@ static int make_transport(struct opening *o)
     n->peers.host = &n->host;
     n->peers.self_id = c->id;
     n->record.transport = n->peers.transport;
+    return rv;
+}
+
+/* Once the port is bound: a directory that has not begun may begin with another one. */
+static int begin(struct opening *o)
+{
+    struct node *n = o->n;
+    const struct node_config *c = &n->config;
+    int rv = node_record_begin(&n->record, c->witness, c->witness_reset, o->errmsg, o->errmsg_size);
+    transport_self(n->peers.transport)->start = n->record.own.now.starts.own;
     return rv;
 }
 
@@ -435,7 +437,7 @@ static int check_members(struct opening *o)
 
 /* Everything that can fail without leaving a handle on the loop, in this order. */
 static int (*const steps[])(struct opening *o) = {
-    open_record, open_log,       load_snapshot, make_fsm,        begin,        make_transport,
+    open_record, open_log,       load_snapshot, make_fsm,        make_transport, begin,
     make_takers, make_snapshots, make_replica,  make_membership, check_members};
 
 static int make_parts(struct opening *o)

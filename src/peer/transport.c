@@ -172,8 +172,9 @@ static int transport_bind(struct transport *t, const char *address, char *errmsg
         return fli_refuse(errmsg, errmsg_size, FL_ESYSTEM,
                           "cannot listen for the other nodes on %s: %s%s", address, strerror(rv),
                           rv == EADDRINUSE
-                              ? "; another process has it, perhaps another node: choose "
-                                "another port with --peer (and in --cluster)"
+                              ? "; another process has it, perhaps another node: stop that one, "
+                                "or, for a new node, choose another port with --peer (and in "
+                                "--cluster)"
                               : fli_listen_remedy(strerror(rv)));
     }
     return 0;

@@ -311,7 +311,11 @@ class DataDirs(Case):
         self.refused(other, says=[str(first.port)])
         other.address, other.peer = '127.0.0.1:%d' % other.port, first.peer
         other.cluster.members = lambda: '1=' + first.peer
-        self.refused(other, says=[str(first.peer_port)])
+        self.refused(other, says=[str(first.peer_port), 'choose another port with --peer'])
+        other.set_ports(*free_ports(2)) # as it says; the directory has not begun with the first one
+        other.cluster.members = lambda: '1=' + other.peer
+        other.start()
+        self.assertGreater(other.call('TOKEN', 'x'), 0)
 
     def test_wrong_options_are_explained(self):
         for argv, word in ((['--id', '0'], '--id'), (['--id', 'x'], '--id'), (['--cluster', '1=nonsense'], '--cluster'),

@@ -131,6 +131,22 @@ TEST_WITH(what_was_half_made_is_made_anew, set_up, tear_down)
     free(segment);
 }
 
+/* It has told nobody with which members it was to begin. */
+TEST_WITH(what_was_half_made_takes_other_members, set_up, tear_down)
+{
+    struct fixture *f = *state;
+    struct record id;
+    struct record again;
+    open_dir(f);
+    assert_int_equal(open_record(f, 2, &id), 0);
+    assert_int_equal(members_parse("1=a:1,2=b:4", &f->members, f->errmsg, sizeof f->errmsg), 0);
+    assert_int_equal(open_record(f, 2, &again), 0);
+    assert_true(members_equal(&again.identity.members, &f->members));
+    assert_int_not_equal(again.identity.begun_crc, id.identity.begun_crc);
+    assert_int_equal(again.identity.incarnation, id.identity.incarnation);
+    assert_int_equal(open_record(f, 1, &again), FL_EDENIED);
+}
+
 TEST_WITH(test_two_directories_differ, set_up, tear_down)
 {
     struct fixture *f = *state;
