@@ -569,6 +569,19 @@ size_t node_members(struct node *n, struct node_member *ret, size_t max)
     return count;
 }
 
+/* A member that has lost its disk begins as founders do, until all that answer say that they do not
+ * know it: it waits for its place. */
+static bool forms_cluster(const struct node *n)
+{
+    bool refused = false;
+    bool welcomed = false;
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        refused = refused || n->peers.list[i].verdict == HANDSHAKE_STRANGER;
+        welcomed = welcomed || n->peers.list[i].verdict == HANDSHAKE_WELCOME;
+    }
+    return membership_founds(n->membership) && (welcomed || !refused);
+}
+
 void node_get_status(struct node *n, struct node_status *ret)
 {
     const struct node_watch *w = &n->watch;
@@ -579,7 +592,7 @@ void node_get_status(struct node *n, struct node_status *ret)
     }
     *ret = (struct node_status){
         .id = n->config.id,
-        .founds = membership_founds(n->membership),
+        .founds = forms_cluster(n),
         .term = replica_term(n->replica),
         .commit_index = replica_commit_index(n->replica),
         .applied_index = replica_applied_index(n->replica),

@@ -143,12 +143,15 @@ static int replication_section(struct fli_buf *b, const struct info *i)
     return rc != 0 ? rc : put(b, "connected_slaves", 0);
 }
 
+/* A follower that has applied nothing may wait for a snapshot, or for room on its disk. */
 static const char *cluster_state(const struct info *i)
 {
     if (i->status.leader_id == 0) {
         return i->status.founds ? "forming" : "no leader";
     }
-    return i->machine != NULL && machine_cluster_id(i->machine) == 0 ? "forming" : "ok";
+    bool begins =
+        i->status.role == NODE_LEADER && i->machine != NULL && machine_cluster_id(i->machine) == 0;
+    return begins ? "forming" : "ok";
 }
 
 static int cluster_lines(struct fli_buf *b, const struct info *i)

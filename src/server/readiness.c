@@ -73,9 +73,11 @@ bool readiness_check(struct readiness *r, const struct readiness_facts *f, struc
     } else {
         line(&c, true, "process: running");
     }
-    if (!f->formed) {
+    if (!f->formed && s->founds) {
         line(&c, false,
              "cluster: not formed yet; for its first start every member must be up at once");
+    } else if (!f->formed) {
+        line(&c, false, "cluster: nothing of its state is here yet");
     } else {
         line(&c, true, "cluster: formed, %zu member%s", f->members_n, fli_s(f->members_n));
     }

@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import PATIENCE_S, Cluster, binary, main, wait_until
+from harness import PATIENCE_S, Cluster, binary, free_ports, main, wait_until
 import cli_scripted
 from cli_scripted import CLOSE, DONE, NO, UNKNOWN, USAGE, CliCase
 from scripted_server import bulk
@@ -186,6 +186,21 @@ class Daemons(CliCase):
         first.start()
         self.assertEqual(first.info()['cluster_state'], 'no leader') # a cluster that was formed once is not being formed
         self.assertNotIn('is being formed', self.run_cli('status', '--nodes', first.address)[2])
+
+    def test_a_member_that_waits_for_its_place_forms_no_cluster(self):
+        """It has lost its disk, and the leader looks for it at an address where it is not."""
+        cluster = Cluster(self.lab, 3).start()
+        victim = cluster.followers()[0]
+        victim.kill()
+        cluster.wipe(victim)
+        wrong = '127.0.0.1:%d' % free_ports(1)[0]
+        others = [n for n in cluster.nodes if n is not victim]
+        wait_until(lambda: cluster.leader(among=others).call('CLUSTER', 'REPLACE', victim.id, wrong) == 'OK', 'the order')
+        victim.start()
+        wait_until(lambda: 'it is up and hears no leader' in self.run_cli('health', '--nodes', victim.address)[1], 'the sentence about it')
+        self.assertEqual(victim.info()['cluster_state'], 'no leader')
+        self.assertNotIn('is being formed', self.run_cli('status', '--nodes', victim.address)[2])
+
 
 class Strange(CliCase):
     """Answers that no node of today gives, or only on a bad day."""

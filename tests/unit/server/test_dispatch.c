@@ -692,3 +692,30 @@ TEST_WITH(info_has_what_others_look_for, world_setup, world_teardown)
     a = ask(&w->f, 2, "INFO");
     assert_true(a->answered);
 }
+
+static void expect_cluster_state(struct world *w, struct node_status status, const char *word)
+{
+    char line[64];
+    w->f.status = status;
+    struct asked *a = ask(&w->f, 2, "INFO cluster");
+    snprintf(line, sizeof line, "\r\ncluster_state:%s\r\n", word);
+    assert_non_null(memmem(a->reply.data, a->reply.len, line, strlen(line)));
+}
+
+/* A node that has applied nothing may be one of a cluster that is years old: it waits for its
+ * place, for a snapshot, or for room. */
+TEST_WITH(who_has_nothing_yet_forms_no_cluster, world_setup, world_teardown)
+{
+    struct world *w = *state;
+    const uint64_t seed[2] = {1, 2};
+    struct machine *empty = machine_create(seed);
+    w->f.machine = empty;
+    expect_cluster_state(w, (struct node_status){.id = 1, .founds = true}, "forming");
+    expect_cluster_state(w, (struct node_status){.id = 1}, "no leader");
+    expect_cluster_state(w, (struct node_status){.id = 1, .leader_id = 1, .role = NODE_LEADER},
+                         "forming");
+    expect_cluster_state(w, (struct node_status){.id = 1, .leader_id = 2, .role = NODE_FOLLOWER},
+                         "ok");
+    w->f.machine = w->m;
+    machine_destroy(empty);
+}

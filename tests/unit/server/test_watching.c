@@ -178,6 +178,9 @@ TEST(what_else_makes_it_unready)
     scene_init(&s);
     s.facts.formed = false;
     assert_false(look(&s));
+    assert_non_null(strstr(s.said, "[-] cluster: nothing of its state is here yet"));
+    s.status.founds = true;
+    assert_false(look(&s));
     assert_non_null(strstr(s.said, "[-] cluster: not formed yet"));
     scene_init(&s);
     s.facts.stopping = true;
