@@ -318,14 +318,16 @@ static uint16_t port_of(const char *address)
     return address_split(address, host, &port) == 0 ? port : 0;
 }
 
-/* Where they are, by their own word; a guess counts where the log has nothing. */
+/* Where they are, by their own word. A guess is as their log has it: it counts when that is newer
+ * than this one, which may be empty, or when this one has nothing. */
 static void put_told(const struct membership *m, struct members *ret)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         const struct peer *p = &m->config.peers->list[i];
+        bool newer = p->told.member_index > replica_configuration_index(m->replica);
         if (p->id != 0 && membership_knows_as_much(m, p->told.member_index) &&
             port_of(p->told.peer_address) != 0 &&
-            (!p->told.guesses || members_find(ret, p->id) == NULL)) {
+            (!p->told.guesses || newer || members_find(ret, p->id) == NULL)) {
             (void)members_put(ret, p->id, p->told.peer_address);
         }
     }

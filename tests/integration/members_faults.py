@@ -11,7 +11,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, '..', 'lib'), os.path.join(HERE, '..', 'faults')]
 from faultlab.proxy import Loop, PeerProxy
 from faultlab.fault_run import ProxiedCluster
-from harness import PATIENCE_S, RespError, free_ports, main, wait_until
+from harness import PATIENCE_S, RespError, ask_again, free_ports, main, wait_until
 from members_lab import ChangingCluster, MembersCase
 
 # What whoever leads says of each step, in their order.
@@ -94,6 +94,26 @@ class Partitioned(MembersCase):
         self.assertGreater(lost.process.wait(PATIENCE_S), 0)
         self.assertIn('was removed from the cluster', lost.process.output())
         self.finish(load)
+
+    def test_a_leader_moved_behind_its_proxy(self):
+        """It cannot know that it is where its log says. Who was away believes it all the same: first with a log that is older, then
+        without one, and with the words of its first start."""
+        moved, late = self.cluster.followers()
+        late.kill()
+        moved_peer_port, peer = self.cluster.second_port(moved)
+        self.ask('CLUSTER', 'MOVE', moved.id, peer, 'FORCE')
+        moved.terminate()
+        moved.peer, moved.peer_bind = peer, '127.0.0.1:%d' % moved_peer_port
+        moved.start()
+        self.cluster.steady(among=self.cluster.running())
+        self.cluster.make_leader(moved)
+        late.start()
+        self.assertGreater(ask_again(late, 'TOKEN', 'x'), 0)
+        late.kill()
+        shutil.rmtree(late.data)
+        self.ask('CLUSTER', 'REPLACE', late.id)
+        late.start()
+        self.assertGreater(ask_again(late, 'TOKEN', 'x'), 0)
 
 
 class TwoAtOnce(MembersCase):

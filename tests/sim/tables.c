@@ -18,7 +18,8 @@ static bool tells_address(const struct membership *m, uint64_t id)
 {
     const struct peer *p = peers_find(m->config.peers, id);
     return id == membership_self(m) ||
-           (p != NULL && p->told.peer_address[0] != '\0' && !p->told.guesses &&
+           (p != NULL && p->told.peer_address[0] != '\0' &&
+            (!p->told.guesses || p->told.member_index > replica_configuration_index(m->replica)) &&
             membership_knows_as_much(m, p->told.member_index));
 }
 

@@ -573,7 +573,7 @@ static const char *address_of(const struct node *n, uint64_t id)
 
 /* The address that a member tells counts as long as it names the configuration that this node has,
  * or a later one. One that is not committed may never be: a node that is planned has not moved. But
- * its own guess does not count against it. */
+ * its own guess does not count against it, unless it is of a later one still. */
 TEST_WITH(test_addresses_of_who_is_ahead, cluster_set_up, cluster_tear_down)
 {
     unsigned leader, behind, moved;
@@ -599,6 +599,11 @@ TEST_WITH(test_addresses_of_who_is_ahead, cluster_set_up, cluster_tear_down)
     n->membership->members_due = true;
     membership_members_turn(n->membership);
     assert_string_equal(address_of(n, moved + 1), "127.0.0.1:3");
+    peers_find(&n->peers, moved + 1)->told.member_index =
+        replica_configuration_index(n->replica) + 1;
+    n->membership->members_due = true;
+    membership_members_turn(n->membership);
+    assert_string_equal(address_of(n, moved + 1), "127.0.0.1:2");
     changes_truncate(&n->replica->edge.changes, replica_last_index(n->replica) + 1);
     membership_members_turn(n->membership);
 }
