@@ -21,7 +21,7 @@ MUTANTS = [
     ('a semaphore has a permit too many', 'src/machine/lock.c', 'c->slots == slots && c->n_shares < slots);',
      'c->slots == slots && c->n_shares <= slots);', ['--workload', 'semaphore', '--nemesis', 'clients', '--locks', '1']),
     ('renewals of sessions are acknowledged and do nothing', 'src/machine/machine.c',
-     'r->deadline_ms = machine_session_renew(m, &s->base, 0);', 'r->deadline_ms = m->clock_ms;',
+     '    if (found && !watch(m, &s->base, 0)) {\n        return false;\n    }\n', '',
      ['--workload', 'session', '--nemesis', 'clients', '--locks', '2']),
     ('only the first of several locks is looked at', 'src/machine/multi_lock.c',
      'for (unsigned i = 0; i < a->n; i++) {\n        const struct lock *lock = a->locks[i];\n        if (lock != NULL &&\n            ((',
