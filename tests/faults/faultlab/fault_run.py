@@ -155,9 +155,13 @@ class FaultRun:
         with self.lock:
             self.counts[what] = self.counts.get(what, 0) + n
 
-    def leader_id(self):
+    def leader_node(self):
         """None when it is a member no more."""
-        return self.leader if any(n.id == self.leader for n in self.cluster.nodes) else None
+        return next((n for n in self.cluster.nodes if n.id == self.leader), None)
+
+    def leader_id(self):
+        node = self.leader_node()
+        return node.id if node else None
 
     def take(self, server):
         """Whether the caller may end this server now; it starts it again with bring_back()."""

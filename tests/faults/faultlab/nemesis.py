@@ -119,8 +119,7 @@ class Nemesis:
         if run.options.unsafe_ack:
             return list(nodes) # nobody is left who knows what was acknowledged
         if what < 0.45:
-            leader = run.leader_id()
-            return [run.cluster.node(leader)] if leader else [self.random.choice(nodes)]
+            return [run.leader_node() or self.random.choice(nodes)]
         if what < 0.8:
             return [self.random.choice(nodes)]
         return self.random.sample(nodes, 2) if what < 0.93 else list(nodes)
@@ -321,8 +320,10 @@ class Transfer(Nemesis):
     BETWEEN = (0.5, 2.0)
 
     def start(self, run):
-        node = run.cluster.node(run.leader_id())
+        node = run.leader_node()
         try:
+            if node is None:
+                return []
             node.call('CLUSTER', 'TRANSFER', timeout=2.0)
         except (OSError, RespError): # it no longer leads, or is down, or nobody took over
             return []
@@ -343,8 +344,9 @@ class DiskLoss(Nemesis):
     def whole(run):
         """Whether the leader sees all nodes connected, and three voters or more. A node that came back with an empty disk is no voter for
         a while; another lost disk then would be the second of three. With two voters, no disk may be lost."""
+        leader = run.leader_node()
         try:
-            nodes = run.cluster.node(run.leader_id()).members_table(1.0)
+            nodes = leader.members_table(1.0) if leader else []
         except (OSError, RespError):
             return False
         return any(n['self'] and n['role'] == 'leader' for n in nodes) and \

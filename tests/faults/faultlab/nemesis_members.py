@@ -78,8 +78,8 @@ class ChangeMembers(DiskLoss):
         return 'add %d%s' % (node.id, ' as a learner' if learner else '')
 
     def victim(self, run):
-        leader, nodes = run.leader_id(), run.cluster.nodes
-        return run.cluster.node(leader) if leader and self.random.random() < 0.35 else self.random.choice(nodes)
+        leader, nodes = run.leader_node(), run.cluster.nodes
+        return leader if leader and self.random.random() < 0.35 else self.random.choice(nodes)
 
     def remove(self, run, m):
         """It ends by itself, as soon as somebody tells it; half of them are then tried again, with what they have on disk."""
