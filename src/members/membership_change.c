@@ -331,7 +331,8 @@ static int check_move(const struct membership *m, const struct node_change *what
     if (server == NULL) {
         return FL_EEXISTS; /* its plan; nobody knows it yet where it is to be */
     }
-    if (!membership_may_change(m)) {
+    /* The successor of one that gives way is called where its plan has it. */
+    if (!membership_may_change(m) || plan_of(m, what->id)->plan == MACHINE_PLAN_REPLACE) {
         return FL_EBUSY;
     }
     return strcmp(server->address, what->address) == 0 || may_move(m, what, 0) ? 0 : FL_EDENIED;

@@ -253,6 +253,8 @@ MUTANTS = [
      'node/test_node_membership', 'a move whose node missed it, and which nobody else knows to be committed, is seldom'),
     ('where a node guesses that it is counts for nothing where the log is older', 'src/members/membership.c', '(!p->told.guesses || newer ||', '(!p->told.guesses || (newer && p->id == 0) ||',
      'node/test_node_membership', 'no address of the simulation is forwarded'),
+    ('who is being replaced is moved', 'src/members/membership_change.c', 'plan_of(m, what->id)->plan == MACHINE_PLAN_REPLACE) {', 'what->id == 0) {',
+     'node/test_node_membership_change', 'the operator of the simulation asks one thing of a node at a time'),
     ('MOVE is answered when one other knows the address', 'src/members/membership_change.c', 'may_move(m, &o->change, o->index)) {', 'may_move(m, &o->change, 0)) {',
      'node/test_node_membership_change', 'the others have confirmed it by then, in six hundred seeds'),
     ('a second incarnation is let in by a node that does not lead', 'src/members/membership_callers.c',

@@ -463,3 +463,25 @@ TEST_WITH(test_an_operation_that_waited_is_checked_again, cluster_set_up, cluste
     membership_plans(m);
     assert_int_equal(configuration_voters(replica_configuration(m->replica)), 3);
 }
+
+/* Its successor is called where the plan has it, so the move would be answered, and lost. */
+TEST_WITH(who_is_being_replaced_is_not_moved, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    unsigned lost = cluster_other_than(c, leader);
+    struct membership *m = c->nodes[leader].node->membership;
+    struct asking replace = {.leader = c->nodes[leader].node,
+                             .change = {.kind = NODE_CHANGE_REPLACE, .id = lost + 1},
+                             .count = {0, 1}};
+    struct node_change move = {.kind = NODE_CHANGE_MOVE, .id = lost + 1, .address = "127.0.0.1:1"};
+    struct cluster_count moved = {0, 1};
+    cluster_stop(c, lost, 0);
+    cluster_until(c, cluster_misses_one, c, "the leader misses the third");
+    keep_busy(c, m);
+    cluster_until(c, is_not_busy, &replace, "the leader takes up the replacement");
+    cluster_until(c, cluster_counted, &replace.count, "the replacement is in the log");
+    assert_int_equal(replace.count.status, 0);
+    assert_int_equal(node_change(replace.leader, &move, cluster_count_cb, &moved), FL_EBUSY);
+    m->own_busy = false;
+}
