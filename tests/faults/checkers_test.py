@@ -673,18 +673,19 @@ class Events(Judged):
         self.bad(subscriptions.judge(self.see(rows[0], *rows[2:]), self.ops()), 'did not hear of token 2')
         self.good(subscriptions.judge(self.see(rows[0], ('resync', None, 'x', None, 5), *rows[2:]), self.ops()))
 
-    def test_order(self):
+    def test_one_event_that_is_wrong(self):
         rows = self.good_rows()
-        self.bad(subscriptions.judge(self.see(rows[1], rows[0]), self.ops()), 'token 1 after token 2')
+        for wrong, text in (((rows[1], rows[0]), 'token 1 after token 2'), ((*rows, ('queued', None, 'x', 'z', 4)), 'went back'),
+                            ((('granted', 1, 'x', 'somebody', 1),), 'went to another'),
+                            ((*rows, ('released', 2, 'x', self.own(0), 6)), 'under 3')):
+            self.bad(subscriptions.judge(self.see(*wrong), self.ops()), text)
 
-    def test_the_clock(self):
-        self.bad(subscriptions.judge(self.see(*self.good_rows(), ('queued', None, 'x', 'z', 4)), self.ops()), 'went back')
-
-    def test_another_owner(self):
-        self.bad(subscriptions.judge(self.see(('granted', 1, 'x', 'somebody', 1)), self.ops()), 'went to another')
-
-    def test_an_end_of_something_else(self):
-        self.bad(subscriptions.judge(self.see(*self.good_rows(), ('released', 2, 'x', self.own(0), 6)), self.ops()), 'under 3')
+    def test_a_place_that_was_asked_for_again(self):
+        """A sending moves the deadline of its wait on."""
+        told = self.see(('queued', None, 'x', 'w', 0), ('expired', 1, 'x', 'o', 8000), ('granted', 2, 'x', 'w', 8000))
+        for unknown, end, judge in ((1, 4, self.good), (0, 4, self.bad), (1, 2, self.bad)):
+            ops = Story().op('acquire', 0, end, lock='x', owner='w', answer={'token': 2, 'unknown': unknown}).ops()
+            judge(subscriptions.judge([dict(e, wait=7) for e in told], ops), *['place 7'] * (judge == self.bad))
 
     # -- recorded histories with one edit: each is found, wherever it is ------------------------------
     def recorded(self, seed):

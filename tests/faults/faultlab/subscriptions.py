@@ -7,9 +7,10 @@ its end) are a segment of that order without a hole, whatever node it was connec
  2. every acknowledged grant between two events has its own event
  3. grants and ends of a lock alternate; no token is granted, or ends, twice
  4. every place in a queue is taken once and ends once, by a grant or by leaving; the places of a lock are granted in the
-    order in which they were taken, and none is open for longer than anybody waits
+    order in which they were taken, and none is open for longer than its client waits
  5. two segments that have an event in common are equal from there on, until one of them ends"""
 
+import math
 from collections import defaultdict
 
 from .checkers import Anomaly, grants_of
@@ -21,6 +22,7 @@ LATE_MS = 2000      # a wait that is over ends when the next batch is applied
 
 def judge(events, ops):
     connections, granted, segments, wrong = defaultdict(list), {}, [], []
+    open_ms = {op.get('owner'): _open_ms(op) for op in ops if op.f == 'acquire'}
     for g in grants_of(ops):
         granted[g.get('token')] = g
     for e in events:
@@ -29,13 +31,19 @@ def judge(events, ops):
     for name, seen in connections.items():
         highest = 0
         for part in _parts(seen):
-            segment = _Segment(name, granted, highest)
+            segment = _Segment(name, granted, open_ms, highest)
             for e in part:
                 segment.take(e)
             wrong += segment.wrong
             highest = segment.highest
             segments.append((name, part))
     return wrong + _agree(segments)
+
+
+def _open_ms(op):
+    """For how long its place may be open. Sending it again moves the deadline on, and its client does that until it is answered."""
+    sent_for_s = op.get('answered', math.inf) - op.invoked if op.get('unknown', 1) else 0
+    return sent_for_s * 1000 + WAIT_MOST_MS + LATE_MS
 
 
 def _parts(seen):
@@ -51,14 +59,14 @@ def _parts(seen):
 class _Segment:
     """The rules 1 to 4 for what was heard without a gap. What was held and awaited before is not known."""
 
-    def __init__(self, name, granted, highest):
-        self.name, self.granted, self.highest = name, granted, highest
+    def __init__(self, name, granted, open_ms, highest):
+        self.name, self.granted, self.open_ms, self.highest = name, granted, open_ms, highest
         self.clock, self.began = 0, None # began: when the first was heard
         self.wrong = []
         self.holder = {} # by lock: its token, None when it is free; not in it: not known
         self.heard = []  # tokens of grants
         self.ended = set()
-        self.places = {} # open ones: lock and clock, in their order
+        self.places = {} # open ones, in their order: lock, and the clock by which it ends
         self.first = self.last = None # places that were heard to be taken
         self.gone = set()
 
@@ -78,8 +86,8 @@ class _Segment:
             self.grant(e)
         elif e['event'] in ENDS:
             self.end(e)
-        for wait, (lock, since) in list(self.places.items())[:1]:
-            if self.clock - since > WAIT_MOST_MS + LATE_MS:
+        for wait, (lock, until) in list(self.places.items()):
+            if self.clock > until:
                 self.wrong_at(e, 'did not hear that the place %d in the queue of %s ended', wait, lock)
                 del self.places[wait]
 
@@ -92,7 +100,7 @@ class _Segment:
             return
         self.first = wait if self.first is None else self.first
         self.last = wait
-        self.places[wait] = (e['lock'], e['clock'])
+        self.places[wait] = (e['lock'], e['clock'] + self.open_ms.get(e['owner'], WAIT_MOST_MS + LATE_MS))
 
     def leave(self, e, wait):
         if wait is None:
