@@ -189,6 +189,8 @@ uint64_t replica_match_index(const struct replica *r, uint64_t id); /* leader on
 const struct configuration *replica_configuration(const struct replica *r);
 uint64_t replica_configuration_index(const struct replica *r);
 bool replica_configuration_committed(const struct replica *r);
+/* All that are in the log or its snapshot, the oldest first. */
+const struct changes *replica_changes(const struct replica *r);
 /* The newest one that is surely committed, and its index; NULL and 0: none is known to be. */
 const struct configuration *replica_committed_configuration(const struct replica *r,
                                                             uint64_t *ret_index);

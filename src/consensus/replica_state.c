@@ -70,6 +70,11 @@ const struct configuration *replica_configuration(const struct replica *r)
     return &changes_last(&r->edge.changes)->conf;
 }
 
+const struct changes *replica_changes(const struct replica *r)
+{
+    return &r->edge.changes;
+}
+
 uint64_t replica_configuration_index(const struct replica *r)
 {
     return changes_last(&r->edge.changes)->index;

@@ -333,6 +333,21 @@ static void put_told(const struct membership *m, struct members *ret)
     }
 }
 
+/* The newest of the addresses at which its log, or its beginning, has this node, and where it
+ * listens. NULL: of none. */
+static const char *listens_at(const struct membership *m, const char *begun)
+{
+    const struct changes *c = replica_changes(m->replica);
+    for (unsigned i = c->n; i > 0; i--) {
+        const struct configuration_server *self =
+            configuration_server(&c->list[i - 1].conf, membership_now(m)->identity.incarnation);
+        if (self != NULL && transport_is_at(m->config.transport, self->address)) {
+            return self->address;
+        }
+    }
+    return transport_is_at(m->config.transport, begun) ? begun : NULL;
+}
+
 /* A node is at an address at which it listens. One that is being moved is at its address of before
  * until it is started again there, and tells that one; also when it has been started at the old one
  * once more. One that knows no such address is behind a forwarded one, or was moved and its log
@@ -345,13 +360,12 @@ static void put_self(struct membership *m, struct members *ret)
     const char *begun = members_find(&id->members, id->id)->address;
     const char *newest = self != NULL ? self->address : begun;
     struct peer_identity *told = transport_self(m->config.transport);
-    const struct transport *t = m->config.transport;
     bool unknown = told->guesses || told->peer_address[0] == '\0';
-    bool here = transport_is_at(t, newest);
-    if (unknown || here) {
-        const char *is = !here && transport_is_at(t, begun) ? begun : newest;
-        told->guesses = !transport_is_at(t, is);
-        (void)snprintf(told->peer_address, sizeof told->peer_address, "%s", is);
+    if (unknown || transport_is_at(m->config.transport, newest)) {
+        const char *is = listens_at(m, begun);
+        told->guesses = is == NULL;
+        (void)snprintf(told->peer_address, sizeof told->peer_address, "%s",
+                       told->guesses ? newest : is);
     }
     (void)members_put(ret, id->id, told->peer_address);
 }

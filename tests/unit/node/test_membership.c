@@ -627,6 +627,18 @@ TEST_WITH(test_who_listens_elsewhere_guesses, cluster_set_up, cluster_tear_down)
     n = c->nodes[0].node;
     assert_true(transport_self(n->peers.transport)->guesses);
     assert_string_equal(address_of(n, 1), c->members.list[0].address);
+    /* Its log knows: it was moved there, and is to be moved on, which may never be committed. */
+    struct configuration moved = *replica_configuration(n->replica);
+    const char *const addresses[] = {elsewhere, "127.0.0.1:1"};
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(configuration_set_address(&moved, 1, addresses[i]), 0);
+        changes_add(&n->replica->edge.changes, replica_last_index(n->replica) + 1 + i, &moved);
+    }
+    membership_members_turn(n->membership);
+    assert_false(transport_self(n->peers.transport)->guesses);
+    assert_string_equal(address_of(n, 1), elsewhere);
+    changes_truncate(&n->replica->edge.changes, replica_last_index(n->replica) + 1);
+    membership_members_turn(n->membership);
 }
 
 /* A member that only knows that somebody is to be added cannot tell who calls: it may be a life
