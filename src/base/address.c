@@ -40,3 +40,8 @@ const char *fli_address_split(struct fli_slice text, struct fli_address *ret)
     *ret = (struct fli_address){host, (uint16_t)port};
     return NULL;
 }
+
+bool fli_host_is_any(const char *host)
+{
+    return strcmp(host, "*") == 0 || strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0;
+}

@@ -14,4 +14,7 @@ struct fli_address {
  * would make the port ambiguous. */
 const char *fli_address_split(struct fli_slice text, struct fli_address *ret) FLI_MUST_USE;
 
+/* Whether a host means "every address of this machine" (0.0.0.0, ::, *). */
+bool fli_host_is_any(const char *host);
+
 #endif

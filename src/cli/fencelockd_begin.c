@@ -53,14 +53,17 @@ static void report(const struct config *c, const struct beginning_result *r)
                  " of this node's log: grants, releases, users, limits. Tokens that it issued "
                  "then must be below %" PRIu64,
                  r->lost_after, r->new_token + 1);
+    const char *next = c->members.n == 1 ? "start it"
+                       : r->lost_after != 0
+                           ? "make the directory of every other member from the "
+                             "same directory (copy it) with the same numbers, "
+                             "then start them all"
+                           : "make the directory of every other member from the "
+                             "same file with the same numbers, then start them all";
     cli_list_say(&f, "next",
-                 "%s%s%s. Nodes of the old cluster, and its directories, must not be started "
-                 "again: clients could reach both.",
-                 c->members.n == 1 ? "start it" : "make the directory of every other member from ",
-                 c->members.n == 1    ? ""
-                 : r->lost_after != 0 ? "the same directory (copy it)"
-                                      : "the same file",
-                 c->members.n == 1 ? "" : " with the same numbers, then start them all");
+                 "%s. Nodes of the old cluster, and its directories, must not be started again: "
+                 "clients could reach both.",
+                 next);
     cli_out_end(&o);
 }
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/address.h"
 #include "base/clock.h"
 
 /* So long after this node has begun to lead, nobody is known to be down. The others connect to a
@@ -344,8 +345,7 @@ static bool may_be_called(const char *address)
 {
     char host[256];
     uint16_t port;
-    return address_split(address, host, &port) == 0 && strcmp(host, "0.0.0.0") != 0 &&
-           strcmp(host, "::") != 0;
+    return address_split(address, host, &port) == 0 && !fli_host_is_any(host);
 }
 
 static int check(const struct membership *m, const struct node_change *what)

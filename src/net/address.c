@@ -59,11 +59,6 @@ void net_address_bound(const char *address, uint16_t port, char out[NET_ADDRESS_
     }
 }
 
-bool net_host_is_any(const char *host)
-{
-    return strcmp(host, "*") == 0 || strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0;
-}
-
 static bool is_loopback(const struct sockaddr *address)
 {
     if (address->sa_family == AF_INET) {
@@ -82,7 +77,7 @@ static bool is_loopback(const struct sockaddr *address)
 
 bool net_host_is_loopback(const char *host)
 {
-    if (net_host_is_any(host)) {
+    if (fli_host_is_any(host)) {
         return false;
     }
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};

@@ -25,9 +25,6 @@ bool net_address_of_port(const char *text, const char *beside, char *out, size_t
 /* The address with the port that was picked. "": it has none, or port is 0. */
 void net_address_bound(const char *address, uint16_t port, char out[NET_ADDRESS_MAX]);
 
-/* Whether a host means "every address of this machine" (0.0.0.0, ::, *). */
-bool net_host_is_any(const char *host);
-
 /* Whether everything the host resolves to is a loopback address. False when it does not resolve. */
 bool net_host_is_loopback(const char *host);
 

@@ -4,13 +4,15 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/address.h"
+
 /* The others are told that this node is where it listens, unless the list of nodes says more. */
 static enum config_outcome put_own_address(struct config_reader *r)
 {
     struct config *c = r->config;
     char host[NET_HOST_MAX];
     uint16_t port = 0;
-    if (net_address_split(c->peer, host, &port) == 0 && net_host_is_any(host)) {
+    if (net_address_split(c->peer, host, &port) == 0 && fli_host_is_any(host)) {
         return config_wrong(r,
                             "--peer %.128s means every address of this machine, which is no "
                             "address to tell other nodes: name this node in --join too",
@@ -123,7 +125,7 @@ static enum config_outcome check_advertised(struct config_reader *r, const char 
     if (advertised[0] != '\0') {
         return check_address(r, advertise_option, advertised, false);
     }
-    if (net_address_split(address, host, &port) == 0 && net_host_is_any(host)) {
+    if (net_address_split(address, host, &port) == 0 && fli_host_is_any(host)) {
         return config_wrong(
             r,
             "--%s %.128s means every address of this machine, which is no address to "
@@ -301,11 +303,14 @@ static enum config_outcome check_times(struct config_reader *r)
 static enum config_outcome check_actions(struct config_reader *r)
 {
     static const struct {
-        const char *option, *needs, *or_else;
+        const char *option, *needs, *or_else, *other; /* other: its name for the other action */
     } rows[] = {
-        {"above", "restore", "restore"},     {"tokens-above", "recover-from", "recover-from"},
-        {"step", "restore", "recover-from"}, {"witness-reset", "witness", "witness"},
-        {"json", "check", "check"},          {"reset-users", "restore", "recover-from"},
+        {"above", "restore", "restore", "tokens-above"},
+        {"tokens-above", "recover-from", "recover-from", "above"},
+        {"step", "restore", "recover-from", NULL},
+        {"witness-reset", "witness", "witness", NULL},
+        {"json", "check", "check", NULL},
+        {"reset-users", "restore", "recover-from", NULL},
     };
     enum { JSON_ROW = 4 }; /* allowed together with each action */
     const struct config *c = r->config;
@@ -321,10 +326,10 @@ static enum config_outcome check_actions(struct config_reader *r)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (config_was_given(r, rows[i].option) && !config_was_given(r, rows[i].needs) &&
             !config_was_given(r, rows[i].or_else) && !(begins && i == JSON_ROW)) {
-            bool renamed = begins && i < 2; /* each of the two actions has its own name for it */
+            bool renamed = begins && rows[i].other != NULL;
             return config_wrong(r, "--%s has no effect without --%s: %s%s", rows[i].option,
                                 rows[i].needs, renamed ? "write --" : "add it",
-                                renamed ? rows[1 - i].option : "");
+                                renamed ? rows[i].other : "");
         }
     }
     if (begins && !config_was_given(r, "data")) {

@@ -1,6 +1,7 @@
 /* test_address.c: addresses as people write them. */
 #include "../../lib/unit.h"
 
+#include "base/address.h"
 #include "net/address.h"
 
 TEST(splits_and_joins)
@@ -84,5 +85,5 @@ TEST(knows_loopback)
     assert_false(net_host_is_loopback("fe80::1"));
     assert_false(net_host_is_loopback("::ffff:10.0.0.1"));
     assert_false(net_host_is_loopback("no such host"));
-    assert_true(net_host_is_any("0.0.0.0") && net_host_is_any("::") && net_host_is_any("*"));
+    assert_true(fli_host_is_any("0.0.0.0") && fli_host_is_any("::") && fli_host_is_any("*"));
 }
